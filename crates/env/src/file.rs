@@ -1,0 +1,143 @@
+//! Files, directories and shared mappings, as the local backend and the local log need them.
+//!
+//! Calls are synchronous: callers run them on a pool thread, or knowingly on their own. In a simulated world every call is a place
+//! where another process may run, where the disk may fail, and where the power may go.
+
+use std::fmt;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+/// How a file is opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Reading only.
+    Read,
+    /// Reading and writing.
+    ReadWrite,
+}
+
+/// What a file system is backed by: a network file system cannot carry the fences of a local log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FileSystemKind {
+    /// A disk or memory of this host.
+    Local,
+    /// A network or cluster file system, by name (`nfs`, `smb`, `ceph`, …).
+    Network(String),
+}
+
+/// One name of a directory.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct DirectoryEntry {
+    /// The name, without its directory.
+    pub name: String,
+    /// Whether it is a directory.
+    pub is_directory: bool,
+}
+
+/// What a path names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Metadata {
+    /// Length in bytes.
+    pub length: u64,
+    /// Whether it is a directory.
+    pub is_directory: bool,
+}
+
+/// Space of the file system that holds a path, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Space {
+    /// What this process may still use.
+    pub available: u64,
+    /// The whole.
+    pub total: u64,
+}
+
+/// Names and files of one world. Errors are `std::io::Error` with their usual kinds (`NotFound`, `AlreadyExists`, `StorageFull`,
+/// `ReadOnlyFilesystem`, `PermissionDenied`, …).
+pub trait FileSystem: Send + Sync + fmt::Debug {
+    /// Opens an existing file.
+    fn open(&self, path: &Path, access: Access) -> io::Result<Arc<dyn File>>;
+    /// Creates a file for reading and writing; `AlreadyExists` when the name is taken. The name is durable after [`FileSystem::sync_directory`].
+    fn create_new(&self, path: &Path) -> io::Result<Arc<dyn File>>;
+    /// Creates a directory with its missing parents, and makes the new names durable.
+    fn create_directories(&self, path: &Path) -> io::Result<()>;
+    /// Gives a file a second name; `AlreadyExists` when that is taken. Atomic: this is put-if-absent.
+    fn hard_link(&self, from: &Path, to: &Path) -> io::Result<()>;
+    /// Renames within one file system, replacing `to`. Atomic.
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+    /// Removes a name; open files and mappings of it stay usable.
+    fn remove_file(&self, path: &Path) -> io::Result<()>;
+    /// Removes an empty directory.
+    fn remove_directory(&self, path: &Path) -> io::Result<()>;
+    /// All names of a directory in one atomic answer (one `getdents` call whose buffer holds them all), sorted by name, without `.` and `..`.
+    fn list_atomically(&self, path: &Path) -> io::Result<Vec<DirectoryEntry>>;
+    /// Makes the names of a directory durable.
+    fn sync_directory(&self, path: &Path) -> io::Result<()>;
+    /// What a path names.
+    fn metadata(&self, path: &Path) -> io::Result<Metadata>;
+    /// Space of the file system that holds `path`.
+    fn space(&self, path: &Path) -> io::Result<Space>;
+    /// What the file system that holds `path` is backed by.
+    fn kind(&self, path: &Path) -> io::Result<FileSystemKind>;
+    /// Bytes that the device of `path` has written since boot, where the kernel tells (`/sys/dev/block/…/stat`); for reports only.
+    fn device_bytes_written(&self, path: &Path) -> Option<u64>;
+}
+
+/// An open file. Safe to use from many threads.
+pub trait File: Send + Sync + fmt::Debug {
+    /// Reads up to `buffer.len()` bytes at `offset`; fewer only at the end of the file.
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
+    /// Writes all of `bytes` at `offset`. After an error any part of it may have been written.
+    fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
+    /// Cuts or extends (with a hole) to `length`.
+    fn set_length(&self, length: u64) -> io::Result<()>;
+    /// Length in bytes.
+    fn length(&self) -> io::Result<u64>;
+    /// Makes content and length durable (`fdatasync`). After an error what was not durable may never become so,
+    /// even if a later call succeeds: treat the file as poisoned.
+    fn sync_data(&self) -> io::Result<()>;
+    /// Maps the first `length` bytes, shared between processes, for reading and writing. The file must be that long.
+    fn map(&self, length: usize) -> io::Result<Arc<dyn Mapping>>;
+}
+
+/// A shared mapping of a file. Bytes stored here survive the process, and become durable with [`File::sync_data`].
+///
+/// Offsets are in bytes from the start of the file.
+///
+/// # Panics
+/// All methods panic when the range lies outside the mapping, or a word is not 8-byte aligned: both are bugs of the caller.
+pub trait Mapping: Send + Sync + fmt::Debug {
+    /// Length in bytes.
+    fn length(&self) -> usize;
+    /// Stores `bytes` at `offset`. The caller makes sure that no two threads store to one range at once.
+    fn write(&self, offset: usize, bytes: &[u8]);
+    /// Loads `buffer.len()` bytes from `offset`. Bytes that another process stores meanwhile may come torn: check them.
+    fn read(&self, offset: usize, buffer: &mut [u8]);
+    /// Loads a word, sequentially consistent with other words of all processes.
+    fn load_u64(&self, offset: usize) -> u64;
+    /// Stores a word, sequentially consistent.
+    fn store_u64(&self, offset: usize, value: u64);
+    /// Raises a word to `value` if it is lower; returns the word before.
+    fn fetch_max_u64(&self, offset: usize, value: u64) -> u64;
+    /// A full fence between what was stored before and what is loaded after.
+    fn full_fence(&self);
+    /// Makes the pages of a range present and writable ahead of use, without changing their content.
+    fn populate(&self, offset: usize, length: usize) -> io::Result<()>;
+}
+
+/// Reads exactly `buffer.len()` bytes at `offset`.
+///
+/// # Errors
+/// `UnexpectedEof` when the file ends before.
+pub fn read_exact_at(file: &dyn File, mut buffer: &mut [u8], mut offset: u64) -> io::Result<()> {
+    while !buffer.is_empty() {
+        let count = file.read_at(buffer, offset)?;
+        if count == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        buffer = &mut buffer[count..];
+        offset += count as u64;
+    }
+    Ok(())
+}

@@ -1,0 +1,182 @@
+//! The outside world: clock, randomness, tasks, parking, files, mappings and network.
+//!
+//! Everything that Tombolo asks of the world goes through [`Env`], so that the whole engine also runs on one thread, in virtual time,
+//! on disks that lose what was not synced ([`simulated::World`]).
+//!
+//! Invariants:
+//! 1. Nothing above this crate starts a thread, opens a file, reads a clock, draws a random number or parks, save the command line.
+//! 2. In a simulated world the same seed gives the same history, to the byte.
+//! 3. Waiting ([`Env::block_on`]) parks a real thread, runs the queue in a simulation, and is a bug inside a task: it panics there.
+
+pub mod clock;
+pub mod completion;
+pub mod file;
+pub mod memory;
+pub mod network;
+pub mod real;
+pub mod simulated;
+pub mod task;
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+pub use clock::Instant;
+pub use completion::{Completer, Completion, completion};
+pub use file::{Access, DirectoryEntry, File, FileSystem, FileSystemKind, Mapping, Metadata, Space};
+pub use network::{Connection, Listener, Network};
+pub use task::{Task, TaskClass};
+
+/// A boxed future that may move between threads.
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// What a world has to offer; [`Env`] is its face. Implemented by [`real`] and [`simulated`] only.
+pub trait Platform: Send + Sync + fmt::Debug {
+    /// Monotonic time of this world.
+    fn now(&self) -> Instant;
+    /// Wall-clock time since the Unix epoch. It may jump; no protocol depends on it.
+    fn unix_time(&self) -> Duration;
+    /// 64 fresh random bits.
+    fn random_u64(&self) -> u64;
+    /// Identity of this boot of the host: page caches survive exactly as long as it stays.
+    fn boot_id(&self) -> u128;
+    /// Runs `future` in the background.
+    fn spawn(&self, class: TaskClass, name: &'static str, future: BoxFuture<'static, ()>) -> Task;
+    /// A future that is ready at `deadline`.
+    fn sleep_until(&self, deadline: Instant) -> BoxFuture<'static, ()>;
+    /// Lets other tasks run: a scheduling point in a simulation, ready at once in the real world.
+    fn yield_now(&self) -> BoxFuture<'static, ()>;
+    /// Drives `future` on the calling thread until it is ready (`true`) or `deadline` has passed (`false`).
+    ///
+    /// # Panics
+    /// Inside a task of this world.
+    fn drive(&self, future: Pin<&mut (dyn Future<Output = ()> + Send)>, deadline: Option<Instant>) -> bool;
+    /// A place where another process may run in a simulation; nothing in the real world.
+    fn preemption_point(&self);
+    /// Whether this is the simulated world.
+    fn is_simulated(&self) -> bool;
+    /// Files of this world.
+    fn files(&self) -> &dyn FileSystem;
+    /// Network of this world.
+    fn network(&self) -> &dyn Network;
+}
+
+/// A process's view of its world. Cheap to clone.
+#[derive(Clone)]
+pub struct Env {
+    platform: Arc<dyn Platform>,
+    simulated: bool,
+}
+
+impl fmt::Debug for Env {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.platform.fmt(formatter)
+    }
+}
+
+impl Env {
+    /// The view that `platform` gives.
+    pub fn new(platform: Arc<dyn Platform>) -> Env {
+        let simulated = platform.is_simulated();
+        Env { platform, simulated }
+    }
+
+    /// The real world, with a small pool of threads of its own (started on first use, ended when the last clone goes).
+    pub fn real() -> Env {
+        real::env()
+    }
+
+    /// Monotonic time. Costs 30–75 ns for real: call it sparingly.
+    pub fn now(&self) -> Instant {
+        self.platform.now()
+    }
+
+    /// Wall-clock time since the Unix epoch; it may jump.
+    pub fn unix_time(&self) -> Duration {
+        self.platform.unix_time()
+    }
+
+    /// 64 fresh random bits.
+    pub fn random_u64(&self) -> u64 {
+        self.platform.random_u64()
+    }
+
+    /// Identity of this boot of the host.
+    pub fn boot_id(&self) -> u128 {
+        self.platform.boot_id()
+    }
+
+    /// Runs `future` in the background. Dropping the task cancels it; [`Task::detach`] lets it go.
+    pub fn spawn(&self, class: TaskClass, name: &'static str, future: impl Future<Output = ()> + Send + 'static) -> Task {
+        self.platform.spawn(class, name, Box::pin(future))
+    }
+
+    /// A future that is ready after `duration`.
+    pub fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()> {
+        self.platform.sleep_until(self.now() + duration)
+    }
+
+    /// A future that is ready at `deadline`.
+    pub fn sleep_until(&self, deadline: Instant) -> BoxFuture<'static, ()> {
+        self.platform.sleep_until(deadline)
+    }
+
+    /// Lets other tasks run: a scheduling point in a simulation, free in the real world.
+    pub async fn yield_now(&self) {
+        if self.simulated {
+            self.platform.yield_now().await;
+        }
+    }
+
+    /// Waits for `future` on the calling thread: parks for real, runs the queue in a simulation.
+    ///
+    /// # Panics
+    /// Inside a task of this world: waiting there would stop the pool that has to do the work.
+    pub fn block_on<T: Send>(&self, future: impl Future<Output = T> + Send) -> T {
+        let mut result = None;
+        {
+            let mut driven = std::pin::pin!(async { result = Some(future.await) });
+            let done = self.platform.drive(driven.as_mut(), None);
+            assert!(done, "waiting without a deadline ended without a result");
+        }
+        match result {
+            Some(value) => value,
+            None => unreachable!("a driven future that is ready has stored its result"),
+        }
+    }
+
+    /// As [`Env::block_on`], but gives up at `deadline` and drops the future then.
+    pub fn block_on_until<T: Send>(&self, future: impl Future<Output = T> + Send, deadline: Instant) -> Option<T> {
+        let mut result = None;
+        {
+            let mut driven = std::pin::pin!(async { result = Some(future.await) });
+            self.platform.drive(driven.as_mut(), Some(deadline));
+        }
+        result
+    }
+
+    /// A place where another process may run in a simulation: put one between any two steps whose order a protocol depends on.
+    #[inline]
+    pub fn preemption_point(&self) {
+        if self.simulated {
+            self.platform.preemption_point();
+        }
+    }
+
+    /// Whether this is the simulated world.
+    pub fn is_simulated(&self) -> bool {
+        self.simulated
+    }
+
+    /// Files of this world.
+    pub fn files(&self) -> &dyn FileSystem {
+        self.platform.files()
+    }
+
+    /// Network of this world.
+    pub fn network(&self) -> &dyn Network {
+        self.platform.network()
+    }
+}

@@ -1,0 +1,46 @@
+//! Byte streams between processes.
+
+use std::fmt;
+use std::io;
+
+use crate::BoxFuture;
+
+/// Connecting and listening. Addresses are `host:port`.
+pub trait Network: Send + Sync + fmt::Debug {
+    /// Listens on `address`; port 0 picks a free one.
+    fn listen<'a>(&'a self, address: &'a str) -> BoxFuture<'a, io::Result<Box<dyn Listener>>>;
+    /// Connects to `address`.
+    fn connect<'a>(&'a self, address: &'a str) -> BoxFuture<'a, io::Result<Box<dyn Connection>>>;
+}
+
+/// Accepts connections. Dropping it stops listening.
+pub trait Listener: Send + fmt::Debug {
+    /// The next connection.
+    fn accept(&mut self) -> BoxFuture<'_, io::Result<Box<dyn Connection>>>;
+    /// The address with its actual port.
+    fn local_address(&self) -> io::Result<String>;
+}
+
+/// A byte stream in both directions. Dropping it closes both.
+pub trait Connection: Send + fmt::Debug {
+    /// Reads at least one byte; 0 at the end of the stream.
+    fn read<'a>(&'a mut self, buffer: &'a mut [u8]) -> BoxFuture<'a, io::Result<usize>>;
+    /// Writes all of `bytes`. After an error any prefix may have been sent.
+    fn write_all<'a>(&'a mut self, bytes: &'a [u8]) -> BoxFuture<'a, io::Result<()>>;
+    /// Splits into halves that two tasks can use at once.
+    fn split(self: Box<Self>) -> (Box<dyn ReadHalf>, Box<dyn WriteHalf>);
+    /// The other side's address, for messages.
+    fn peer_address(&self) -> String;
+}
+
+/// The receiving half of a connection.
+pub trait ReadHalf: Send + fmt::Debug {
+    /// Reads at least one byte; 0 at the end of the stream.
+    fn read<'a>(&'a mut self, buffer: &'a mut [u8]) -> BoxFuture<'a, io::Result<usize>>;
+}
+
+/// The sending half of a connection. Dropping it ends the stream for the other side.
+pub trait WriteHalf: Send + fmt::Debug {
+    /// Writes all of `bytes`. After an error any prefix may have been sent.
+    fn write_all<'a>(&'a mut self, bytes: &'a [u8]) -> BoxFuture<'a, io::Result<()>>;
+}

@@ -1,0 +1,192 @@
+//! Records and snapshots of the manifest chain.
+//!
+//! A record is what one slot of the chain holds; a snapshot is a list of edits that builds a whole state. Both carry the same edits.
+
+use bytes::Bytes;
+
+use crate::key::SequenceNumber;
+
+/// Name of a table attempt: never used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TableName {
+    /// The epoch that wrote it.
+    pub epoch: u64,
+    /// Fresh randomness of the attempt.
+    pub random: u64,
+}
+
+/// What the manifest says about a table: all that opening it needs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TableDescription {
+    /// The object that holds it.
+    pub name: TableName,
+    /// Where it begins in the object, in bytes (tables may be packed).
+    pub offset: u64,
+    /// Its length in bytes.
+    pub length: u64,
+    /// Its random identity, mixed into the checksum of each block.
+    pub identity: u64,
+    /// The keyspace it belongs to.
+    pub keyspace: u32,
+    /// Its level; 0 holds runs that overlap, newest by `last_sequence`.
+    pub level: u8,
+    /// Its smallest user key.
+    pub first_key: Bytes,
+    /// Its greatest user key, inclusive.
+    pub last_key: Bytes,
+    /// Smallest sequence number in it.
+    pub first_sequence: SequenceNumber,
+    /// Greatest sequence number in it.
+    pub last_sequence: SequenceNumber,
+    /// Number of entries.
+    pub entries: u64,
+    /// Number of entries that delete.
+    pub deletes: u64,
+    /// Bytes at its end that hold index, filter, properties and footer: one request fetches them.
+    pub tail_bytes: u32,
+    /// When its oldest data was written, in seconds since the Unix epoch.
+    pub oldest_unix_seconds: u64,
+}
+
+/// Options of a keyspace that shape its bytes, kept as name and value so that old readers can name what they do not know.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KeyspaceOptions(pub Vec<(String, String)>);
+
+/// A change of the manifest's state. Snapshots are the same edits, from nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Edit {
+    /// First edit of an incarnation: the identity of the log store that the database uses.
+    DatabaseCreated {
+        /// See `LogStore::identity`.
+        log_identity: String,
+        /// Seconds since the Unix epoch.
+        created_unix_seconds: u64,
+    },
+    /// A keyspace became known to the manifest (it may have been in the log before).
+    KeyspaceCreated {
+        /// Its number; never used again.
+        id: u32,
+        /// Its name.
+        name: String,
+        /// The stream that orders its writes.
+        stream: u32,
+        /// Its options.
+        options: KeyspaceOptions,
+    },
+    /// A keyspace was dropped; its tables become obsolete with the same record.
+    KeyspaceDropped {
+        /// Its number.
+        id: u32,
+    },
+    /// Everything of a keyspace up to `sequence` is in tables.
+    KeyspaceFlushed {
+        /// Its number.
+        id: u32,
+        /// Inclusive.
+        sequence: SequenceNumber,
+    },
+    /// A table entered the version.
+    TableAdded(TableDescription),
+    /// A table changed its level without being rewritten.
+    TableMoved {
+        /// Which.
+        name: TableName,
+        /// To where.
+        level: u8,
+    },
+    /// A table left the version and stays named; or a condemned one was found pinned and is obsolete again.
+    TableObsolete {
+        /// Which.
+        name: TableName,
+    },
+    /// A table is about to be deleted: no pin made from here on may count on it.
+    TableCondemned {
+        /// Which.
+        name: TableName,
+    },
+    /// A table is named no more; final.
+    TableUnnamed {
+        /// Which.
+        name: TableName,
+    },
+    /// A log exists, or its configuration changed.
+    LogNamed {
+        /// Its epoch.
+        epoch: u64,
+        /// Its lane.
+        lane: u32,
+        /// The log store's own encoding.
+        configuration: Bytes,
+    },
+    /// A fence's sealed length of an older epoch's log.
+    LogSealed {
+        /// Its epoch.
+        epoch: u64,
+        /// Its lane.
+        lane: u32,
+        /// The sealed length, as `LogOffset`.
+        length: u64,
+    },
+    /// Everything of a lane before `offset` is in tables: recovery begins here.
+    LogReplayPoint {
+        /// Its epoch.
+        epoch: u64,
+        /// Its lane.
+        lane: u32,
+        /// As `LogOffset`.
+        offset: u64,
+    },
+    /// A log is named no more; final.
+    LogUnnamed {
+        /// Its epoch.
+        epoch: u64,
+        /// Its lane.
+        lane: u32,
+    },
+    /// A stream has given out sequence numbers up to `sequence`, whatever its tables and logs hold.
+    StreamReached {
+        /// Its number.
+        stream: u32,
+        /// Inclusive.
+        sequence: SequenceNumber,
+    },
+}
+
+/// What a slot of the chain is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RecordKind {
+    /// Begins an epoch, whose number is the slot's. Never deleted.
+    Claim,
+    /// Changes the state.
+    Edits(Vec<Edit>),
+    /// Names a snapshot object that holds the state as of this slot's predecessor.
+    Snapshot {
+        /// Fresh randomness in the object's name.
+        random: u64,
+        /// Length of the object in bytes.
+        length: u64,
+        /// Checksum of the whole object.
+        checksum: u64,
+    },
+    /// Ends the incarnation.
+    Destroyed,
+}
+
+/// A slot of the chain.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// The database's life.
+    pub incarnation: u64,
+    /// The slot's number; contiguous.
+    pub slot: u64,
+    /// The writer's epoch; of a claim, the slot's own number.
+    pub epoch: u64,
+    /// Fresh randomness of whoever put it, so that one's own record is told from another's equal one.
+    pub attempt: u128,
+    /// Hash of the predecessor's bytes; 0 in the first slot.
+    pub predecessor_hash: u128,
+    /// The slot of the newest `Snapshot` record at or before the predecessor; 0 when there is none.
+    pub snapshot_slot: u64,
+    /// What it says.
+    pub kind: RecordKind,
+}

@@ -1,0 +1,23 @@
+//! Where Tombolo keeps bytes: two interfaces, because a storage engine makes two kinds of writes.
+//!
+//! - [`ObjectStore`]: bulk, immutable, asynchronous. Tables, manifest records, snapshots.
+//! - [`LogStore`]: small, synchronous, short-lived. The write-ahead log.
+//!
+//! Layers ([`layer`]) wrap a store and are a store. The [`Registry`] turns URIs into stores, so that the engine and every command
+//! name no backend.
+
+pub mod backend;
+pub mod conformance;
+pub mod error;
+pub mod layer;
+pub mod log;
+pub mod mutant;
+pub mod object;
+pub mod registry;
+pub mod request;
+
+pub use error::{Error, ErrorKind, Result};
+pub use log::{Appended, ConfigurationChain, Log, LogContext, LogEntry, LogId, LogOffset, LogReader, LogRecord, LogStore, Pressure};
+pub use object::{Listed, ObjectInfo, ObjectName, ObjectStore, ObjectWriter, PutOutcome};
+pub use registry::{Registry, Uri};
+pub use request::{Epoch, Incarnation, Life, ObjectKind, Placement, Priority, Purpose, Request, Survival};

@@ -1,0 +1,200 @@
+//! Fenced append-only logs, and the chain through which their configurations are published.
+//!
+//! Rule numbers are those of the design's section on protocols. In short, per epoch:
+//! `open (creates, publishes a record) → append … → fence by a successor → sealed length, recorded in the manifest → read → free`.
+
+use std::fmt;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tombolo_env::{BoxFuture, Completion, Env};
+
+use crate::{Epoch, Incarnation, ObjectStore, Result, Survival};
+
+/// A position in a lane: segment number in the upper 32 bits, byte in the segment in the lower. Ordered as the bytes are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LogOffset(pub u64);
+
+impl LogOffset {
+    /// The start of a lane.
+    pub const ZERO: LogOffset = LogOffset(0);
+
+    /// The position `byte` of segment `segment`.
+    pub const fn new(segment: u32, byte: u32) -> LogOffset {
+        LogOffset(((segment as u64) << 32) | byte as u64)
+    }
+
+    /// The segment number.
+    pub const fn segment(self) -> u32 {
+        (self.0 >> 32) as u32
+    }
+
+    /// The byte in the segment.
+    pub const fn byte(self) -> u32 {
+        self.0 as u32
+    }
+}
+
+impl fmt::Display for LogOffset {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}:{}", self.segment(), self.byte())
+    }
+}
+
+/// A log as the manifest names it: one per epoch and lane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LogId {
+    /// The epoch that appends to it; nobody else ever does.
+    pub epoch: Epoch,
+    /// The lane within the epoch.
+    pub lane: u32,
+}
+
+/// What a log store publishes in the manifest about one of its logs, and is handed back by every later epoch. Opaque to the engine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogRecord {
+    /// Which log.
+    pub id: LogId,
+    /// Where and how it is kept, in the log store's own encoding; at most 64 KiB.
+    pub configuration: Bytes,
+}
+
+/// Publishes opaque log records in the manifest, between the engine's own edits (rule 7).
+pub trait ConfigurationChain: Send + Sync + fmt::Debug {
+    /// Publishes the newest configuration of a log. Returns once the record is durable in the chain.
+    ///
+    /// # Errors
+    /// `Fenced` when the chain holds another epoch's record: stop. `OutcomeUnknown` only when the process is closing.
+    fn publish(&self, record: LogRecord) -> BoxFuture<'_, Result<()>>;
+
+    /// The logs that the manifest names now, for collection: whatever it does not name and belongs to an older epoch is garbage.
+    fn named(&self) -> Vec<LogRecord>;
+}
+
+/// What a log store is opened with.
+#[derive(Clone, Debug)]
+pub struct LogContext {
+    /// The world.
+    pub env: Env,
+    /// The database's life.
+    pub incarnation: Incarnation,
+    /// This process's epoch; its claim is effective.
+    pub epoch: Epoch,
+    /// Where configurations are published.
+    pub chain: Arc<dyn ConfigurationChain>,
+    /// The object store of the same database.
+    pub objects: Arc<dyn ObjectStore>,
+}
+
+/// A store of fenced logs.
+///
+/// What every backend promises, and its conformance suite checks:
+/// 1. After [`LogStore::fence`] returned a length, no append beyond it is ever acknowledged, accepted or durable, and everything
+///    acknowledged as durable before lies within it; what was accepted lies within it unless the host lost it.
+/// 2. Fencing is idempotent, may be repeated by any later epoch, and never yields less than what an earlier fence sealed and synced.
+/// 3. Up to the sealed length the entries read back are those appended, in order, whole; damage in between is `Corrupt`, never an end.
+/// 4. No epoch appends to another's log.
+pub trait LogStore: Send + Sync + fmt::Debug {
+    /// Begins this epoch's log: makes its lanes, publishes one record for each through the chain, and returns when both are durable.
+    fn open<'a>(&'a self, context: &'a LogContext, lanes: u32) -> BoxFuture<'a, Result<Arc<dyn Log>>>;
+
+    /// Fences an older epoch's log: from its return on nothing beyond the returned length takes effect, and everything up to it is durable.
+    /// `from` is the replay point that the manifest states: earlier bytes may be gone.
+    /// The engine records the length in the manifest before it shows or serves anything (rule 7).
+    fn fence<'a>(&'a self, context: &'a LogContext, log: &'a LogRecord, from: LogOffset) -> BoxFuture<'a, Result<LogOffset>>;
+
+    /// Reads the entries of a log in `from..to`, where `to` is its recorded sealed length.
+    fn read<'a>(
+        &'a self,
+        context: &'a LogContext,
+        log: &'a LogRecord,
+        from: LogOffset,
+        to: LogOffset,
+    ) -> BoxFuture<'a, Result<Box<dyn LogReader>>>;
+
+    /// Deletes a whole log of an older epoch, once a durable manifest record no longer names it.
+    fn free<'a>(&'a self, context: &'a LogContext, log: &'a LogRecord) -> BoxFuture<'a, Result<()>>;
+
+    /// What accepted and durable writes survive here.
+    fn survival(&self) -> Survival;
+
+    /// A stable identity of kind and place, recorded in the manifest when the database is created: opening with another is refused.
+    fn identity(&self) -> String;
+}
+
+/// How an append ended.
+#[derive(Debug)]
+#[must_use = "an append is acknowledged only when it was accepted"]
+pub struct Appended {
+    /// The lane's end after this entry: hand it to [`Log::durable`].
+    pub end: LogOffset,
+    /// `None`: accepted already. Otherwise it resolves when the entry is accepted; the completer gone means `Closed`.
+    pub accepted: Option<Completion<Result<()>>>,
+}
+
+/// How full a log is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pressure {
+    /// Bytes not yet trimmed.
+    pub live_bytes: u64,
+    /// Bytes beyond which the log wants its oldest data flushed.
+    pub wanted_bytes_max: u64,
+}
+
+/// This epoch's open log. Appends of one lane are ordered by the caller, who holds the lane's commit section.
+pub trait Log: Send + Sync + fmt::Debug {
+    /// Number of lanes.
+    fn lanes(&self) -> u32;
+
+    /// Appends one entry to a lane: a commit group of one stream. Synchronous, in memory or one system call.
+    ///
+    /// Acknowledge nothing before it is accepted, which implies that every earlier byte of the lane is.
+    ///
+    /// # Errors
+    /// `Fenced` when a successor has fenced the log: outcome unknown, stop. `OutOfSpace`, `Retry`: nothing took effect.
+    /// `Invalid`: the entry is larger than a segment may be.
+    fn append(&self, lane: u32, entry: &LogEntry) -> Result<Appended>;
+
+    /// Resolves when everything before `end` is durable. Concurrent calls share one sync.
+    fn durable(&self, lane: u32, end: LogOffset) -> Completion<Result<()>>;
+
+    /// As [`Log::durable`], on the calling thread, which does the sync itself when nobody else is at it: saves a hand-off.
+    fn sync(&self, lane: u32, end: LogOffset) -> Result<()>;
+
+    /// The offset up to which a lane is durable.
+    fn durable_through(&self, lane: u32) -> LogOffset;
+
+    /// Frees what lies before `before`, up to which a durable manifest record states the replay point.
+    fn trim(&self, lane: u32, before: LogOffset) -> Result<()>;
+
+    /// How full a lane is.
+    fn pressure(&self, lane: u32) -> Pressure;
+
+    /// Verifies that the log is not fenced: for reads that must not be stale.
+    fn confirm(&self) -> BoxFuture<'_, Result<()>>;
+
+    /// Makes all durable and writes down how far that is. Appends fail with `Closed` from here on.
+    fn close(&self) -> BoxFuture<'_, Result<()>>;
+}
+
+/// One entry: the batches of one commit group of one stream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogEntry {
+    /// The stream that orders it.
+    pub stream: u32,
+    /// Sequence number of its first operation.
+    pub first_sequence: u64,
+    /// Number of sequence numbers that it takes.
+    pub count: u32,
+    /// The operations, in the engine's encoding.
+    pub payload: Bytes,
+}
+
+/// Reads a log's entries in order.
+pub trait LogReader: Send + fmt::Debug {
+    /// The next entry with the offset after it, or `None` at the end asked for.
+    ///
+    /// # Errors
+    /// `Corrupt` with the segment and byte: what was sealed must be there.
+    fn next(&mut self) -> BoxFuture<'_, Result<Option<(LogEntry, LogOffset)>>>;
+}

@@ -1,0 +1,98 @@
+//! Switches that take a rule out, so that a test can show that it notices.
+//!
+//! Without the cargo feature `mutants` every switch is the constant `false` and costs nothing. With it, a switch is on for the thread
+//! that holds the guard of [`enable`]; simulations run on one thread.
+
+/// A rule that can be taken out. Each is caught by a test that names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+#[allow(missing_docs, reason = "each name says the mistake; the rule is in the design")]
+pub enum Mutant {
+    // Rule 1
+    ManifestSeveralPutsOutstanding,
+    ManifestIgnoreIncarnation,
+    // Rule 2
+    ManifestDeleteClaims,
+    ManifestDeleteDescending,
+    // Rule 3
+    ManifestBelieveWithoutList,
+    ManifestNewestFirstScan,
+    // Rule 4
+    ClaimWithoutConfirmingList,
+    ClaimContinueForeignEpoch,
+    // Rule 5
+    PutUnknownTakenAsFailed,
+    PutForeignRecordRetriedNext,
+    // Rule 6
+    TableNameReused,
+    StaleJobInstalled,
+    // Rule 7
+    LogReplayBeforeSealRecorded,
+    LogIgnoreRecordedSeal,
+    LogServeBeforeNamed,
+    LogFreeBeforeReplayPointDurable,
+    // Rule 8
+    LogFenceWordUnchecked,
+    LogFenceWordCheckedBeforeStore,
+    LogFenceReadsBeforeWord,
+    LogFenceWithoutSync,
+    // Rule 9
+    LogBadFrameIsAlwaysTail,
+    LogAcceptsForeignFrames,
+    LogDurableWithoutSync,
+    LogSyncErrorIgnored,
+    // Rule 11
+    DeleteWithoutCondemning,
+    DeleteListsPinsBeforeCondemning,
+    DeleteBeforeUnnamed,
+    // Rule 12
+    PinWithoutProvingTip,
+    PinAcceptsCondemned,
+    // Rule 13
+    LeaseByWallClock,
+    LeaseExpiresLastingPins,
+    // Rule 14
+    CollectCurrentEpoch,
+    CollectUnprovenState,
+}
+
+#[cfg(feature = "mutants")]
+mod switch {
+    use super::Mutant;
+    use std::cell::RefCell;
+
+    thread_local! {
+        static ENABLED: RefCell<Vec<Mutant>> = const { RefCell::new(Vec::new()) };
+    }
+
+    /// Keeps a mutant on while it lives.
+    #[derive(Debug)]
+    pub struct Guard(Mutant);
+
+    impl Drop for Guard {
+        fn drop(&mut self) {
+            ENABLED.with_borrow_mut(|enabled| enabled.retain(|mutant| *mutant != self.0));
+        }
+    }
+
+    /// Turns `mutant` on for this thread until the guard is dropped.
+    pub fn enable(mutant: Mutant) -> Guard {
+        ENABLED.with_borrow_mut(|enabled| enabled.push(mutant));
+        Guard(mutant)
+    }
+
+    /// Whether `mutant` is on.
+    pub fn is_enabled(mutant: Mutant) -> bool {
+        ENABLED.with_borrow(|enabled| enabled.contains(&mutant))
+    }
+}
+
+#[cfg(feature = "mutants")]
+pub use switch::{Guard, enable, is_enabled};
+
+/// Whether `mutant` is on: never, without the feature.
+#[cfg(not(feature = "mutants"))]
+#[inline(always)]
+pub const fn is_enabled(_mutant: Mutant) -> bool {
+    false
+}

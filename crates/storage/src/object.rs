@@ -1,0 +1,153 @@
+//! Immutable named objects.
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tombolo_env::BoxFuture;
+
+use crate::{Error, ErrorKind, Placement, Request, Result};
+
+/// Most bytes of an object name.
+pub const OBJECT_NAME_BYTES_MAX: usize = 512;
+
+/// Most bytes of an object put in one piece.
+pub const PUT_BYTES_MAX: usize = 64 << 20;
+
+/// A name: segments of `a–z 0–9 . _ - ~` and upper-case letters, joined by `/`. No segment is empty, `.` or `..`.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ObjectName(Arc<str>);
+
+impl ObjectName {
+    /// Checks a name.
+    ///
+    /// # Errors
+    /// `Invalid` when it is not a name.
+    pub fn new(name: impl AsRef<str>) -> Result<ObjectName> {
+        let name = name.as_ref();
+        let proper = |segment: &str| {
+            !segment.is_empty()
+                && segment != "."
+                && segment != ".."
+                && segment.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-~".contains(&byte))
+        };
+        if name.len() > OBJECT_NAME_BYTES_MAX || !name.split('/').all(proper) {
+            return Err(Error::new(ErrorKind::Invalid, format!("{name:?} is no object name"))
+                .advice("use letters, digits and . _ - ~ in segments joined by /, 512 bytes at most"));
+        }
+        Ok(ObjectName(name.into()))
+    }
+
+    /// The name as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for ObjectName {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(formatter)
+    }
+}
+
+impl fmt::Debug for ObjectName {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(formatter)
+    }
+}
+
+/// How a put-if-absent ended when its outcome is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PutOutcome {
+    /// The name was free and now holds the bytes, durably.
+    Created,
+    /// The name was taken; what it holds is unchanged (it may be the same bytes, put by an earlier attempt).
+    Exists,
+}
+
+/// An object's name and length.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ObjectInfo {
+    /// The name.
+    pub name: ObjectName,
+    /// Length in bytes.
+    pub length: u64,
+}
+
+/// A page of a list.
+#[derive(Clone, Debug)]
+pub struct Listed {
+    /// Names in ascending byte order.
+    pub objects: Vec<ObjectInfo>,
+    /// Whether more names follow: list again, starting after the last.
+    pub more: bool,
+}
+
+/// A store of immutable named objects. All methods are safe to call from many tasks.
+///
+/// What every backend promises, and its conformance suite checks:
+/// 1. An object appears whole or not at all, and is durable when its creation returns.
+/// 2. Of several puts of one absent name, exactly one is `Created`.
+/// 3. A read or list begun after a creation returned sees it.
+/// 4. A list of **one** name (`limit` = 1) is one atomic answer: the smallest matching name at one moment within the call.
+///    Longer pages may be put together from several moments.
+/// 5. `OutcomeUnknown` is the only error after which a creation may still land, now or at any later time.
+pub trait ObjectStore: Send + Sync + fmt::Debug {
+    /// Begins an object whose bytes come in pieces. Nothing is visible before [`ObjectWriter::finish`]; the name must be fresh.
+    fn create<'a>(&'a self, request: Request, name: &'a ObjectName, placement: Placement) -> BoxFuture<'a, Result<Box<dyn ObjectWriter>>>;
+
+    /// Puts a whole object if its name is free: the one atomic primitive. At most [`PUT_BYTES_MAX`] bytes.
+    fn put_if_absent<'a>(
+        &'a self,
+        request: Request,
+        name: &'a ObjectName,
+        placement: Placement,
+        bytes: Bytes,
+    ) -> BoxFuture<'a, Result<PutOutcome>>;
+
+    /// Reads a range; cut at the object's end. An empty range past the end is empty.
+    ///
+    /// # Errors
+    /// `NotFound` when there is no such object.
+    fn read<'a>(&'a self, request: Request, name: &'a ObjectName, range: Range<u64>) -> BoxFuture<'a, Result<Bytes>>;
+
+    /// Reads several ranges of one object, in the order given, with as few requests as the store allows.
+    fn read_ranges<'a>(&'a self, request: Request, name: &'a ObjectName, ranges: &'a [Range<u64>]) -> BoxFuture<'a, Result<Vec<Bytes>>>;
+
+    /// Length of an object; `NotFound` when there is none.
+    fn length<'a>(&'a self, request: Request, name: &'a ObjectName) -> BoxFuture<'a, Result<u64>>;
+
+    /// Lists at most `limit` names that begin with `prefix` (which may end inside a segment; empty lists all) and are greater than
+    /// `after`, in ascending byte order. See promise 4 on atomicity.
+    fn list<'a>(&'a self, request: Request, prefix: &'a str, after: Option<&'a ObjectName>, limit: usize) -> BoxFuture<'a, Result<Listed>>;
+
+    /// Deletes an object; deleting what does not exist succeeds.
+    fn delete<'a>(&'a self, request: Request, name: &'a ObjectName) -> BoxFuture<'a, Result<()>>;
+
+    /// Gives the bytes of `from` the further name `to` without copying them where the store can.
+    fn copy<'a>(&'a self, request: Request, from: &'a ObjectName, to: &'a ObjectName) -> BoxFuture<'a, Result<PutOutcome>>;
+
+    /// The store, as a person would name it, for messages.
+    fn describe(&self) -> String;
+}
+
+/// An object that is being written. Dropping it before [`ObjectWriter::finish`] leaves nothing that a list shows.
+pub trait ObjectWriter: Send + fmt::Debug {
+    /// Appends bytes. They may be held in memory up to a bounded amount.
+    fn append(&mut self, bytes: Bytes) -> BoxFuture<'_, Result<()>>;
+    /// Makes the object durable and visible. `AlreadyExists` when the name turned out to be taken.
+    fn finish(self: Box<Self>) -> BoxFuture<'static, Result<ObjectInfo>>;
+}
+
+/// Reads a whole object.
+///
+/// # Errors
+/// As [`ObjectStore::read`]; `Corrupt` when it is longer than `bytes_max`.
+pub async fn read_whole(store: &dyn ObjectStore, request: Request, name: &ObjectName, bytes_max: u64) -> Result<Bytes> {
+    let bytes = store.read(request, name, 0..bytes_max.saturating_add(1)).await?;
+    if bytes.len() as u64 > bytes_max {
+        return Err(Error::corrupt(name, bytes_max, format!("at most {bytes_max} bytes"), "more"));
+    }
+    Ok(bytes)
+}

@@ -1,0 +1,2 @@
+//! Habits of the project.
+fn main() {}
