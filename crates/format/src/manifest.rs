@@ -159,8 +159,10 @@ pub enum RecordKind {
     Claim,
     /// Changes the state.
     Edits(Vec<Edit>),
-    /// Names a snapshot object that holds the state as of this slot's predecessor.
+    /// Names a snapshot object that holds the state as of an earlier slot: edits go on while a large one is written.
     Snapshot {
+        /// The state is that of this slot, below the record's own; also in the object's name.
+        slot: u64,
         /// Fresh randomness in the object's name.
         random: u64,
         /// Length of the object in bytes.
@@ -189,4 +191,19 @@ pub struct Record {
     pub snapshot_slot: u64,
     /// What it says.
     pub kind: RecordKind,
+}
+
+/// The content of a snapshot object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Snapshot {
+    /// The database's life.
+    pub incarnation: u64,
+    /// The state is that of this slot.
+    pub slot: u64,
+    /// The epoch of the record in that slot.
+    pub epoch: u64,
+    /// Hash of that record's bytes, so that the next record links to the snapshot.
+    pub record_hash: u128,
+    /// The state, from nothing.
+    pub edits: Vec<Edit>,
 }
