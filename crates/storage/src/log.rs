@@ -12,7 +12,7 @@ use tombolo_env::{BoxFuture, Completion, Env};
 use crate::{Epoch, Incarnation, ObjectStore, Result, Survival};
 
 /// A position in a lane: segment number in the upper 32 bits, byte in the segment in the lower. Ordered as the bytes are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LogOffset(pub u64);
 
 impl LogOffset {

@@ -45,6 +45,12 @@ impl ObjectName {
     }
 }
 
+impl std::borrow::Borrow<str> for ObjectName {
+    fn borrow(&self) -> &str {
+        &self.0
+    }
+}
+
 impl fmt::Display for ObjectName {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(formatter)

@@ -1,17 +1,30 @@
-//! URIs to stores. `file:///path?log=mapped`, `mem://name`; one call registers further schemes.
+//! URIs to stores: `file:///data/orders`, `mem://orders`; one call registers further schemes.
+//!
+//! Every command and the engine name stores by URI only, so that a new backend needs no change above this module. A URI is
+//! `scheme://rest?name=value&…`; bytes that are not plain in a URI are written `%XX`.
+//!
+//! Invariant: whoever opens a URI learns about every mistake in it before anything is touched.
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use tombolo_env::Env;
 
+use crate::backend::memory::{self, MemoryStores};
 use crate::{Error, ErrorKind, LogStore, ObjectStore, Result};
 
-/// A checked URI: `scheme://rest?name=value&…`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg(test)]
+mod tests;
+
+/// Most bytes of a URI.
+pub const URI_BYTES_MAX: usize = 4096;
+
+/// A checked URI: `scheme://rest?name=value&…`, its parts decoded.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Uri {
-    /// Before `://`.
+    /// Before `://`, in lower case.
     pub scheme: String,
     /// Between `://` and `?`.
     pub rest: String,
@@ -19,14 +32,293 @@ pub struct Uri {
     pub parameters: BTreeMap<String, String>,
 }
 
+fn invalid(text: &str, what: impl fmt::Display) -> Error {
+    Error::new(ErrorKind::Invalid, format!("{what} in the URI {text:?}"))
+}
+
+fn decode(text: &str, part: &str) -> Result<String> {
+    let mut bytes = Vec::with_capacity(part.len());
+    let mut rest = part.as_bytes();
+    while let [first, tail @ ..] = rest {
+        let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+        match (first, tail) {
+            (b'%', [high, low, tail @ ..]) if digit(*high).is_some() && digit(*low).is_some() => {
+                bytes.push(digit(*high).unwrap_or(0) << 4 | digit(*low).unwrap_or(0));
+                rest = tail;
+            }
+            (b'%', _) => return Err(invalid(text, "a % without two hexadecimal digits").advice("write a % itself as %25")),
+            (byte, tail) => {
+                bytes.push(*byte);
+                rest = tail;
+            }
+        }
+    }
+    let decoded = String::from_utf8(bytes).map_err(|_| invalid(text, "bytes that are not UTF-8"))?;
+    if decoded.chars().any(char::is_control) {
+        return Err(invalid(text, "a control character"));
+    }
+    Ok(decoded)
+}
+
+fn encode(part: &str, also_plain: &[u8], formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+    for byte in part.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) || also_plain.contains(&byte) {
+            write!(formatter, "{}", char::from(byte))?;
+        } else {
+            write!(formatter, "%{byte:02X}")?;
+        }
+    }
+    Ok(())
+}
+
+impl Uri {
+    /// Takes a URI apart.
+    ///
+    /// ```
+    /// let uri = tombolo_storage::Uri::parse("file:///data/my%20orders?form=written")?;
+    /// assert_eq!(uri.rest, "/data/my orders");
+    /// assert_eq!(uri.parameter("form"), Some("written"));
+    /// # Ok::<(), tombolo_storage::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// `Invalid`, saying what is wrong and how to write it.
+    pub fn parse(text: &str) -> Result<Uri> {
+        if text.len() > URI_BYTES_MAX {
+            let message = format!("a URI of {} bytes; {URI_BYTES_MAX} are the most", text.len());
+            return Err(Error::new(ErrorKind::Invalid, message));
+        }
+        let Some((scheme, rest)) = text.split_once("://") else {
+            let advice = if text.starts_with('/') { format!("for a directory of this host write file://{text}") } else { Uri::teach() };
+            return Err(Error::new(ErrorKind::Invalid, format!("{text:?} is no URI: it has no scheme")).advice(advice));
+        };
+        let proper = scheme.starts_with(|first: char| first.is_ascii_alphabetic())
+            && scheme.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte));
+        if !proper {
+            return Err(invalid(text, format_args!("{scheme:?}, which is no scheme,")).advice(Uri::teach()));
+        }
+        if rest.contains('#') {
+            return Err(invalid(text, "a #").advice("write a # itself as %23"));
+        }
+        let (rest, query) = match rest.split_once('?') {
+            Some((rest, query)) => (rest, Some(query)),
+            None => (rest, None),
+        };
+        let mut parameters = BTreeMap::new();
+        for pair in query.into_iter().flat_map(|query| query.split('&')) {
+            let Some((name, value)) = pair.split_once('=') else {
+                return Err(
+                    invalid(text, format_args!("{pair:?}, which is no parameter,")).advice("write parameters as name=value, joined by &")
+                );
+            };
+            let name = decode(text, name)?;
+            if name.is_empty() {
+                return Err(invalid(text, "a parameter without a name").advice("write parameters as name=value, joined by &"));
+            }
+            if parameters.insert(name.clone(), decode(text, value)?).is_some() {
+                return Err(invalid(text, format_args!("the parameter {name:?} twice")));
+            }
+        }
+        Ok(Uri { scheme: scheme.to_ascii_lowercase(), rest: decode(text, rest)?, parameters })
+    }
+
+    fn teach() -> String {
+        "write for example file:///data/orders or mem://orders".into()
+    }
+
+    /// The value of a parameter.
+    pub fn parameter(&self, name: &str) -> Option<&str> {
+        self.parameters.get(name).map(String::as_str)
+    }
+
+    /// Reads a parameter that is `yes` or `no`; absent is `no`.
+    ///
+    /// # Errors
+    /// `Invalid` for anything else.
+    pub fn flag(&self, name: &str) -> Result<bool> {
+        match self.parameter(name) {
+            None | Some("no") => Ok(false),
+            Some("yes") => Ok(true),
+            Some(other) => Err(Error::new(ErrorKind::Invalid, format!("the parameter {name}={other} of {self}"))
+                .expected(format!("{name}=yes or {name}=no"))
+                .found(other)),
+        }
+    }
+
+    /// Reads a parameter that is one of `choices`; absent is `None`.
+    ///
+    /// # Errors
+    /// `Invalid`, listing the choices.
+    pub fn choice<'a>(&'a self, name: &str, choices: &[&str]) -> Result<Option<&'a str>> {
+        match self.parameter(name) {
+            Some(value) if !choices.contains(&value) => {
+                Err(Error::new(ErrorKind::Invalid, format!("the parameter {name}={value} of {self}"))
+                    .expected(format!("{name}={}", choices.join(&format!(" or {name}="))))
+                    .found(value))
+            }
+            value => Ok(value),
+        }
+    }
+
+    /// Checks that every parameter is among `allowed`.
+    ///
+    /// # Errors
+    /// `Invalid`, naming the unknown one and listing the allowed ones.
+    pub fn allow_parameters(&self, allowed: &[&str]) -> Result<()> {
+        for name in self.parameters.keys() {
+            if !allowed.contains(&name.as_str()) {
+                let advice = match allowed {
+                    [] => format!("{}:// takes no parameters", self.scheme),
+                    _ => format!("{}:// takes the parameters {}", self.scheme, allowed.join(", ")),
+                };
+                return Err(Error::new(ErrorKind::Invalid, format!("the unknown parameter {name:?} of {self}")).advice(advice));
+            }
+        }
+        Ok(())
+    }
+
+    /// The absolute path that a `file://` URI names.
+    ///
+    /// # Errors
+    /// `Invalid` for a host, a relative path, or one with `..` in it.
+    pub fn path(&self) -> Result<PathBuf> {
+        if !self.rest.starts_with('/') {
+            let message = format!("the relative path {:?} in {self}", self.rest);
+            return Err(
+                Error::new(ErrorKind::Invalid, message).advice("name a directory from the root, with three slashes: file:///data/orders")
+            );
+        }
+        if self.rest.split('/').any(|segment| segment == "..") {
+            return Err(
+                Error::new(ErrorKind::Invalid, format!("the path of {self} goes up with ..")).advice("write the path that is meant")
+            );
+        }
+        // Joined anew, so that two spellings of one directory are one identity.
+        let segments = self.rest.split('/').filter(|segment| !segment.is_empty() && *segment != ".");
+        Ok(segments.fold(PathBuf::from("/"), |path, segment| path.join(segment)))
+    }
+}
+
+impl fmt::Display for Uri {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}://", self.scheme)?;
+        encode(&self.rest, b"/:,@+=[]", formatter)?;
+        for (index, (name, value)) in self.parameters.iter().enumerate() {
+            formatter.write_str(if index == 0 { "?" } else { "&" })?;
+            encode(name, b"", formatter)?;
+            formatter.write_str("=")?;
+            encode(value, b"/:,@+", formatter)?;
+        }
+        Ok(())
+    }
+}
+
+impl std::str::FromStr for Uri {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Uri> {
+        Uri::parse(text)
+    }
+}
+
 /// Makes an object store.
 pub type ObjectStoreFactory = Arc<dyn Fn(&Env, &Uri) -> Result<Arc<dyn ObjectStore>> + Send + Sync>;
 /// Makes a log store; gets the paired object store.
 pub type LogStoreFactory = Arc<dyn Fn(&Env, &Uri, &Arc<dyn ObjectStore>) -> Result<Arc<dyn LogStore>> + Send + Sync>;
 
-/// Schemes and their factories.
-#[derive(Clone, Default)]
+/// Schemes and their factories. Cheap to clone; clones made before a registration do not see it.
+#[derive(Clone)]
 pub struct Registry {
     object_stores: BTreeMap<String, ObjectStoreFactory>,
     log_stores: BTreeMap<String, LogStoreFactory>,
+}
+
+impl Default for Registry {
+    fn default() -> Registry {
+        Registry::with_defaults()
+    }
+}
+
+impl fmt::Debug for Registry {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("Registry")
+            .field("object_stores", &self.object_stores.keys().collect::<Vec<_>>())
+            .field("log_stores", &self.log_stores.keys().collect::<Vec<_>>())
+            .finish()
+    }
+}
+
+impl Registry {
+    /// Knows no scheme.
+    pub fn empty() -> Registry {
+        Registry { object_stores: BTreeMap::new(), log_stores: BTreeMap::new() }
+    }
+
+    /// Knows `file` and `mem`.
+    ///
+    /// In the real world all such registries of a process see the same `mem://` stores; in a simulated world, where many
+    /// worlds share a process, only clones of one registry do: keep it across simulated restarts if `mem://` is to outlive them.
+    pub fn with_defaults() -> Registry {
+        let mut registry = Registry::empty();
+        let own = Arc::new(MemoryStores::default());
+        let own_for_logs = Arc::clone(&own);
+        let stores = |env: &Env, own: &Arc<MemoryStores>| if env.is_simulated() { Arc::clone(own) } else { MemoryStores::of_process() };
+        registry.register_object_store("mem", Arc::new(move |env, uri| memory::open_object_store(env, uri, &stores(env, &own))));
+        registry.register_log_store("mem", Arc::new(move |env, uri, _| memory::open_log_store(env, uri, &stores(env, &own_for_logs))));
+        crate::backend::local::register(&mut registry);
+        registry
+    }
+
+    /// Adds or replaces the object stores of a scheme.
+    pub fn register_object_store(&mut self, scheme: &str, factory: ObjectStoreFactory) {
+        self.object_stores.insert(scheme.to_ascii_lowercase(), factory);
+    }
+
+    /// Adds or replaces the log stores of a scheme.
+    pub fn register_log_store(&mut self, scheme: &str, factory: LogStoreFactory) {
+        self.log_stores.insert(scheme.to_ascii_lowercase(), factory);
+    }
+
+    /// Schemes of object stores, in order.
+    pub fn object_store_schemes(&self) -> Vec<&str> {
+        self.object_stores.keys().map(String::as_str).collect()
+    }
+
+    /// Schemes of log stores, in order.
+    pub fn log_store_schemes(&self) -> Vec<&str> {
+        self.log_stores.keys().map(String::as_str).collect()
+    }
+
+    /// Opens the object store that `uri` names. Creates nothing that a later mistake would leave behind.
+    ///
+    /// # Errors
+    /// `Invalid` for an unknown scheme or parameter, listing the known ones; what the store says otherwise.
+    pub fn open_object_store(&self, env: &Env, uri: &Uri) -> Result<Arc<dyn ObjectStore>> {
+        match self.object_stores.get(&uri.scheme) {
+            Some(factory) => factory(env, uri),
+            None => Err(unknown_scheme(uri, "object store", &self.object_store_schemes())),
+        }
+    }
+
+    /// Opens the log store that `log` names; with `None`, the own log of the store that `store` names.
+    ///
+    /// # Errors
+    /// As [`Registry::open_object_store`].
+    pub fn open_log_store(&self, env: &Env, store: &Uri, log: Option<&Uri>, objects: &Arc<dyn ObjectStore>) -> Result<Arc<dyn LogStore>> {
+        let uri = log.unwrap_or(store);
+        match self.log_stores.get(&uri.scheme) {
+            Some(factory) => factory(env, uri, objects),
+            None if log.is_none() => Err(Error::new(ErrorKind::Unsupported, format!("{uri} has no log of its own"))
+                .advice(format!("name one: known log schemes are {}", self.log_store_schemes().join(", ")))),
+            None => Err(unknown_scheme(uri, "log", &self.log_store_schemes())),
+        }
+    }
+}
+
+fn unknown_scheme(uri: &Uri, what: &str, known: &[&str]) -> Error {
+    Error::new(ErrorKind::Invalid, format!("unknown {what} scheme {:?} in {uri}", uri.scheme))
+        .expected(if known.is_empty() { "no scheme: none is registered".into() } else { known.join(", ") })
+        .found(&uri.scheme)
+        .advice(Uri::teach())
 }

@@ -1,0 +1,3 @@
+//! To come.
+
+pub(crate) fn register(_registry: &mut crate::Registry) {}
