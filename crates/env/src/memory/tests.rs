@@ -1,0 +1,24 @@
+use super::{HUGE_PAGE_BYTES, Region};
+
+#[test]
+fn regions_are_zeroed_aligned_and_rounded() {
+    for (asked, length) in [(1, 4096), (4096, 4096), (HUGE_PAGE_BYTES, HUGE_PAGE_BYTES), (HUGE_PAGE_BYTES + 1, 2 * HUGE_PAGE_BYTES)] {
+        let region = Region::new(asked).unwrap();
+        assert_eq!(region.length(), length);
+        if asked >= HUGE_PAGE_BYTES {
+            assert!(region.base().addr().get().is_multiple_of(HUGE_PAGE_BYTES));
+        }
+        // SAFETY: the region is alive, `length` bytes long, and this thread alone touches it.
+        let bytes = unsafe { std::slice::from_raw_parts_mut(region.base().as_ptr(), length) };
+        assert!(bytes.iter().all(|byte| *byte == 0));
+        bytes.fill(7);
+        assert_eq!(bytes[length - 1], 7);
+    }
+}
+
+#[test]
+fn impossible_lengths_are_refused() {
+    assert!(Region::new(0).is_err());
+    assert!(Region::new(usize::MAX).is_err());
+    assert!(Region::new(isize::MAX as usize).is_err());
+}

@@ -1,0 +1,208 @@
+//! Pools of threads, one per task class, and waiting by parking.
+//!
+//! A task may call the kernel and stay there (a sync, a read), so a pool adds a thread whenever all of its threads are busy, up to its
+//! bound. Threads start on first use and end when the world's last handle goes; what is queued then still runs, what is
+//! scheduled later is cancelled.
+//!
+//! Invariants:
+//! 1. A runnable task is in exactly one queue or on exactly one thread.
+//! 2. A panicking task ends alone: its thread goes on.
+
+use std::cell::Cell;
+use std::collections::VecDeque;
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::Thread;
+
+use async_task::Runnable;
+use parking_lot::{Condvar, Mutex};
+
+use crate::{BoxFuture, Task, TaskClass};
+
+/// Threads for work that somebody waits for: as many syncs and read misses at once.
+const FOREGROUND_THREADS_MAX: usize = 8;
+/// Threads that flush.
+const FLUSH_THREADS_MAX: usize = 2;
+/// Threads that compact, at most; no more than the host has cores.
+const BACKGROUND_THREADS_MAX: usize = 4;
+
+thread_local! {
+    static IN_TASK: Cell<bool> = const { Cell::new(false) };
+    static PARKER: Cell<Option<Arc<Parker>>> = const { Cell::new(None) };
+}
+
+/// The pools of one world.
+#[derive(Debug)]
+pub(super) struct Executor {
+    pools: [Arc<Pool>; 3],
+}
+
+impl Executor {
+    pub(super) fn new() -> Executor {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let pool = |name, threads_max| Arc::new(Pool { name, threads_max, state: Mutex::default(), ready: Condvar::new() });
+        Executor {
+            pools: [
+                pool("tombolo-fore", FOREGROUND_THREADS_MAX),
+                pool("tombolo-flush", FLUSH_THREADS_MAX),
+                pool("tombolo-back", cores.min(BACKGROUND_THREADS_MAX)),
+            ],
+        }
+    }
+
+    pub(super) fn spawn(&self, class: TaskClass, future: BoxFuture<'static, ()>) -> Task {
+        let pool = match class {
+            TaskClass::Foreground => &self.pools[0],
+            TaskClass::Flush => &self.pools[1],
+            TaskClass::Background => &self.pools[2],
+        };
+        let (runnable, task) = {
+            let pool = Arc::clone(pool);
+            async_task::spawn(future, move |runnable| pool.schedule(runnable))
+        };
+        runnable.schedule();
+        Task::new(task)
+    }
+}
+
+impl Drop for Executor {
+    fn drop(&mut self) {
+        // Threads are not joined: the last handle may go inside one of them.
+        for pool in &self.pools {
+            pool.state.lock().closed = true;
+            pool.ready.notify_all();
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Pool {
+    name: &'static str,
+    threads_max: usize,
+    state: Mutex<PoolState>,
+    ready: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct PoolState {
+    queue: VecDeque<Runnable>,
+    /// Invariant: idle <= threads <= the pool's bound.
+    threads: usize,
+    idle: usize,
+    closed: bool,
+}
+
+impl Pool {
+    fn schedule(self: &Arc<Pool>, runnable: Runnable) {
+        let start = {
+            let mut state = self.state.lock();
+            if state.closed {
+                drop(state);
+                // Outside the lock: dropping cancels the task, and its destructors may wake others.
+                drop(runnable);
+                return;
+            }
+            state.queue.push_back(runnable);
+            let start = state.queue.len() > state.idle && state.threads < self.threads_max;
+            if start {
+                state.threads += 1;
+            }
+            start
+        };
+        if start {
+            self.start_thread()
+        } else {
+            self.ready.notify_one()
+        };
+    }
+
+    fn start_thread(self: &Arc<Pool>) -> bool {
+        let pool = Arc::clone(self);
+        let started = std::thread::Builder::new().name(self.name.into()).spawn(move || pool.work());
+        if let Err(error) = started {
+            let mut state = self.state.lock();
+            state.threads -= 1;
+            assert!(state.threads > 0, "the first thread of pool {} did not start: {error}", self.name);
+        }
+        true
+    }
+
+    /// One thread's life.
+    fn work(&self) {
+        IN_TASK.set(true);
+        let mut state = self.state.lock();
+        loop {
+            if let Some(runnable) = state.queue.pop_front() {
+                drop(state);
+                // The panic hook has reported it, and the task's owner sees `None`.
+                let _ = catch_unwind(AssertUnwindSafe(|| runnable.run()));
+                state = self.state.lock();
+            } else if state.closed {
+                state.threads -= 1;
+                return;
+            } else {
+                state.idle += 1;
+                self.ready.wait(&mut state);
+                state.idle -= 1;
+            }
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Parker {
+    thread: Thread,
+    notified: AtomicBool,
+}
+
+impl Wake for Parker {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        if !self.notified.swap(true, Ordering::AcqRel) {
+            self.thread.unpark();
+        }
+    }
+}
+
+/// Polls `future` on this thread until it is ready (`true`), parking in between, or until `deadline` (`false`).
+pub(super) fn drive(mut future: Pin<&mut (dyn Future<Output = ()> + Send)>, deadline: Option<std::time::Instant>) -> bool {
+    assert!(!IN_TASK.get(), "waiting inside a task: use `.await`, a wait there would stop the pool that has to do the work");
+    // Taken out, so that a wait nested in a poll gets a parker of its own.
+    let parker = PARKER.take().unwrap_or_else(|| Arc::new(Parker { thread: std::thread::current(), notified: AtomicBool::new(false) }));
+    let waker = Waker::from(Arc::clone(&parker));
+    let mut context = Context::from_waker(&waker);
+    let ready = loop {
+        if let Poll::Ready(()) = future.as_mut().poll(&mut context) {
+            break true;
+        }
+        if !park(&parker, deadline) {
+            break false;
+        }
+    };
+    PARKER.set(Some(parker));
+    ready
+}
+
+/// Parks until the parker is notified; `false` when `deadline` came first.
+fn park(parker: &Parker, deadline: Option<std::time::Instant>) -> bool {
+    while !parker.notified.swap(false, Ordering::AcqRel) {
+        match deadline {
+            None => std::thread::park(),
+            Some(deadline) => {
+                let remaining = deadline.saturating_duration_since(std::time::Instant::now());
+                if remaining.is_zero() {
+                    return false;
+                }
+                std::thread::park_timeout(remaining);
+            }
+        }
+    }
+    true
+}

@@ -1,0 +1,228 @@
+//! Files through system calls.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::fs::{CWD, FileType, Mode, OFlags, RawDir, major, minor, openat, statfs, statvfs};
+
+use super::mapping::Mapped;
+use crate::{Access, DirectoryEntry, File, FileSystem, FileSystemKind, Mapping, Metadata, Space};
+
+/// First try for the names of a directory: about a thousand names of 32 bytes.
+const LIST_BUFFER_BYTES: usize = 64 << 10;
+/// A directory whose names do not fit is beyond what the local backend is made for.
+const LIST_BUFFER_BYTES_MAX: usize = 256 << 20;
+
+/// Network and cluster file systems by the magic number that `statfs` answers (linux/magic.h and the file systems' own headers). FUSE may be
+/// anything, so it counts as one.
+const NETWORK_FILE_SYSTEMS: [(u32, &str); 16] = [
+    (0x0000_6969, "nfs"),
+    (0x0000_517B, "smb"),
+    (0xFF53_4D42, "smb"),
+    (0xFE53_4D42, "smb"),
+    (0x00C3_6400, "ceph"),
+    (0x6573_5546, "fuse"),
+    (0x0102_1997, "9p"),
+    (0x5346_414F, "afs"),
+    (0x6B41_4653, "afs"),
+    (0x7375_7245, "coda"),
+    (0x0116_1970, "gfs2"),
+    (0x7461_636F, "ocfs2"),
+    (0x0BD0_0BD0, "lustre"),
+    (0x4750_4653, "gpfs"),
+    (0x1983_0326, "beegfs"),
+    (0x2003_0528, "orangefs"),
+];
+
+/// The host's files.
+#[derive(Debug)]
+pub(super) struct RealFiles;
+
+impl FileSystem for RealFiles {
+    fn open(&self, path: &Path, access: Access) -> io::Result<Arc<dyn File>> {
+        let file = fs::File::options().read(true).write(access == Access::ReadWrite).open(path)?;
+        if file.metadata()?.is_dir() {
+            return Err(io::ErrorKind::IsADirectory.into());
+        }
+        Ok(Arc::new(RealFile(file)))
+    }
+
+    fn create_new(&self, path: &Path) -> io::Result<Arc<dyn File>> {
+        Ok(Arc::new(RealFile(fs::File::options().read(true).write(true).create_new(true).open(path)?)))
+    }
+
+    fn create_directories(&self, path: &Path) -> io::Result<()> {
+        let mut missing: Vec<PathBuf> = Vec::new();
+        for ancestor in path.ancestors() {
+            let ancestor = if ancestor.as_os_str().is_empty() { Path::new(".") } else { ancestor };
+            match fs::metadata(ancestor) {
+                Ok(metadata) if metadata.is_dir() => break,
+                Ok(_) => return Err(io::ErrorKind::NotADirectory.into()),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => missing.push(ancestor.to_path_buf()),
+                Err(error) => return Err(error),
+            }
+        }
+        for directory in missing.iter().rev() {
+            match fs::create_dir(directory) {
+                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+                _ => self.sync_directory(parent(directory))?,
+            }
+        }
+        if missing.is_empty() {
+            // Whoever created the name may have died before it was durable. Where the parent may not be opened, it is not ours.
+            match self.sync_directory(parent(path)) {
+                Err(error) if error.kind() != io::ErrorKind::PermissionDenied => return Err(error),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn hard_link(&self, from: &Path, to: &Path) -> io::Result<()> {
+        fs::hard_link(from, to)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        fs::rename(from, to)
+    }
+
+    fn remove_file(&self, path: &Path) -> io::Result<()> {
+        fs::remove_file(path)
+    }
+
+    fn remove_directory(&self, path: &Path) -> io::Result<()> {
+        fs::remove_dir(path)
+    }
+
+    fn list_atomically(&self, path: &Path) -> io::Result<Vec<DirectoryEntry>> {
+        list_atomically(path, LIST_BUFFER_BYTES)
+    }
+
+    fn sync_directory(&self, path: &Path) -> io::Result<()> {
+        fs::File::open(path)?.sync_all()
+    }
+
+    fn metadata(&self, path: &Path) -> io::Result<Metadata> {
+        let metadata = fs::metadata(path)?;
+        Ok(Metadata { length: metadata.len(), is_directory: metadata.is_dir() })
+    }
+
+    fn space(&self, path: &Path) -> io::Result<Space> {
+        let answer = statvfs(path)?;
+        Ok(Space { available: answer.f_bavail.saturating_mul(answer.f_frsize), total: answer.f_blocks.saturating_mul(answer.f_frsize) })
+    }
+
+    fn kind(&self, path: &Path) -> io::Result<FileSystemKind> {
+        // The magic number has 32 bits; the field is a signed word whose upper half may carry the sign.
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+        let magic = statfs(path)?.f_type as u32;
+        let network = NETWORK_FILE_SYSTEMS.iter().find(|(number, _)| *number == magic);
+        Ok(network.map_or(FileSystemKind::Local, |(_, name)| FileSystemKind::Network((*name).into())))
+    }
+
+    fn device_bytes_written(&self, path: &Path) -> Option<u64> {
+        let device = fs::metadata(path).ok()?.dev();
+        let text = fs::read_to_string(format!("/sys/dev/block/{}:{}/stat", major(device), minor(device))).ok()?;
+        // The seventh number counts sectors of 512 bytes, whatever the device's own size (kernel: Documentation/block/stat.rst).
+        let sectors: u64 = text.split_ascii_whitespace().nth(6)?.parse().ok()?;
+        sectors.checked_mul(512)
+    }
+}
+
+/// The directory that holds `path`.
+fn parent(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        Some(_) => Path::new("."),
+        None => path,
+    }
+}
+
+/// Lists with a buffer of `buffer_bytes` first. The kernel holds the directory's lock during one `getdents`, so what a single call returns is
+/// one moment's state; a second call must find nothing more, or all begins again with a larger buffer.
+pub(super) fn list_atomically(path: &Path, mut buffer_bytes: usize) -> io::Result<Vec<DirectoryEntry>> {
+    while buffer_bytes <= LIST_BUFFER_BYTES_MAX {
+        if let Some(mut entries) = list_in_one_call(path, buffer_bytes)? {
+            entries.sort_unstable();
+            return Ok(entries);
+        }
+        buffer_bytes *= 4;
+    }
+    Err(io::Error::new(
+        io::ErrorKind::Unsupported,
+        format!("{} does not list its names in one call with a buffer of {LIST_BUFFER_BYTES_MAX} bytes", path.display()),
+    ))
+}
+
+fn list_in_one_call(path: &Path, buffer_bytes: usize) -> io::Result<Option<Vec<DirectoryEntry>>> {
+    let directory = openat(CWD, path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    let mut buffer = Vec::with_capacity(buffer_bytes);
+    let mut names = RawDir::new(&directory, buffer.spare_capacity_mut());
+    let mut entries = Vec::new();
+    let mut calls = 0;
+    loop {
+        // The next step calls the kernel when the buffer is used up: the first time for everything, the second time to learn that this was all.
+        if names.is_buffer_empty() {
+            calls += 1;
+        }
+        let entry = match names.next() {
+            None => return Ok(Some(entries)),
+            Some(Err(rustix::io::Errno::INVAL)) => return Ok(None),
+            Some(Err(error)) => return Err(error.into()),
+            Some(Ok(_)) if calls > 1 => return Ok(None),
+            Some(Ok(entry)) => entry,
+        };
+        let name = entry.file_name().to_bytes();
+        if name == b"." || name == b".." {
+            continue;
+        }
+        // Our own names are ASCII; a foreign one is shown, and cannot be opened under the replaced characters.
+        let name = String::from_utf8_lossy(name).into_owned();
+        let is_directory = match entry.file_type() {
+            FileType::Unknown => fs::symlink_metadata(path.join(&name)).is_ok_and(|metadata| metadata.is_dir()),
+            file_type => file_type == FileType::Directory,
+        };
+        entries.push(DirectoryEntry { name, is_directory });
+    }
+}
+
+#[derive(Debug)]
+struct RealFile(fs::File);
+
+impl File for RealFile {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        let mut filled = 0;
+        while filled < buffer.len() {
+            match self.0.read_at(&mut buffer[filled..], offset + filled as u64) {
+                Ok(0) => break,
+                Ok(count) => filled += count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(filled)
+    }
+
+    fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.0.write_all_at(bytes, offset)
+    }
+
+    fn set_length(&self, length: u64) -> io::Result<()> {
+        self.0.set_len(length)
+    }
+
+    fn length(&self) -> io::Result<u64> {
+        Ok(self.0.metadata()?.len())
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.0.sync_data()
+    }
+
+    fn map(&self, length: usize) -> io::Result<Arc<dyn Mapping>> {
+        Ok(Arc::new(Mapped::new(&self.0, length)?))
+    }
+}

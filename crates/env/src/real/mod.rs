@@ -1,0 +1,116 @@
+//! The real world: threads, the kernel's clock, files through system calls, TCP.
+//!
+//! Thread safety: everything here may be used from any thread. Waiting inside a task panics, because a pool whose threads all wait
+//! for tasks of the same pool would stand still.
+
+mod executor;
+mod files;
+mod mapping;
+mod network;
+
+use std::cell::RefCell;
+use std::future::Future;
+use std::hash::{BuildHasher, RandomState};
+use std::pin::Pin;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use async_io::Timer;
+use rand::RngCore;
+use rand::SeedableRng;
+use rand_xoshiro::Xoshiro256PlusPlus;
+
+use crate::{BoxFuture, Env, FileSystem, Instant, Network, Platform, Task, TaskClass};
+
+pub(crate) fn env() -> Env {
+    Env::new(Arc::new(RealPlatform { executor: executor::Executor::new(), files: files::RealFiles, network: network::RealNetwork }))
+}
+
+/// Moments are counted from here, so that those of all real worlds of one process compare.
+fn origin() -> std::time::Instant {
+    static ORIGIN: OnceLock<std::time::Instant> = OnceLock::new();
+    *ORIGIN.get_or_init(std::time::Instant::now)
+}
+
+#[derive(Debug)]
+struct RealPlatform {
+    executor: executor::Executor,
+    files: files::RealFiles,
+    network: network::RealNetwork,
+}
+
+impl Platform for RealPlatform {
+    fn now(&self) -> Instant {
+        Instant::from_nanos(u64::try_from(origin().elapsed().as_nanos()).unwrap_or(u64::MAX))
+    }
+
+    fn unix_time(&self) -> Duration {
+        SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+    }
+
+    fn random_u64(&self) -> u64 {
+        thread_local! {
+            static GENERATOR: RefCell<Xoshiro256PlusPlus> = RefCell::new(Xoshiro256PlusPlus::from_seed(fresh_seed()));
+        }
+        GENERATOR.with_borrow_mut(RngCore::next_u64)
+    }
+
+    fn boot_id(&self) -> u128 {
+        static BOOT_ID: OnceLock<u128> = OnceLock::new();
+        *BOOT_ID.get_or_init(|| {
+            let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+            let digits: String = text.chars().filter(char::is_ascii_hexdigit).collect();
+            // A host that does not tell gets an identity that no later process shares: its page cache is then taken for lost.
+            u128::from_str_radix(&digits, 16).unwrap_or_else(|_| u128::from(self.random_u64()) << 64 | u128::from(self.random_u64()))
+        })
+    }
+
+    fn spawn(&self, class: TaskClass, _name: &'static str, future: BoxFuture<'static, ()>) -> Task {
+        self.executor.spawn(class, future)
+    }
+
+    fn sleep_until(&self, deadline: Instant) -> BoxFuture<'static, ()> {
+        Box::pin(async move {
+            match origin().checked_add(Duration::from_nanos(deadline.as_nanos())) {
+                Some(moment) => {
+                    Timer::at(moment).await;
+                }
+                None => std::future::pending().await,
+            }
+        })
+    }
+
+    fn yield_now(&self) -> BoxFuture<'static, ()> {
+        Box::pin(std::future::ready(()))
+    }
+
+    fn drive(&self, future: Pin<&mut (dyn Future<Output = ()> + Send)>, deadline: Option<Instant>) -> bool {
+        executor::drive(future, deadline.and_then(|deadline| origin().checked_add(Duration::from_nanos(deadline.as_nanos()))))
+    }
+
+    fn preemption_point(&self) {}
+
+    fn is_simulated(&self) -> bool {
+        false
+    }
+
+    fn files(&self) -> &dyn FileSystem {
+        &self.files
+    }
+
+    fn network(&self) -> &dyn Network {
+        &self.network
+    }
+}
+
+/// A seed that no other thread or process has: the standard library keys its hashers from the kernel's generator.
+fn fresh_seed() -> [u8; 32] {
+    let mut seed = [0; 32];
+    for (index, word) in seed.chunks_exact_mut(8).enumerate() {
+        word.copy_from_slice(&RandomState::new().hash_one((index, std::process::id())).to_le_bytes());
+    }
+    seed
+}
+
+#[cfg(test)]
+mod tests;
