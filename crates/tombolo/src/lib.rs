@@ -1,1 +1,3 @@
 //! The Tombolo engine.
+
+pub mod manifest;

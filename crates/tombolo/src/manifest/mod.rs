@@ -1,0 +1,21 @@
+//! The manifest: a chain of immutable records, one per slot, that says which tables and logs make the database.
+//!
+//! `edits → one record at a time, put-if-absent at the next slot → state`. The page docs/manifest.md has the rules and the bytes.
+//!
+//! - [`chain`]: the protocol as state machines without IO, clocks and randomness.
+//! - [`state`]: what the edits build.
+//! - [`driver`]: [`Manifest`], which runs the machines against an object store.
+//! - [`names`]: names of all objects of a database.
+//!
+//! Invariants:
+//! 1. Whoever acknowledges an edit has seen it in its slot, in a chain whose every record is linked to the next by its hash.
+//! 2. One process at most has an effective claim on the newest epoch; every record of an epoch comes from the process that claimed it.
+//! 3. No claim is ever deleted, and nothing else is deleted but below a durable snapshot.
+
+pub mod chunked;
+pub mod driver;
+pub mod names;
+pub mod state;
+
+pub use driver::{Loaded, Manifest, ManifestOptions, OpenMode, destroy, load};
+pub use state::{KeyspaceState, Level, LogState, NamedTable, State, TableStatus};

@@ -1,0 +1,127 @@
+//! Names of a database's objects, under the store's root.
+//!
+//! | name | what | deleted |
+//! |---|---|---|
+//! | `incarnation/{!i}` | the database's life number i began | never |
+//! | `{i}/manifest/{!slot}` | a record of the chain | below a durable snapshot, claims never |
+//! | `{i}/snapshot/{slot}-{random}` | the state as of a slot | when a newer snapshot is durable |
+//! | `{i}/table/{epoch}-{random}` | a table | when the manifest names it no more (section 4, rules 11–14) |
+//! | `{i}/pin/{id}` | a pin | by its owner, or when its lease has expired |
+//!
+//! Numbers are 16 lower-case hexadecimal digits; `!x` is `u64::MAX − x`, so that the newest sorts first and a list of one name is an
+//! atomic answer to 'which is the newest?'.
+
+use tombolo_format::manifest::TableName;
+use tombolo_storage::{Error, ErrorKind, Incarnation, ObjectName, Result};
+
+/// Prefix of the incarnation records.
+pub const INCARNATION_PREFIX: &str = "incarnation/";
+
+fn name(text: String) -> ObjectName {
+    match ObjectName::new(&text) {
+        Ok(name) => name,
+        Err(_) => unreachable!("{text} is built from digits, letters and slashes"),
+    }
+}
+
+/// `incarnation/{!i}`.
+pub fn incarnation(incarnation: Incarnation) -> ObjectName {
+    name(format!("{INCARNATION_PREFIX}{:016x}", !incarnation.0))
+}
+
+/// Prefix of the records of a chain.
+pub fn record_prefix(incarnation: Incarnation) -> String {
+    format!("{:016x}/manifest/", incarnation.0)
+}
+
+/// `{i}/manifest/{!slot}`.
+pub fn record(incarnation: Incarnation, slot: u64) -> ObjectName {
+    name(format!("{:016x}/manifest/{:016x}", incarnation.0, !slot))
+}
+
+/// Prefix of the snapshots of a chain.
+pub fn snapshot_prefix(incarnation: Incarnation) -> String {
+    format!("{:016x}/snapshot/", incarnation.0)
+}
+
+/// `{i}/snapshot/{slot}-{random}`.
+pub fn snapshot(incarnation: Incarnation, slot: u64, random: u64) -> ObjectName {
+    name(format!("{:016x}/snapshot/{slot:016x}-{random:016x}", incarnation.0))
+}
+
+/// Prefix of the tables of an incarnation.
+pub fn table_prefix(incarnation: Incarnation) -> String {
+    format!("{:016x}/table/", incarnation.0)
+}
+
+/// `{i}/table/{epoch}-{random}`.
+pub fn table(incarnation: Incarnation, table: TableName) -> ObjectName {
+    name(format!("{:016x}/table/{:016x}-{:016x}", incarnation.0, table.epoch, table.random))
+}
+
+/// Prefix of the pins of an incarnation.
+pub fn pin_prefix(incarnation: Incarnation) -> String {
+    format!("{:016x}/pin/", incarnation.0)
+}
+
+/// `{i}/pin/{id}`.
+pub fn pin(incarnation: Incarnation, id: u128) -> ObjectName {
+    name(format!("{:016x}/pin/{id:032x}", incarnation.0))
+}
+
+fn hexadecimal(digits: &str) -> Option<u64> {
+    let proper = digits.len() == 16 && digits.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte));
+    if proper { u64::from_str_radix(digits, 16).ok() } else { None }
+}
+
+fn foreign(object: &ObjectName, expected: &str) -> Error {
+    Error::new(ErrorKind::Corrupt, "a name that Tombolo does not make")
+        .object(object)
+        .expected(expected)
+        .found(object)
+        .advice("move what does not belong to the database out of its directory")
+}
+
+/// The number in an incarnation record's name.
+///
+/// # Errors
+/// `Corrupt` when it is no such name.
+pub fn parse_incarnation(object: &ObjectName) -> Result<Incarnation> {
+    let digits = object.as_str().strip_prefix(INCARNATION_PREFIX).and_then(hexadecimal);
+    digits.map(|number| Incarnation(!number)).ok_or_else(|| foreign(object, "incarnation/{16 digits}"))
+}
+
+/// The slot in a record's name.
+///
+/// # Errors
+/// `Corrupt` when it is no such name.
+pub fn parse_record(incarnation: Incarnation, object: &ObjectName) -> Result<u64> {
+    let digits = object.as_str().strip_prefix(&record_prefix(incarnation)).and_then(hexadecimal);
+    digits.map(|number| !number).ok_or_else(|| foreign(object, "{incarnation}/manifest/{16 digits}"))
+}
+
+fn parse_pair(object: &ObjectName, prefix: &str) -> Option<(u64, u64)> {
+    let (first, second) = object.as_str().strip_prefix(prefix)?.split_once('-')?;
+    Some((hexadecimal(first)?, hexadecimal(second)?))
+}
+
+/// Slot and randomness in a snapshot's name; `None` when it is no such name.
+pub fn parse_snapshot(incarnation: Incarnation, object: &ObjectName) -> Option<(u64, u64)> {
+    parse_pair(object, &snapshot_prefix(incarnation))
+}
+
+/// The table that an object holds; `None` when it is no table's name.
+pub fn parse_table(incarnation: Incarnation, object: &ObjectName) -> Option<TableName> {
+    let (epoch, random) = parse_pair(object, &table_prefix(incarnation))?;
+    Some(TableName { epoch, random })
+}
+
+/// The pin that an object holds; `None` when it is no pin's name.
+pub fn parse_pin(incarnation: Incarnation, object: &ObjectName) -> Option<u128> {
+    let digits = object.as_str().strip_prefix(&pin_prefix(incarnation))?;
+    if digits.len() != 32 {
+        return None;
+    }
+    let (high, low) = digits.split_at_checked(16)?;
+    Some((u128::from(hexadecimal(high)?) << 64) | u128::from(hexadecimal(low)?))
+}

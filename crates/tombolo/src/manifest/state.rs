@@ -1,0 +1,587 @@
+//! The state that the edits of the chain build: which tables and logs make the database.
+//!
+//! Manifest, step 2 of 3: `chain → state → driver`. Pure: no IO. Every edit is checked against the state before it changes anything, both
+//! when it is about to be written (a refusal is a bug of the caller) and when it is read back (a refusal is corruption).
+//!
+//! Invariants:
+//! 1. `fold(state.edits()) == state`: a snapshot holds all of it.
+//! 2. A table is live, obsolete or condemned, or it is not named; it goes live → obsolete ⇄ condemned → not named, and never comes back.
+//! 3. A sealed length, once recorded, does not change; replay points, flushed and reached sequence numbers only rise.
+//! 4. Clones share everything but what changed since: a version costs the same at 100 and at 100,000 tables, but for one short array.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tombolo_format::key::SequenceNumber;
+use tombolo_format::manifest::{Edit, KeyspaceOptions, Record, RecordKind, TableDescription, TableName};
+use tombolo_storage::mutant::{Mutant, is_enabled};
+use tombolo_storage::{Epoch, LogId, LogOffset, LogRecord};
+
+use super::chunked::ChunkedMap;
+
+/// Levels of a keyspace: 0 to 63.
+pub const LEVEL_MAX: u8 = 63;
+
+/// Why an edit does not fit the state.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EditError(pub String);
+
+impl fmt::Display for EditError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(formatter)
+    }
+}
+
+fn refuse<T>(why: impl Into<String>) -> Result<T, EditError> {
+    Err(EditError(why.into()))
+}
+
+/// What a database was created with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Database {
+    /// Identity of its log store.
+    pub log_identity: String,
+    /// When, in seconds since the Unix epoch.
+    pub created_unix_seconds: u64,
+}
+
+/// Where a named table stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TableStatus {
+    /// Part of the version, at the level of its description.
+    Live,
+    /// Left the version; pins may still count on it.
+    Obsolete,
+    /// About to be deleted; no pin made from here on may count on it.
+    Condemned,
+}
+
+/// A table that the manifest names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamedTable {
+    /// All that opening it needs.
+    pub description: Arc<TableDescription>,
+    /// Where it stands.
+    pub status: TableStatus,
+}
+
+/// Order of the tables of a level: level 0 newest first, the others by first key.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct LevelKey {
+    first_key: Bytes,
+    newest_first: u64,
+    name: TableName,
+}
+
+impl LevelKey {
+    fn of(table: &TableDescription) -> LevelKey {
+        match table.level {
+            0 => LevelKey { first_key: Bytes::new(), newest_first: !table.last_sequence.0, name: table.name },
+            _ => LevelKey { first_key: table.first_key.clone(), newest_first: 0, name: table.name },
+        }
+    }
+}
+
+/// The live tables of one level, in order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Level(ChunkedMap<LevelKey, Arc<TableDescription>>);
+
+impl Level {
+    /// Number of tables.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The tables: of level 0 newest first, of others by first key.
+    pub fn tables(&self) -> impl DoubleEndedIterator<Item = &Arc<TableDescription>> {
+        self.0.values()
+    }
+
+    /// Of a level other than 0: the last table whose first key is at most `key`. It may end before `key`.
+    pub fn floor(&self, key: &Bytes) -> Option<&Arc<TableDescription>> {
+        let most = TableName { epoch: u64::MAX, random: u64::MAX };
+        self.0.floor(&LevelKey { first_key: key.clone(), newest_first: 0, name: most }).map(|(_, table)| table)
+    }
+}
+
+/// A keyspace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyspaceState {
+    /// Its number; never used again.
+    pub id: u32,
+    /// Its name.
+    pub name: Arc<str>,
+    /// The stream that orders its writes.
+    pub stream: u32,
+    /// Its options.
+    pub options: Arc<KeyspaceOptions>,
+    /// Everything up to here is in tables; inclusive.
+    pub flushed: SequenceNumber,
+    /// Its live tables by level; no level is empty.
+    pub levels: BTreeMap<u8, Level>,
+    /// Dropped, and kept while it has tables that are named, or has the highest number.
+    dropped: bool,
+    /// Tables of it that are named, live or not.
+    named: usize,
+}
+
+impl KeyspaceState {
+    /// Its live tables: level by level, each in its order.
+    pub fn tables(&self) -> impl Iterator<Item = &Arc<TableDescription>> {
+        self.levels.values().flat_map(Level::tables)
+    }
+}
+
+/// A log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogState {
+    /// The log store's own encoding of where and how it is kept.
+    pub configuration: Bytes,
+    /// What fencing it has yielded.
+    pub sealed: Option<LogOffset>,
+    /// Everything before is in tables.
+    pub replay_point: LogOffset,
+}
+
+/// See the module's documentation. Cheap to clone.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct State {
+    slot: u64,
+    epoch: u64,
+    destroyed: bool,
+    database: Option<Arc<Database>>,
+    keyspaces: Arc<BTreeMap<u32, Arc<KeyspaceState>>>,
+    tables: ChunkedMap<TableName, NamedTable>,
+    /// Invariant: the names in `tables` that are not live.
+    unneeded: ChunkedMap<TableName, ()>,
+    logs: Arc<BTreeMap<LogId, LogState>>,
+    streams: Arc<BTreeMap<u32, SequenceNumber>>,
+}
+
+/// Where edits come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// A record of this epoch.
+    Record(Epoch),
+    /// A snapshot, whose edits tell of all epochs.
+    Snapshot,
+}
+
+impl State {
+    /// The slot of the last record in it; 0 before the first.
+    pub fn slot(&self) -> u64 {
+        self.slot
+    }
+
+    /// The epoch of the last record in it.
+    pub fn epoch(&self) -> Epoch {
+        Epoch(self.epoch)
+    }
+
+    /// Whether the incarnation has ended.
+    pub fn is_destroyed(&self) -> bool {
+        self.destroyed
+    }
+
+    /// What the database was created with; `None` while its creation is not complete.
+    pub fn database(&self) -> Option<&Database> {
+        self.database.as_deref()
+    }
+
+    /// The keyspaces, by number.
+    pub fn keyspaces(&self) -> impl Iterator<Item = &Arc<KeyspaceState>> {
+        self.keyspaces.values().filter(|keyspace| !keyspace.dropped)
+    }
+
+    /// A keyspace by number.
+    pub fn keyspace(&self, id: u32) -> Option<&Arc<KeyspaceState>> {
+        self.keyspaces.get(&id).filter(|keyspace| !keyspace.dropped)
+    }
+
+    /// A keyspace by name.
+    pub fn keyspace_by_name(&self, name: &str) -> Option<&Arc<KeyspaceState>> {
+        self.keyspaces().find(|keyspace| &*keyspace.name == name)
+    }
+
+    /// The lowest number that no keyspace has had.
+    pub fn next_keyspace_id(&self) -> u32 {
+        self.keyspaces.last_key_value().map_or(0, |(id, _)| id.saturating_add(1))
+    }
+
+    /// All tables that are named, live or not, by name.
+    pub fn tables(&self) -> impl Iterator<Item = &NamedTable> {
+        self.tables.values()
+    }
+
+    /// Number of tables that are named.
+    pub fn table_count(&self) -> usize {
+        self.tables.len()
+    }
+
+    /// A table by name, if it is named.
+    pub fn table(&self, name: TableName) -> Option<&NamedTable> {
+        self.tables.get(&name)
+    }
+
+    /// Tables that left the version and are still named, by name.
+    pub fn unneeded(&self) -> impl Iterator<Item = &NamedTable> {
+        self.unneeded.iter().filter_map(|(name, ())| self.tables.get(name))
+    }
+
+    /// The logs by epoch and lane.
+    pub fn logs(&self) -> &BTreeMap<LogId, LogState> {
+        &self.logs
+    }
+
+    /// The logs as a log store wants them.
+    pub fn log_records(&self) -> Vec<LogRecord> {
+        self.logs.iter().map(|(id, log)| LogRecord { id: *id, configuration: log.configuration.clone() }).collect()
+    }
+
+    /// How far each stream had come at some time, whatever its tables and logs hold.
+    pub fn streams(&self) -> &BTreeMap<u32, SequenceNumber> {
+        &self.streams
+    }
+
+    /// Applies the record that follows.
+    ///
+    /// # Errors
+    /// When the record does not fit; the state is then of no use.
+    pub fn apply_record(&mut self, record: &Record) -> Result<(), EditError> {
+        if record.slot != self.slot + 1 {
+            return refuse(format!("slot {} follows slot {}", record.slot, self.slot));
+        }
+        if self.destroyed {
+            return refuse("a record follows the one that ended the incarnation");
+        }
+        let epoch = if record.kind == RecordKind::Claim { record.slot } else { self.epoch };
+        if record.epoch != epoch && !is_enabled(Mutant::ClaimContinueForeignEpoch) {
+            return refuse(format!("a record of epoch {} where epoch {epoch} writes", record.epoch));
+        }
+        match &record.kind {
+            RecordKind::Claim | RecordKind::Snapshot { .. } => {}
+            RecordKind::Edits(edits) => self.apply_edits(edits, Origin::Record(Epoch(record.epoch)))?,
+            RecordKind::Destroyed => self.destroyed = true,
+        }
+        self.slot = record.slot;
+        self.epoch = record.epoch;
+        Ok(())
+    }
+
+    /// The state that a snapshot holds.
+    ///
+    /// # Errors
+    /// When the edits do not fit each other.
+    pub fn from_snapshot(slot: u64, epoch: Epoch, edits: &[Edit]) -> Result<State, EditError> {
+        let mut state = State { slot, epoch: epoch.0, ..State::default() };
+        state.apply_edits(edits, Origin::Snapshot)?;
+        Ok(state)
+    }
+
+    /// Applies edits in order.
+    ///
+    /// # Errors
+    /// When one does not fit; the state may then hold those before it.
+    pub fn apply_edits(&mut self, edits: &[Edit], origin: Origin) -> Result<(), EditError> {
+        edits.iter().try_for_each(|edit| self.apply_edit(edit, origin))
+    }
+
+    fn apply_edit(&mut self, edit: &Edit, origin: Origin) -> Result<(), EditError> {
+        match edit {
+            Edit::DatabaseCreated { log_identity, created_unix_seconds } => {
+                if self.database.is_some() {
+                    return refuse("the database is created twice");
+                }
+                let created = Database { log_identity: log_identity.clone(), created_unix_seconds: *created_unix_seconds };
+                self.database = Some(Arc::new(created));
+                Ok(())
+            }
+            Edit::KeyspaceCreated { id, name, stream, options } => self.create_keyspace(*id, name, *stream, options),
+            Edit::KeyspaceDropped { id } => self.drop_keyspace(*id),
+            Edit::KeyspaceFlushed { id, sequence } => {
+                let keyspace = self.live_keyspace(*id)?;
+                if *sequence < keyspace.flushed {
+                    return refuse(format!("keyspace {id} was flushed to {}, now to {}", keyspace.flushed.0, sequence.0));
+                }
+                keyspace.flushed = *sequence;
+                Ok(())
+            }
+            Edit::TableAdded(table) => self.add_table(table, origin),
+            Edit::TableMoved { name, level } => self.move_table(*name, *level),
+            Edit::TableObsolete { name } => match self.table_status(*name)? {
+                TableStatus::Live => self.leave_version(*name),
+                TableStatus::Condemned => {
+                    self.set_status(*name, TableStatus::Obsolete);
+                    Ok(())
+                }
+                TableStatus::Obsolete => refuse(format!("table {name:?} is obsolete already")),
+            },
+            Edit::TableCondemned { name } => match self.table_status(*name)? {
+                TableStatus::Obsolete => {
+                    self.set_status(*name, TableStatus::Condemned);
+                    Ok(())
+                }
+                status => refuse(format!("table {name:?} is {status:?} and cannot be condemned")),
+            },
+            Edit::TableUnnamed { name } => self.unname_table(*name),
+            Edit::LogNamed { .. } | Edit::LogSealed { .. } | Edit::LogReplayPoint { .. } | Edit::LogUnnamed { .. } => {
+                self.apply_log_edit(edit, origin)
+            }
+            Edit::StreamReached { stream, sequence } => {
+                let reached = Arc::make_mut(&mut self.streams).entry(*stream).or_insert(SequenceNumber::ZERO);
+                if *sequence < *reached {
+                    return refuse(format!("stream {stream} had reached {}, now {}", reached.0, sequence.0));
+                }
+                *reached = *sequence;
+                Ok(())
+            }
+        }
+    }
+
+    fn create_keyspace(&mut self, id: u32, name: &str, stream: u32, options: &KeyspaceOptions) -> Result<(), EditError> {
+        if self.keyspaces.last_key_value().is_some_and(|(highest, _)| id <= *highest) {
+            return refuse(format!("keyspace number {id} may have been used before"));
+        }
+        if self.keyspace_by_name(name).is_some() {
+            return refuse(format!("keyspace {name:?} exists"));
+        }
+        let keyspace = KeyspaceState {
+            id,
+            name: name.into(),
+            stream,
+            options: Arc::new(options.clone()),
+            flushed: SequenceNumber::ZERO,
+            levels: BTreeMap::new(),
+            dropped: false,
+            named: 0,
+        };
+        let before = self.keyspaces.last_key_value().map(|(id, _)| *id);
+        Arc::make_mut(&mut self.keyspaces).insert(id, Arc::new(keyspace));
+        if let Some(before) = before {
+            self.forget_if_gone(before);
+        }
+        Ok(())
+    }
+
+    fn drop_keyspace(&mut self, id: u32) -> Result<(), EditError> {
+        let keyspace = self.live_keyspace(id)?;
+        keyspace.dropped = true;
+        let levels = std::mem::take(&mut keyspace.levels);
+        for table in levels.values().flat_map(Level::tables) {
+            self.set_status(table.name, TableStatus::Obsolete);
+        }
+        self.forget_if_gone(id);
+        Ok(())
+    }
+
+    /// A dropped keyspace without named tables is forgotten, unless its number is the highest: that one keeps numbers from coming back.
+    fn forget_if_gone(&mut self, id: u32) {
+        let highest = self.keyspaces.last_key_value().map(|(id, _)| *id);
+        if highest != Some(id) && self.keyspaces.get(&id).is_some_and(|keyspace| keyspace.dropped && keyspace.named == 0) {
+            Arc::make_mut(&mut self.keyspaces).remove(&id);
+        }
+    }
+
+    fn live_keyspace(&mut self, id: u32) -> Result<&mut KeyspaceState, EditError> {
+        match Arc::make_mut(&mut self.keyspaces).get_mut(&id) {
+            Some(keyspace) if !keyspace.dropped => Ok(Arc::make_mut(keyspace)),
+            _ => refuse(format!("there is no keyspace {id}")),
+        }
+    }
+
+    fn table_status(&self, name: TableName) -> Result<TableStatus, EditError> {
+        match self.tables.get(&name) {
+            Some(table) => Ok(table.status),
+            None => refuse(format!("table {name:?} is not named")),
+        }
+    }
+
+    fn set_status(&mut self, name: TableName, status: TableStatus) {
+        let Some(table) = self.tables.get(&name) else { return };
+        let description = Arc::clone(&table.description);
+        self.tables.insert(name, NamedTable { description, status });
+        if status == TableStatus::Live {
+            self.unneeded.remove(&name);
+        } else {
+            self.unneeded.insert(name, ());
+        }
+    }
+
+    fn add_table(&mut self, table: &TableDescription, origin: Origin) -> Result<(), EditError> {
+        if self.tables.contains(&table.name) {
+            return refuse(format!("table {:?} is added twice", table.name));
+        }
+        let epoch_fits = match origin {
+            Origin::Record(epoch) => table.name.epoch == epoch.0 || is_enabled(Mutant::StaleJobInstalled),
+            Origin::Snapshot => table.name.epoch <= self.epoch,
+        };
+        if !epoch_fits {
+            return refuse(format!("table {:?} comes from another epoch than the record's, {origin:?}", table.name));
+        }
+        let in_order = table.first_key <= table.last_key && table.first_sequence <= table.last_sequence;
+        if !in_order || table.level > LEVEL_MAX || u64::from(table.tail_bytes) > table.length || table.deletes > table.entries {
+            return refuse(format!("table {:?} is described as what no table is", table.name));
+        }
+        let description = Arc::new(table.clone());
+        let keyspace = self.live_keyspace(table.keyspace)?;
+        keyspace.named += 1;
+        keyspace.levels.entry(table.level).or_default().0.insert(LevelKey::of(table), Arc::clone(&description));
+        self.tables.insert(table.name, NamedTable { description, status: TableStatus::Live });
+        Ok(())
+    }
+
+    /// Takes a live table out of its level.
+    fn leave_level(&mut self, table: &TableDescription) -> Result<(), EditError> {
+        let keyspace = self.live_keyspace(table.keyspace)?;
+        if let Some(level) = keyspace.levels.get_mut(&table.level) {
+            level.0.remove(&LevelKey::of(table));
+            if level.is_empty() {
+                keyspace.levels.remove(&table.level);
+            }
+        }
+        Ok(())
+    }
+
+    fn leave_version(&mut self, name: TableName) -> Result<(), EditError> {
+        if let Some(table) = self.tables.get(&name) {
+            let description = Arc::clone(&table.description);
+            self.leave_level(&description)?;
+        }
+        self.set_status(name, TableStatus::Obsolete);
+        Ok(())
+    }
+
+    fn move_table(&mut self, name: TableName, level: u8) -> Result<(), EditError> {
+        let status = self.table_status(name)?;
+        if status != TableStatus::Live || level > LEVEL_MAX {
+            return refuse(format!("table {name:?} is {status:?} and cannot move to level {level}"));
+        }
+        let Some(table) = self.tables.get(&name) else { return Ok(()) };
+        let old = Arc::clone(&table.description);
+        self.leave_level(&old)?;
+        let new = Arc::new(TableDescription { level, ..(*old).clone() });
+        let keyspace = self.live_keyspace(new.keyspace)?;
+        keyspace.levels.entry(level).or_default().0.insert(LevelKey::of(&new), Arc::clone(&new));
+        self.tables.insert(name, NamedTable { description: new, status: TableStatus::Live });
+        Ok(())
+    }
+
+    fn unname_table(&mut self, name: TableName) -> Result<(), EditError> {
+        let status = self.table_status(name)?;
+        let uncondemned = is_enabled(Mutant::DeleteWithoutCondemning) && status == TableStatus::Obsolete;
+        if status != TableStatus::Condemned && !uncondemned {
+            return refuse(format!("table {name:?} is {status:?}: only a condemned one is un-named"));
+        }
+        self.unneeded.remove(&name);
+        if let Some(table) = self.tables.remove(&name) {
+            let id = table.description.keyspace;
+            if let Some(keyspace) = Arc::make_mut(&mut self.keyspaces).get_mut(&id) {
+                Arc::make_mut(keyspace).named -= 1;
+            }
+            self.forget_if_gone(id);
+        }
+        Ok(())
+    }
+
+    fn apply_log_edit(&mut self, edit: &Edit, origin: Origin) -> Result<(), EditError> {
+        let (epoch, lane) = match edit {
+            Edit::LogNamed { epoch, lane, .. }
+            | Edit::LogSealed { epoch, lane, .. }
+            | Edit::LogReplayPoint { epoch, lane, .. }
+            | Edit::LogUnnamed { epoch, lane } => (*epoch, *lane),
+            _ => return Ok(()),
+        };
+        let id = LogId { epoch: Epoch(epoch), lane };
+        let logs = Arc::make_mut(&mut self.logs);
+        match (edit, logs.get_mut(&id)) {
+            (Edit::LogNamed { configuration, .. }, Some(log)) => log.configuration = configuration.clone(),
+            (Edit::LogNamed { configuration, .. }, None) => {
+                if matches!(origin, Origin::Record(writer) if writer != id.epoch) {
+                    return refuse(format!("a record of another epoch names a new log of epoch {epoch}"));
+                }
+                let log = LogState { configuration: configuration.clone(), sealed: None, replay_point: LogOffset::ZERO };
+                logs.insert(id, log);
+            }
+            (_, None) => return refuse(format!("log {epoch}/{lane} is not named")),
+            (Edit::LogSealed { length, .. }, Some(log)) => match log.sealed {
+                Some(sealed) if sealed.0 != *length => {
+                    return refuse(format!("log {epoch}/{lane} was sealed at {sealed}, now at {}", LogOffset(*length)));
+                }
+                _ if log.replay_point.0 > *length => {
+                    return refuse(format!("log {epoch}/{lane} is sealed at {} below its replay point", LogOffset(*length)));
+                }
+                _ => log.sealed = Some(LogOffset(*length)),
+            },
+            (Edit::LogReplayPoint { offset, .. }, Some(log)) => {
+                if *offset < log.replay_point.0 || log.sealed.is_some_and(|sealed| sealed.0 < *offset) {
+                    return refuse(format!("log {epoch}/{lane}: replay point {} does not fit {log:?}", LogOffset(*offset)));
+                }
+                log.replay_point = LogOffset(*offset);
+            }
+            (_, Some(_)) => {
+                logs.remove(&id);
+            }
+        }
+        Ok(())
+    }
+
+    /// The edits that build this state from nothing: what a snapshot holds.
+    pub fn edits(&self) -> Vec<Edit> {
+        let mut edits = Vec::with_capacity(self.tables.len() + 2 * self.unneeded.len() + 64);
+        if let Some(database) = &self.database {
+            let Database { log_identity, created_unix_seconds } = &**database;
+            edits.push(Edit::DatabaseCreated { log_identity: log_identity.clone(), created_unix_seconds: *created_unix_seconds });
+        }
+        self.keyspace_edits(&mut edits);
+        for (id, log) in &*self.logs {
+            let (epoch, lane) = (id.epoch.0, id.lane);
+            edits.push(Edit::LogNamed { epoch, lane, configuration: log.configuration.clone() });
+            edits.push(Edit::LogReplayPoint { epoch, lane, offset: log.replay_point.0 });
+            if let Some(sealed) = log.sealed {
+                edits.push(Edit::LogSealed { epoch, lane, length: sealed.0 });
+            }
+        }
+        edits.extend(self.streams.iter().map(|(stream, sequence)| Edit::StreamReached { stream: *stream, sequence: *sequence }));
+        edits
+    }
+
+    /// Keyspaces and tables. A dropped keyspace is created, gets its tables and is dropped again before the next one is created, so that
+    /// its name is free for that one, and its tables are obsolete.
+    fn keyspace_edits(&self, edits: &mut Vec<Edit>) {
+        let mut left: BTreeMap<u32, Vec<&NamedTable>> = BTreeMap::new();
+        for table in self.unneeded() {
+            left.entry(table.description.keyspace).or_default().push(table);
+        }
+        for (id, keyspace) in &*self.keyspaces {
+            edits.push(Edit::KeyspaceCreated {
+                id: *id,
+                name: keyspace.name.to_string(),
+                stream: keyspace.stream,
+                options: (*keyspace.options).clone(),
+            });
+            if keyspace.flushed > SequenceNumber::ZERO {
+                edits.push(Edit::KeyspaceFlushed { id: *id, sequence: keyspace.flushed });
+            }
+            let left = left.remove(id).unwrap_or_default();
+            edits.extend(left.iter().map(|table| Edit::TableAdded((*table.description).clone())));
+            if keyspace.dropped {
+                edits.push(Edit::KeyspaceDropped { id: *id });
+            } else {
+                edits.extend(left.iter().map(|table| Edit::TableObsolete { name: table.description.name }));
+                edits.extend(keyspace.tables().map(|table| Edit::TableAdded((**table).clone())));
+            }
+        }
+        let condemned = self.unneeded().filter(|table| table.status == TableStatus::Condemned);
+        edits.extend(condemned.map(|table| Edit::TableCondemned { name: table.description.name }));
+    }
+}
+
+#[cfg(test)]
+mod tests;
