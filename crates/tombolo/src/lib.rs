@@ -1,3 +1,22 @@
-//! The Tombolo engine.
+//! Tombolo: an embedded LSM key-value engine whose data lives on shared storage.
+//!
+//! A database is opened on an object store and a log store, each a URI. [`Db`] is the handle; [`Keyspace`] an ordered map in it; every
+//! verb returns an [`Op`], which is awaited or waited for; [`Db::blocking`] spares the `.wait()`.
+//!
+//! - Write: `batch → sequence → log append → memtable → accepted → durable;  flush → table → object store → manifest → trim log`.
+//! - Read: `memtables → version → filter → cache → table → object store`.
+//! - Compaction: `pick (pure) → run (anywhere) → install (writer only)`.
+//! - Open: `read manifest → claim → fence the logs → replay → serve`.
 
+pub mod db;
 pub mod manifest;
+pub mod op;
+pub mod options;
+mod value;
+
+pub use db::{Batch, Blocking, BlockingKeyspace, Builder, Db, Keyspace, Rejected, Scan, Snapshot, Stats, VerifyReport};
+pub use op::Op;
+pub use options::{Compression, Durability, KeyspaceOptions, OpenMode, Options, Setting};
+pub use tombolo_env::{Env, Instant};
+pub use tombolo_storage::{Epoch, Error, ErrorKind, Incarnation, Registry, Result};
+pub use value::Value;

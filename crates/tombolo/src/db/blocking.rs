@@ -1,0 +1,115 @@
+//! The same verbs without `.wait()`, for programs that have no runtime.
+
+use tombolo_storage::Result;
+
+use crate::db::{Batch, Db, Keyspace, VerifyReport, unsupported};
+use crate::options::{Durability, KeyspaceOptions};
+use crate::value::Value;
+
+/// A database whose verbs wait. Must not be used inside a task.
+#[derive(Clone, Debug)]
+pub struct Blocking(Db);
+
+/// A keyspace whose verbs wait. Must not be used inside a task.
+#[derive(Clone, Debug)]
+pub struct BlockingKeyspace(Keyspace);
+
+#[allow(clippy::missing_errors_doc, reason = "each verb's errors are those of the verb that it waits for")]
+impl Blocking {
+    pub(crate) fn new(db: Db) -> Blocking {
+        Blocking(db)
+    }
+
+    /// As [`Db::create_keyspace`].
+    pub fn create_keyspace(&self, name: &str, options: KeyspaceOptions) -> Result<BlockingKeyspace> {
+        self.0.create_keyspace(name, options).wait().map(BlockingKeyspace)
+    }
+
+    /// As [`Db::keyspace`].
+    pub fn keyspace(&self, name: &str) -> Result<BlockingKeyspace> {
+        self.0.keyspace(name).map(BlockingKeyspace)
+    }
+
+    /// As [`Db::default_keyspace`].
+    pub fn default_keyspace(&self) -> BlockingKeyspace {
+        BlockingKeyspace(self.0.default_keyspace())
+    }
+
+    /// As [`Db::drop_keyspace`].
+    pub fn drop_keyspace(&self, name: &str) -> Result<()> {
+        self.0.drop_keyspace(name).wait()
+    }
+
+    /// As [`Db::write`].
+    pub fn write(&self, batch: Batch) -> Result<()> {
+        self.0.write(batch).wait()
+    }
+
+    /// As [`Db::write_with`].
+    pub fn write_with(&self, batch: Batch, durability: Durability) -> Result<()> {
+        self.0.write_with(batch, durability).wait()
+    }
+
+    /// As [`Db::flush`].
+    pub fn flush(&self) -> Result<()> {
+        self.0.flush().wait()
+    }
+
+    /// As [`Db::compact`].
+    pub fn compact(&self) -> Result<()> {
+        self.0.compact().wait()
+    }
+
+    /// As [`Db::verify`].
+    pub fn verify(&self) -> Result<VerifyReport> {
+        self.0.verify().wait()
+    }
+
+    /// As [`Db::close`].
+    pub fn close(&self) -> Result<()> {
+        self.0.close().wait()
+    }
+}
+
+#[allow(clippy::missing_errors_doc, reason = "each verb's errors are those of the verb that it waits for")]
+impl BlockingKeyspace {
+    /// The keyspace itself, for batches and scans.
+    pub fn keyspace(&self) -> &Keyspace {
+        &self.0
+    }
+
+    /// As [`Keyspace::put`].
+    pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
+        self.0.put(key, value).wait()
+    }
+
+    /// As [`Keyspace::put_with`].
+    pub fn put_with(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>, durability: Durability) -> Result<()> {
+        self.0.put_with(key, value, durability).wait()
+    }
+
+    /// As [`Keyspace::delete`].
+    pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<()> {
+        self.0.delete(key).wait()
+    }
+
+    /// As [`Keyspace::delete_with`].
+    pub fn delete_with(&self, key: impl AsRef<[u8]>, durability: Durability) -> Result<()> {
+        self.0.delete_with(key, durability).wait()
+    }
+
+    /// As [`Keyspace::get`].
+    pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
+        self.0.get(key).wait()
+    }
+
+    /// As [`Keyspace::get_with`]; the closure may borrow.
+    pub fn get_with<R>(&self, _key: impl AsRef<[u8]>, _read: impl FnOnce(&[u8]) -> R) -> Result<Option<R>> {
+        unsupported()
+    }
+
+    /// As [`Keyspace::multi_get`].
+    pub fn multi_get<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Value>>> {
+        self.0.multi_get(keys).wait()
+    }
+}

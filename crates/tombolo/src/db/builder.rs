@@ -1,0 +1,106 @@
+//! How a database is opened.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tombolo_env::Env;
+use tombolo_storage::{LogStore, ObjectStore, Registry};
+
+use crate::db::{Db, unsupported};
+use crate::op::Op;
+use crate::options::{OpenMode, Options};
+
+/// What to open, and how. Made by [`Db::builder`].
+#[derive(Clone)]
+#[must_use = "nothing is opened before `open()`"]
+pub struct Builder {
+    pub(crate) uri: String,
+    pub(crate) log: Option<String>,
+    pub(crate) env: Option<Env>,
+    pub(crate) registry: Option<Registry>,
+    pub(crate) stores: Option<(Arc<dyn ObjectStore>, Arc<dyn LogStore>)>,
+    pub(crate) mode: OpenMode,
+    pub(crate) options: Options,
+    pub(crate) deadline: Option<Duration>,
+}
+
+impl std::fmt::Debug for Builder {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Builder").field("uri", &self.uri).field("log", &self.log).field("mode", &self.mode).finish_non_exhaustive()
+    }
+}
+
+impl Builder {
+    pub(crate) fn new(uri: String) -> Builder {
+        Builder {
+            uri,
+            log: None,
+            env: None,
+            registry: None,
+            stores: None,
+            mode: OpenMode::default(),
+            options: Options::default(),
+            deadline: None,
+        }
+    }
+
+    /// The log store's URI (`file:///path?form=written`). Default: the object store's own log.
+    pub fn log(mut self, uri: impl Into<String>) -> Builder {
+        self.log = Some(uri.into());
+        self
+    }
+
+    /// The world. Default: the real one.
+    pub fn env(mut self, env: Env) -> Builder {
+        self.env = Some(env);
+        self
+    }
+
+    /// The schemes that URIs may have. Default: `file` and `mem`.
+    pub fn registry(mut self, registry: Registry) -> Builder {
+        self.registry = Some(registry);
+        self
+    }
+
+    /// Ready-made stores instead of URIs; the builder's URI is then only for messages.
+    pub fn stores(mut self, objects: Arc<dyn ObjectStore>, log: Arc<dyn LogStore>) -> Builder {
+        self.stores = Some((objects, log));
+        self
+    }
+
+    /// Whether opening may create. Default: it may.
+    pub fn mode(mut self, mode: OpenMode) -> Builder {
+        self.mode = mode;
+        self
+    }
+
+    /// Settings.
+    pub fn options(mut self, options: Options) -> Builder {
+        self.options = options;
+        self
+    }
+
+    /// How long opening may take before it gives up with `DeadlineExceeded`; the claim may then stand. Default: no limit.
+    pub fn deadline(mut self, deadline: Duration) -> Builder {
+        self.deadline = Some(deadline);
+        self
+    }
+
+    /// Opens: `read manifest → claim → fence the logs → replay → serve`. A process that has the database open learns at its next write
+    /// that it is fenced.
+    ///
+    /// # Errors
+    /// `NotFound` or `AlreadyExists` against the mode; `Invalid` for a wrong URI or setting, or another log than the database was created
+    /// with; `Unsupported` for a newer format; `Corrupt`; `DeadlineExceeded`; those of the stores.
+    pub fn open(self) -> Op<Db> {
+        Op::ready(unsupported())
+    }
+
+    /// Destroys the database: its chain of records ends for ever, its objects are deleted. Creating at the same URI makes another one.
+    ///
+    /// # Errors
+    /// `NotFound`; those of the stores.
+    pub fn destroy(self) -> Op<()> {
+        Op::ready(unsupported())
+    }
+}

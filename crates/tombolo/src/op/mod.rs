@@ -1,0 +1,245 @@
+//! One verb, two faces: an operation that is ready, or a ticket for its end.
+//!
+//! Every verb of the engine returns an [`Op`]. What memory can answer is ready when the call returns, without an allocation.
+//!
+//! Invariants:
+//! 1. An operation has started when the call returns; the calls of one thread take their places in the order of the calls.
+//! 2. Dropping a read cancels it; dropping a write leaves it to complete.
+//! 3. No waker runs under a lock of the engine.
+//!
+//! The sync behind a durable write is shared: it begins when somebody waits for the write or drops it, or makes another one.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use parking_lot::Mutex;
+use tombolo_env::{BoxFuture, Completer, Completion, Env, Instant, Task, TaskClass, completion};
+use tombolo_storage::{Error, ErrorKind, Result};
+
+use crate::value::Value;
+
+#[cfg(test)]
+mod tests;
+
+/// An operation that has started: `.await` it, or [`Op::wait`] for it on a thread that runs no tasks.
+///
+/// ```
+/// # fn main() -> tombolo::Result<()> {
+/// use tombolo::Op;
+///
+/// let three: Op<u32> = Op::ready(Ok(3));
+/// assert_eq!(three.wait()?, 3);
+/// # Ok(())
+/// # }
+/// ```
+#[must_use = "an operation tells how it ended only to whoever asks: `.await`, `.wait()` or `.try_take()`"]
+pub struct Op<T>(State<T>);
+
+enum State<T> {
+    /// Invariant: `Some` until the result was taken.
+    Ready(Option<Result<T>>),
+    /// Work on the pool, unless a waiting thread takes it over before the pool has begun.
+    Running(Running<T>),
+    /// A read that missed, and what the caller wants of the value, run on the caller's thread.
+    Reading(Running<Option<Value>>, Option<Finish<T>>),
+    /// Something that a waiting thread may bring about itself.
+    Ticket(Box<dyn Ticket>, Option<T>),
+}
+
+type Finish<T> = Box<dyn FnOnce(Option<Value>) -> T + Send>;
+
+/// Something to wait for that a waiting thread may bring about itself.
+pub(crate) trait Ticket: Send {
+    /// Polls for the end.
+    fn poll_end(&mut self, context: &mut Context<'_>) -> Poll<Result<()>>;
+    /// How it ended, if it has; never waits.
+    fn try_end(&mut self) -> Option<Result<()>>;
+    /// Brings the end about on the calling thread.
+    fn wait_end(&mut self) -> Result<()>;
+    /// The world to wait in.
+    fn env(&self) -> Env;
+}
+
+impl<T> fmt::Debug for Op<T> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = match &self.0 {
+            State::Ready(_) => "ready",
+            State::Running(_) | State::Reading(..) => "running",
+            State::Ticket(..) => "waiting",
+        };
+        formatter.debug_tuple("Op").field(&state).finish()
+    }
+}
+
+/// Operations are moved freely: what must stay in place is boxed.
+impl<T> Unpin for Op<T> {}
+
+fn ended_without_result<T>() -> Result<T> {
+    Err(Error::new(ErrorKind::Closed, "the engine stopped before the operation ended, or its result was taken already"))
+}
+
+fn finish<T>(value: Result<Option<Value>>, finish: &mut Option<Finish<T>>) -> Result<T> {
+    match finish.take() {
+        Some(finish) => value.map(finish),
+        None => ended_without_result(),
+    }
+}
+
+impl<T> Op<T> {
+    /// An operation that has ended already.
+    pub fn ready(result: Result<T>) -> Op<T> {
+        Op(State::Ready(Some(result)))
+    }
+
+    /// An operation that waits for `ticket` and then gives `value`.
+    pub(crate) fn ticket(ticket: Box<dyn Ticket>, value: T) -> Op<T> {
+        Op(State::Ticket(ticket, Some(value)))
+    }
+
+    /// The result if it is there, else the operation back. Never waits.
+    ///
+    /// # Errors
+    /// `Err(self)` when the operation has not ended.
+    pub fn try_take(mut self) -> std::result::Result<Result<T>, Op<T>> {
+        let result = match &mut self.0 {
+            State::Ready(result) => Some(result.take().unwrap_or_else(ended_without_result)),
+            State::Running(running) => running.try_take(),
+            State::Reading(running, then) => running.try_take().map(|value| finish(value, then)),
+            State::Ticket(ticket, value) => {
+                ticket.try_end().map(|end| end.and_then(|()| value.take().map_or_else(ended_without_result, Ok)))
+            }
+        };
+        result.ok_or(self)
+    }
+}
+
+impl<T: Send + 'static> Op<T> {
+    /// Starts `work` on the pool; dropping the operation cancels it.
+    pub(crate) fn start_read(env: &Env, name: &'static str, work: impl Future<Output = Result<T>> + Send + 'static) -> Op<T> {
+        Op(State::Running(Running::start(env, TaskClass::Foreground, name, Box::pin(work))))
+    }
+
+    /// Starts the read of a value; `then` runs on the thread that takes the result.
+    pub(crate) fn start_read_with(
+        env: &Env,
+        name: &'static str,
+        work: impl Future<Output = Result<Option<Value>>> + Send + 'static,
+        then: impl FnOnce(Option<Value>) -> T + Send + 'static,
+    ) -> Op<T> {
+        Op(State::Reading(Running::start(env, TaskClass::Foreground, name, Box::pin(work)), Some(Box::new(then))))
+    }
+
+    /// Starts `work` on the pool; it runs to its end whether or not somebody waits.
+    pub(crate) fn start(env: &Env, class: TaskClass, name: &'static str, work: impl Future<Output = Result<T>> + Send + 'static) -> Op<T> {
+        let mut running = Running::start(env, class, name, Box::pin(work));
+        if let Some(task) = running.task.take() {
+            task.detach();
+        }
+        Op(State::Running(running))
+    }
+
+    /// Waits for the end on the calling thread, which may do the work itself. Needs no runtime.
+    ///
+    /// # Errors
+    /// Those of the operation.
+    ///
+    /// # Panics
+    /// Inside a task of the engine's pool or of a simulated world, unless the operation is ready: waiting there would stop what has to
+    /// do the work.
+    pub fn wait(self) -> Result<T> {
+        match self.0 {
+            State::Ready(result) => result.unwrap_or_else(ended_without_result),
+            State::Running(running) => running.wait(),
+            State::Reading(running, mut then) => finish(running.wait(), &mut then),
+            State::Ticket(mut ticket, value) => {
+                ticket.wait_end()?;
+                value.map_or_else(ended_without_result, Ok)
+            }
+        }
+    }
+
+    /// As [`Op::wait`], until `deadline`. A read is given up then; a write may still take effect.
+    ///
+    /// # Errors
+    /// `DeadlineExceeded`, or those of the operation.
+    ///
+    /// # Panics
+    /// As [`Op::wait`].
+    pub fn wait_until(self, deadline: Instant) -> Result<T> {
+        let env = match &self.0 {
+            State::Ready(_) => return self.wait(),
+            State::Running(running) => running.env.clone(),
+            State::Reading(running, _) => running.env.clone(),
+            State::Ticket(ticket, _) => ticket.env(),
+        };
+        let passed = || Err(Error::new(ErrorKind::DeadlineExceeded, "the deadline passed before the operation ended"));
+        env.block_on_until(self, deadline).unwrap_or_else(passed)
+    }
+}
+
+impl<T> Future for Op<T> {
+    type Output = Result<T>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<T>> {
+        match &mut self.0 {
+            State::Ready(result) => Poll::Ready(result.take().unwrap_or_else(ended_without_result)),
+            State::Running(running) => running.poll(context),
+            State::Reading(running, then) => {
+                let value = ready!(running.poll(context));
+                Poll::Ready(finish(value, then))
+            }
+            State::Ticket(ticket, value) => {
+                let end = ready!(ticket.poll_end(context));
+                Poll::Ready(end.and_then(|()| value.take().map_or_else(ended_without_result, Ok)))
+            }
+        }
+    }
+}
+
+/// Work that the pool runs, or a waiting thread in its stead.
+struct Running<T> {
+    env: Env,
+    completion: Completion<Result<T>>,
+    stealable: Arc<Stealable<T>>,
+    /// Dropping it cancels the work. `None`: the work outlives this handle.
+    task: Option<Task>,
+}
+
+/// The work itself with the place for its result, until the pool or a waiting thread takes both.
+struct Stealable<T>(Mutex<Option<(BoxFuture<'static, Result<T>>, Completer<Result<T>>)>>);
+
+impl<T: Send + 'static> Running<T> {
+    fn start(env: &Env, class: TaskClass, name: &'static str, work: BoxFuture<'static, Result<T>>) -> Running<T> {
+        let (completer, completion) = completion();
+        let stealable = Arc::new(Stealable(Mutex::new(Some((work, completer)))));
+        let taken = Arc::clone(&stealable);
+        let task = env.spawn(class, name, async move {
+            let work = taken.0.lock().take();
+            if let Some((work, completer)) = work {
+                completer.complete(work.await);
+            }
+        });
+        Running { env: env.clone(), completion, stealable, task: Some(task) }
+    }
+
+    fn wait(self) -> Result<T> {
+        let stolen = self.stealable.0.lock().take();
+        match stolen {
+            Some((work, _completer)) => self.env.block_on(work),
+            None => self.env.block_on(self.completion).unwrap_or_else(ended_without_result),
+        }
+    }
+}
+
+impl<T> Running<T> {
+    fn try_take(&mut self) -> Option<Result<T>> {
+        self.completion.is_ready().then(|| self.completion.try_take().unwrap_or_else(ended_without_result))
+    }
+
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<T>> {
+        Pin::new(&mut self.completion).poll(context).map(|result| result.unwrap_or_else(ended_without_result))
+    }
+}

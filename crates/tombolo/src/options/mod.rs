@@ -1,0 +1,251 @@
+//! The settings of a database and of a keyspace. Few: the rest follows from the memory budget.
+
+use tombolo_format::manifest;
+use tombolo_storage::{Error, ErrorKind, Result};
+
+#[cfg(test)]
+mod tests;
+
+/// What a write must survive before it is acknowledged. `tombolo explain URI` says what each means on a pair of stores.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub enum Durability {
+    /// In memory only, until a flush: lost with the process. No log append.
+    Unlogged,
+    /// In the log, not synced: survives the process where the log can.
+    Accepted,
+    /// Survives the log's stated failure model. The default.
+    #[default]
+    Durable,
+}
+
+/// Whether opening may create.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub enum OpenMode {
+    /// The database must not exist.
+    Create,
+    /// The database must exist.
+    Open,
+    /// Either.
+    #[default]
+    CreateOrOpen,
+}
+
+/// Settings of an open database.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Options {
+    /// Bytes of memory for everything: memtables take a quarter, the block cache most of the rest. Default 256 MiB, at least 1 MiB.
+    pub memory_bytes: u64,
+    /// Bytes that a memtable takes before it is flushed. Default: a sixteenth of the memory. Larger: fewer, larger flushes, longer replay.
+    pub memtable_bytes: Option<u64>,
+    /// Most writes of one database that may be unfinished at once; beyond it, `Busy`. Default 65,536.
+    pub writes_in_flight_max: u64,
+    /// Whether compaction runs by itself. Default true; false for bulk loads that end with [`crate::Db::compact`].
+    pub automatic_compaction: bool,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options { memory_bytes: 256 << 20, memtable_bytes: None, writes_in_flight_max: 65_536, automatic_compaction: true }
+    }
+}
+
+/// A setting's name with its unit, default and meaning, for help texts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Setting {
+    /// Its name.
+    pub name: &'static str,
+    /// Unit, default and the reason to change it.
+    pub help: &'static str,
+}
+
+impl Options {
+    /// All names that [`Options::set`] takes.
+    pub const SETTINGS: &'static [Setting] = &[
+        Setting {
+            name: "memory_bytes",
+            help: "bytes for memtables, caches and queues (default 268435456): more for read-heavy data larger than it",
+        },
+        Setting { name: "memtable_bytes", help: "bytes of one memtable (default memory_bytes / 16): more makes fewer, larger flushes" },
+        Setting {
+            name: "writes_in_flight_max",
+            help: "unfinished writes before Busy (default 65536): less bounds what a crash leaves unknown",
+        },
+        Setting { name: "automatic_compaction", help: "true or false (default true): false for bulk loads" },
+    ];
+
+    /// Sets one setting by name, as command lines give it.
+    ///
+    /// # Errors
+    /// `Invalid` for an unknown name or a value out of range.
+    pub fn set(&mut self, name: &str, value: &str) -> Result<()> {
+        match name {
+            "memory_bytes" => self.memory_bytes = number(name, value)?,
+            "memtable_bytes" => self.memtable_bytes = Some(number(name, value)?),
+            "writes_in_flight_max" => self.writes_in_flight_max = number(name, value)?,
+            "automatic_compaction" => self.automatic_compaction = truth(name, value)?,
+            _ => return Err(unknown(name, Options::SETTINGS)),
+        }
+        Ok(())
+    }
+
+    /// Sets from `name=value` texts.
+    ///
+    /// # Errors
+    /// As [`Options::set`]; `Invalid` without `=`.
+    pub fn parse<'a>(settings: impl IntoIterator<Item = &'a str>) -> Result<Options> {
+        let mut options = Options::default();
+        for setting in settings {
+            let (name, value) = setting.split_once('=').ok_or_else(|| {
+                Error::new(ErrorKind::Invalid, format!("{setting:?} is no setting")).advice("write settings as name=value")
+            })?;
+            options.set(name.trim(), value.trim())?;
+        }
+        options.check()?;
+        Ok(options)
+    }
+
+    /// # Errors
+    /// `Invalid` when a setting is out of range.
+    pub(crate) fn check(&self) -> Result<()> {
+        let out_of_range = |name: &str, found: u64, range: &str| {
+            Err(Error::new(ErrorKind::Invalid, format!("setting {name} is out of range")).expected(range).found(found))
+        };
+        if self.memory_bytes < 1 << 20 {
+            return out_of_range("memory_bytes", self.memory_bytes, "at least 1048576");
+        }
+        if let Some(bytes) = self.memtable_bytes
+            && !(4 << 10..=self.memory_bytes).contains(&bytes)
+        {
+            return out_of_range("memtable_bytes", bytes, "4096 to memory_bytes");
+        }
+        if self.writes_in_flight_max == 0 {
+            return out_of_range("writes_in_flight_max", 0, "at least 1");
+        }
+        Ok(())
+    }
+
+    /// Bytes of one memtable.
+    pub(crate) fn memtable_bytes(&self) -> u64 {
+        self.memtable_bytes.unwrap_or(self.memory_bytes / 16)
+    }
+}
+
+/// How the blocks of a keyspace's tables are compressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub enum Compression {
+    /// Not at all.
+    None,
+    /// Fast. The default.
+    #[default]
+    Lz4,
+    /// Smaller, slower to write.
+    Zstd,
+}
+
+/// Settings of a keyspace, fixed when it is created.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct KeyspaceOptions {
+    /// How blocks are compressed. Default LZ4.
+    pub compression: Compression,
+    /// Bytes of a data block before compression. Default 8 KiB. Larger: smaller tables, dearer single reads.
+    pub block_bytes: u32,
+    /// Filter bits per key; 0 for none. Default 10: about 1 % of the reads of absent keys touch a block.
+    pub filter_bits: u8,
+}
+
+impl Default for KeyspaceOptions {
+    fn default() -> KeyspaceOptions {
+        KeyspaceOptions { compression: Compression::Lz4, block_bytes: 8 << 10, filter_bits: 10 }
+    }
+}
+
+impl KeyspaceOptions {
+    /// All names that [`KeyspaceOptions::set`] takes.
+    pub const SETTINGS: &'static [Setting] = &[
+        Setting { name: "compression", help: "none, lz4 or zstd (default lz4): zstd for cold data" },
+        Setting { name: "block_bytes", help: "bytes of a block, 1024 to 1048576 (default 8192): more for scans, less for single reads" },
+        Setting { name: "filter_bits", help: "filter bits per key, 0 to 30 (default 10): 0 when absent keys are never read" },
+    ];
+
+    /// Sets one setting by name.
+    ///
+    /// # Errors
+    /// `Invalid` for an unknown name or a value out of range.
+    pub fn set(&mut self, name: &str, value: &str) -> Result<()> {
+        match name {
+            "compression" => {
+                self.compression = match value {
+                    "none" => Compression::None,
+                    "lz4" => Compression::Lz4,
+                    "zstd" => Compression::Zstd,
+                    _ => return Err(bad_value(name, value, "none, lz4 or zstd")),
+                }
+            }
+            "block_bytes" => {
+                let bytes = number(name, value)?;
+                self.block_bytes = match u32::try_from(bytes) {
+                    Ok(bytes @ 1024..=1_048_576) => bytes,
+                    _ => return Err(bad_value(name, value, "1024 to 1048576")),
+                }
+            }
+            "filter_bits" => {
+                let bits = number(name, value)?;
+                self.filter_bits = match u8::try_from(bits) {
+                    Ok(bits @ 0..=30) => bits,
+                    _ => return Err(bad_value(name, value, "0 to 30")),
+                }
+            }
+            _ => return Err(unknown(name, KeyspaceOptions::SETTINGS)),
+        }
+        Ok(())
+    }
+
+    /// # Errors
+    /// `Invalid` when a setting is out of range.
+    pub(crate) fn check(&self) -> Result<()> {
+        KeyspaceOptions::from_manifest(&self.to_manifest()).map(drop)
+    }
+
+    /// As the manifest and the log keep them.
+    pub(crate) fn to_manifest(&self) -> manifest::KeyspaceOptions {
+        let compression = match self.compression {
+            Compression::None => "none",
+            Compression::Lz4 => "lz4",
+            Compression::Zstd => "zstd",
+        };
+        manifest::KeyspaceOptions(vec![
+            ("compression".into(), compression.into()),
+            ("block_bytes".into(), self.block_bytes.to_string()),
+            ("filter_bits".into(), self.filter_bits.to_string()),
+        ])
+    }
+
+    /// # Errors
+    /// `Invalid` when a newer version wrote a setting that this one does not know.
+    pub(crate) fn from_manifest(options: &manifest::KeyspaceOptions) -> Result<KeyspaceOptions> {
+        let mut found = KeyspaceOptions::default();
+        for (name, value) in &options.0 {
+            found.set(name, value)?;
+        }
+        Ok(found)
+    }
+}
+
+fn number(name: &str, value: &str) -> Result<u64> {
+    value.parse().map_err(|_| bad_value(name, value, "a whole number"))
+}
+
+fn truth(name: &str, value: &str) -> Result<bool> {
+    value.parse().map_err(|_| bad_value(name, value, "true or false"))
+}
+
+fn bad_value(name: &str, value: &str, expected: &str) -> Error {
+    Error::new(ErrorKind::Invalid, format!("setting {name} has an unusable value")).expected(expected).found(format!("{value:?}"))
+}
+
+fn unknown(name: &str, settings: &[Setting]) -> Error {
+    let names: Vec<_> = settings.iter().map(|setting| setting.name).collect();
+    Error::new(ErrorKind::Invalid, format!("there is no setting {name:?}")).expected(format!("one of {}", names.join(", ")))
+}

@@ -1,0 +1,31 @@
+use super::*;
+
+#[test]
+fn settings_parse_by_name() {
+    let options = Options::parse(["memory_bytes=1048576", "memtable_bytes = 65536", "automatic_compaction=false"]).unwrap();
+    assert_eq!(options.memory_bytes, 1 << 20);
+    assert_eq!(options.memtable_bytes(), 1 << 16);
+    assert!(!options.automatic_compaction);
+}
+
+#[test]
+fn unknown_and_bad_settings_are_invalid_and_named() {
+    for setting in ["memory=1", "memory_bytes", "memory_bytes=many", "memory_bytes=1", "writes_in_flight_max=0", "memtable_bytes=1"] {
+        let error = Options::parse([setting]).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{setting}: {error}");
+        let name = setting.split('=').next().unwrap();
+        assert!(error.to_string().contains(name), "{setting}: {error}");
+    }
+}
+
+#[test]
+fn keyspace_options_survive_the_manifest() {
+    let mut options = KeyspaceOptions::default();
+    for (name, value) in [("compression", "zstd"), ("block_bytes", "4096"), ("filter_bits", "0")] {
+        options.set(name, value).unwrap();
+    }
+    assert_eq!(KeyspaceOptions::from_manifest(&options.to_manifest()).unwrap(), options);
+    for (name, value) in [("compression", "gzip"), ("block_bytes", "1"), ("filter_bits", "31"), ("colour", "red")] {
+        assert_eq!(options.set(name, value).unwrap_err().kind(), ErrorKind::Invalid);
+    }
+}
