@@ -163,6 +163,10 @@ pub enum RecordKind {
     Snapshot {
         /// The state is that of this slot, below the record's own; also in the object's name.
         slot: u64,
+        /// The epoch of the record in that slot.
+        epoch: u64,
+        /// Hash of that record's bytes: the record after it links to the snapshot by it.
+        record_hash: u128,
         /// Fresh randomness in the object's name.
         random: u64,
         /// Length of the object in bytes.
@@ -191,19 +195,4 @@ pub struct Record {
     pub snapshot_slot: u64,
     /// What it says.
     pub kind: RecordKind,
-}
-
-/// The content of a snapshot object.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Snapshot {
-    /// The database's life.
-    pub incarnation: u64,
-    /// The state is that of this slot.
-    pub slot: u64,
-    /// The epoch of the record in that slot.
-    pub epoch: u64,
-    /// Hash of that record's bytes, so that the next record links to the snapshot.
-    pub record_hash: u128,
-    /// The state, from nothing.
-    pub edits: Vec<Edit>,
 }
