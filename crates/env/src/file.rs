@@ -97,6 +97,14 @@ pub trait File: Send + Sync + fmt::Debug {
     /// Makes content and length durable (`fdatasync`). After an error what was not durable may never become so,
     /// even if a later call succeeds: treat the file as poisoned.
     fn sync_data(&self) -> io::Result<()>;
+    /// Takes the file's exclusive advisory lock (`flock`), held until this open file is dropped or its process ends, however it ends;
+    /// `false` when another open file holds it. Whoever gets it knows that the former holder is gone.
+    ///
+    /// # Errors
+    /// `Unsupported` where the file system has no locks.
+    fn try_lock(&self) -> io::Result<bool> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
     /// Maps the first `length` bytes, shared between processes, for reading and writing. The file must be that long.
     fn map(&self, length: usize) -> io::Result<Arc<dyn Mapping>>;
 }
