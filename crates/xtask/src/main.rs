@@ -1,2 +1,68 @@
-//! Habits of the project.
-fn main() {}
+//! Habits of the project. `cargo xtask check` is all of CI; `cargo xtask` alone lists everything.
+
+mod check;
+mod habits;
+mod source;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser, Subcommand};
+
+/// The project's habits: everything that is run again and again, by hand and by CI.
+#[derive(Parser)]
+#[command(
+    name = "cargo xtask",
+    bin_name = "cargo xtask",
+    max_term_width = 110,
+    after_help = "\
+Before every commit:        cargo xtask check
+One step of it again:       cargo xtask check --only lints
+Kill a real process 200x:   cargo xtask crash --rounds 200 --form mapped"
+)]
+struct Arguments {
+    #[command(subcommand)]
+    habit: Option<Habit>,
+}
+
+#[derive(Subcommand)]
+enum Habit {
+    /// All of CI: format, graphs, lints, clippy, tests, mutants, doc tests, docs, links, fuzz smoke.
+    ///
+    /// Runs every step even when one fails, then names the failed ones. Exit code 0 only when all passed.
+    Check(check::Arguments),
+    /// Kills a real writer process with SIGKILL at random moments and checks the database after each kill.
+    ///
+    /// The child reports every acknowledged write over a pipe. After each kill the database is opened again: whatever was acknowledged
+    /// must be there, in order, and every batch whole or absent. A failing run prints the seed and keeps the database.
+    Crash(habits::Crash),
+    /// The demo in release, as the README shows it.
+    Demo(habits::Demo),
+}
+
+fn main() -> ExitCode {
+    let Some(habit) = Arguments::parse().habit else {
+        // Printing help to a closed pipe is no failure worth a message.
+        let _ = Arguments::command().print_long_help();
+        return ExitCode::SUCCESS;
+    };
+    let root = root();
+    let result = match habit {
+        Habit::Check(arguments) => check::run(&root, &arguments),
+        Habit::Crash(arguments) => habits::crash(&root, &arguments),
+        Habit::Demo(arguments) => habits::demo(&root, &arguments),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("xtask: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The workspace's root: two folders above this crate.
+fn root() -> PathBuf {
+    let manifest = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+    manifest.ancestors().nth(2).map_or(manifest.clone(), PathBuf::from)
+}

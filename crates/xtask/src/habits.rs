@@ -1,0 +1,78 @@
+//! Thin wrappers: each runs a program of the workspace with the arguments that people keep forgetting.
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::process::Command;
+
+use clap::Args;
+
+/// Runs `cargo` in the workspace with the caller's terminal; says what it runs.
+fn cargo(root: &Path, arguments: &[OsString], variables: &[(&str, String)]) -> Result<(), String> {
+    let shown: Vec<_> = arguments.iter().map(|argument| argument.to_string_lossy()).collect();
+    let settings: String = variables.iter().map(|(name, value)| format!("{name}={value} ")).collect();
+    eprintln!("$ {settings}cargo {}", shown.join(" "));
+    let status = Command::new(env!("CARGO"))
+        .args(arguments)
+        .envs(variables.iter().map(|(name, value)| (*name, value.as_str())))
+        .current_dir(root)
+        .status()
+        .map_err(|error| format!("cannot start cargo: {error}"))?;
+    if status.success() { Ok(()) } else { Err(format!("cargo {} ended with {status}", shown.join(" "))) }
+}
+
+fn words(text: &str) -> Vec<OsString> {
+    text.split_whitespace().map(OsString::from).collect()
+}
+
+/// Options of `crash`.
+#[derive(Args)]
+pub struct Crash {
+    /// How many times to kill.
+    #[arg(long, default_value_t = 100)]
+    rounds: u32,
+    /// Form of the local log; both in turn when not given.
+    #[arg(long, value_parser = ["mapped", "written"])]
+    form: Option<String>,
+    /// Seed of keys, values and moments; printed by every run.
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Where to keep the database; a temporary directory when not given.
+    #[arg(long)]
+    directory: Option<std::path::PathBuf>,
+}
+
+/// Kills a real process in a loop.
+pub fn crash(root: &Path, arguments: &Crash) -> Result<(), String> {
+    let forms = match &arguments.form {
+        Some(form) => vec![form.as_str()],
+        None => vec!["mapped", "written"],
+    };
+    for form in forms {
+        let mut command = words("run --quiet --release --package tombolo-cli -- crash --form");
+        command.push(form.into());
+        command.extend(["--rounds".into(), arguments.rounds.to_string().into()]);
+        if let Some(seed) = arguments.seed {
+            command.extend(["--seed".into(), seed.to_string().into()]);
+        }
+        if let Some(directory) = &arguments.directory {
+            command.extend(["--directory".into(), directory.join(form).into()]);
+        }
+        cargo(root, &command, &[])?;
+    }
+    Ok(())
+}
+
+/// Options of `demo`.
+#[derive(Args)]
+pub struct Demo {
+    /// Handed to `tombolo demo`.
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    rest: Vec<OsString>,
+}
+
+/// Runs the demo.
+pub fn demo(root: &Path, arguments: &Demo) -> Result<(), String> {
+    let mut command = words("run --release --package tombolo-cli -- demo");
+    command.extend(arguments.rest.iter().cloned());
+    cargo(root, &command, &[])
+}
