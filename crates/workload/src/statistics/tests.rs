@@ -22,9 +22,9 @@ fn merging_equals_counting_together() {
     for nanos in 0..1000u64 {
         let latency = Duration::from_nanos(nanos * nanos);
         if nanos % 3 == 0 {
-            left.record(latency)
+            left.record(latency);
         } else {
-            right.record(latency)
+            right.record(latency);
         }
         both.record(latency);
     }
