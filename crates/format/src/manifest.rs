@@ -1,10 +1,58 @@
 //! Records and snapshots of the manifest chain.
 //!
 //! A record is what one slot of the chain holds; a snapshot is a list of edits that builds a whole state. Both carry the same edits.
+//!
+//! **Record** (an object of its own, at most [`RECORD_BYTES_MAX`]):
+//!
+//! | offset | bytes | field |
+//! |---|---|---|
+//! | 0 | 8 | magic `TMBLOREC` |
+//! | 8 | 4 | version (1) |
+//! | 12 | 4 | bytes of the whole record |
+//! | 16 | 8 | incompatible feature bits |
+//! | 24 | 8 | compatible feature bits |
+//! | 32 | 8 | incarnation |
+//! | 40 | 8 | slot |
+//! | 48 | 8 | epoch |
+//! | 56 | 16 | attempt |
+//! | 72 | 16 | hash of the predecessor (xxh3, 128 bits, of all its bytes) |
+//! | 88 | 8 | slot of the snapshot that it builds on |
+//! | 96 | 4 | kind: 1 claim, 2 edits, 3 snapshot, 4 destroyed |
+//! | 100 | 4 | number of edits (0 but for kind 2) |
+//! | 104 | | of kind 2 the edits; of kind 3 {slot u64, epoch u64, record hash u128, random u64, length u64, checksum u64} |
+//! | −4 | 4 | CRC-32C of all before it |
+//!
+//! **Edit:** {tag u8, reserved u8, bytes of the body u32, body}. Text and bytes in a body have their length (u32) before them.
+//!
+//! | tag | body |
+//! |---|---|
+//! | 1 database created | created u64, log identity |
+//! | 2 keyspace created | id u32, stream u32, name, options {count u32, (name, value)…} |
+//! | 3 keyspace dropped | id u32 |
+//! | 4 keyspace flushed | id u32, sequence u64 |
+//! | 5 table added | name {epoch u64, random u64}, offset u64, length u64, identity u64, keyspace u32, level u8, first sequence u64, last sequence u64, entries u64, deletes u64, tail bytes u32, oldest u64, first key, last key |
+//! | 6 table moved | name, level u8 |
+//! | 7, 8, 9 table obsolete, condemned, un-named | name |
+//! | 10 log named | epoch u64, lane u32, configuration |
+//! | 11 log sealed | epoch u64, lane u32, length u64 |
+//! | 12 log replay point | epoch u64, lane u32, offset u64 |
+//! | 13 log un-named | epoch u64, lane u32 |
+//! | 14 stream reached | stream u32, sequence u64 |
+//!
+//! **Snapshot object:** a header, then chunks, the last of them with the flag 'end'; encoded and decoded chunk by chunk ([`snapshot`]).
 
 use bytes::Bytes;
 
 use crate::key::SequenceNumber;
+
+mod edit;
+mod record;
+pub mod snapshot;
+
+pub use edit::{EDIT_BYTES_MAX, decode_edit, encode_edit};
+pub use record::{
+    RECORD_BYTES_MAX, RECORD_FEATURES_KNOWN, RECORD_HEADER_BYTES, RECORD_MAGIC, RECORD_VERSION, decode_record, encode_record, record_hash,
+};
 
 /// Name of a table attempt: never used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -196,3 +244,6 @@ pub struct Record {
     /// What it says.
     pub kind: RecordKind,
 }
+
+#[cfg(test)]
+mod tests;

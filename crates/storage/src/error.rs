@@ -85,6 +85,20 @@ impl Error {
             .advice("restore the object from a copy; run `tombolo db verify` to see what else is damaged")
     }
 
+    /// What decoding found wrong in the bytes of `object` that begin at `base_offset` in it: `Corrupt`, `Unsupported` when a newer version
+    /// wrote them, `Invalid` when a value to be encoded is beyond a limit.
+    pub fn format(object: impl fmt::Display, base_offset: u64, error: tombolo_format::FormatError) -> Error {
+        use tombolo_format::FormatError;
+        match error.shifted(base_offset) {
+            FormatError::Damaged { offset, expected, found } => Error::corrupt(object, offset, expected, found),
+            FormatError::Newer { offset, what } => Error::new(ErrorKind::Unsupported, format!("newer format: {what}"))
+                .object(object)
+                .offset(offset)
+                .advice("open it with the version of Tombolo that wrote it, or a later one"),
+            error => Error::new(ErrorKind::Invalid, error.to_string()).object(object),
+        }
+    }
+
     fn change(mut self, change: impl FnOnce(&mut Inner)) -> Error {
         change(Arc::make_mut(&mut self.0));
         self

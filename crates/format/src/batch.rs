@@ -1,0 +1,357 @@
+//! The payload of a log entry: the operations of one commit group of one stream, encoded once, by the thread that writes them.
+//!
+//! | offset | bytes | field |
+//! |---|---|---|
+//! | 0 | 1 | version (1) |
+//! | 1 | 1 | flags (0) |
+//! | 2 | 2 | reserved (0) |
+//! | 4 | 4 | number of operations |
+//! | 8 | | operations |
+//!
+//! **Operation:**
+//!
+//! | offset | bytes | field |
+//! |---|---|---|
+//! | 0 | 1 | kind: an [`EntryKind`], or 64 create keyspace, 65 drop keyspace; 66 prepare, 67 decide reserved |
+//! | 1 | 1 | flags (0; room for expiry per write) |
+//! | 2 | 2 | key bytes |
+//! | 4 | 4 | keyspace |
+//! | 8 | 4 | value bytes |
+//! | 12 | | key, then value |
+//!
+//! Each operation takes one sequence number: the entry's first plus the operation's index. The lengths are of fixed width, so that
+//! decoding branches on nothing and a memtable copies key and value in one piece. Creating a keyspace: the key is its name, the value
+//! {stream u32, count of options u32, then name and value of each, each with its length (u32) before it}.
+//! The log's frame has the checksum; a decoder here still trusts no length.
+
+use crate::codec::{Reader, put_prefixed};
+use crate::error::{FormatError, Result};
+use crate::key::{EntryKind, KEY_BYTES_MAX, VALUE_BYTES_MAX, check_limits};
+use crate::manifest::KeyspaceOptions;
+
+/// The version written, and the newest read.
+pub const BATCH_VERSION: u8 = 1;
+/// Bytes before the first operation.
+pub const BATCH_HEADER_BYTES: usize = 8;
+/// Bytes of an operation before its key.
+pub const OPERATION_HEADER_BYTES: usize = 12;
+/// Most operations of one payload.
+pub const OPERATIONS_MAX: u32 = 1 << 24;
+/// Most bytes of a keyspace's name.
+pub const KEYSPACE_NAME_BYTES_MAX: usize = 255;
+/// Most options of a keyspace.
+pub const KEYSPACE_OPTIONS_MAX: u32 = 256;
+/// Most bytes of the name or value of an option.
+pub const KEYSPACE_OPTION_BYTES_MAX: usize = 4096;
+
+const CREATE_KEYSPACE: u8 = 64;
+const DROP_KEYSPACE: u8 = 65;
+const PREPARE: u8 = 66;
+const DECIDE: u8 = 67;
+
+/// One operation, read back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Operation<'a> {
+    /// An entry of a keyspace.
+    Entry {
+        /// What it does.
+        kind: EntryKind,
+        /// In which keyspace.
+        keyspace: u32,
+        /// The user's key.
+        key: &'a [u8],
+        /// The value; empty for deletes.
+        value: &'a [u8],
+    },
+    /// A keyspace exists from here on.
+    CreateKeyspace {
+        /// Its number.
+        keyspace: u32,
+        /// Its name.
+        name: &'a str,
+        /// The stream that orders its writes.
+        stream: u32,
+        /// Its options.
+        options: KeyspaceOptions,
+    },
+    /// A keyspace ends here.
+    DropKeyspace {
+        /// Its number.
+        keyspace: u32,
+    },
+}
+
+/// Encodes operations, one after another, into one buffer.
+///
+/// ```
+/// use tombolo_format::batch::{BatchBuilder, Operation, Operations};
+/// use tombolo_format::key::EntryKind;
+///
+/// let mut batch = BatchBuilder::new();
+/// batch.push(EntryKind::Put, 1, b"key", b"value")?;
+/// let payload = batch.finish();
+/// let operation = Operations::new(&payload)?.next().unwrap()?;
+/// assert_eq!(operation, Operation::Entry { kind: EntryKind::Put, keyspace: 1, key: b"key", value: b"value" });
+/// # Ok::<(), tombolo_format::FormatError>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct BatchBuilder {
+    /// Invariant: begins with a header whose count is not yet filled in.
+    bytes: Vec<u8>,
+    count: u32,
+}
+
+impl Default for BatchBuilder {
+    fn default() -> Self {
+        BatchBuilder::new()
+    }
+}
+
+impl BatchBuilder {
+    /// An empty batch.
+    pub fn new() -> BatchBuilder {
+        BatchBuilder::with_capacity(BATCH_HEADER_BYTES)
+    }
+
+    /// An empty batch with room for `bytes`.
+    pub fn with_capacity(bytes: usize) -> BatchBuilder {
+        let mut buffer = Vec::with_capacity(bytes.max(BATCH_HEADER_BYTES));
+        buffer.extend_from_slice(&[BATCH_VERSION, 0, 0, 0, 0, 0, 0, 0]);
+        BatchBuilder { bytes: buffer, count: 0 }
+    }
+
+    /// Number of operations.
+    pub fn count(&self) -> u32 {
+        self.count
+    }
+
+    /// Whether there is no operation.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Bytes of the payload so far.
+    pub fn payload_bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Adds an entry.
+    ///
+    /// # Errors
+    /// `Limit` when key, value or count is beyond its limit; the batch is unchanged.
+    #[inline]
+    pub fn push(&mut self, kind: EntryKind, keyspace: u32, key: &[u8], value: &[u8]) -> Result<()> {
+        check_limits(key, value)?;
+        self.push_raw(kind as u8, keyspace, key, value)
+    }
+
+    /// Adds the creation of a keyspace.
+    ///
+    /// # Errors
+    /// `Limit` when its name or options are beyond their limits; the batch is unchanged.
+    pub fn push_create_keyspace(&mut self, keyspace: u32, name: &str, stream: u32, options: &KeyspaceOptions) -> Result<()> {
+        if name.len() > KEYSPACE_NAME_BYTES_MAX {
+            return Err(FormatError::limit(format!("a keyspace name of {} bytes; at most {KEYSPACE_NAME_BYTES_MAX}", name.len())));
+        }
+        let mut value = stream.to_le_bytes().to_vec();
+        put_options(&mut value, options)?;
+        self.push_raw(CREATE_KEYSPACE, keyspace, name.as_bytes(), &value)
+    }
+
+    /// Adds the end of a keyspace.
+    ///
+    /// # Errors
+    /// `Limit` when there are too many operations.
+    pub fn push_drop_keyspace(&mut self, keyspace: u32) -> Result<()> {
+        self.push_raw(DROP_KEYSPACE, keyspace, &[], &[])
+    }
+
+    /// Adds all operations of another batch.
+    ///
+    /// # Errors
+    /// `Limit` when there are too many operations; the batch is unchanged.
+    pub fn append(&mut self, other: &BatchBuilder) -> Result<()> {
+        self.count = checked_count(self.count, other.count)?;
+        self.bytes.extend_from_slice(&other.bytes[BATCH_HEADER_BYTES..]);
+        Ok(())
+    }
+
+    /// Empties the batch and keeps its memory.
+    pub fn clear(&mut self) {
+        self.bytes.truncate(BATCH_HEADER_BYTES);
+        self.count = 0;
+    }
+
+    /// The payload.
+    pub fn finish(mut self) -> Vec<u8> {
+        self.bytes[4..8].copy_from_slice(&self.count.to_le_bytes());
+        self.bytes
+    }
+
+    /// Walks the operations added so far.
+    pub fn operations(&self) -> Operations<'_> {
+        Operations { reader: Reader::new(&self.bytes[BATCH_HEADER_BYTES..]), remaining: self.count, failed: false }
+    }
+
+    #[inline]
+    fn push_raw(&mut self, kind: u8, keyspace: u32, key: &[u8], value: &[u8]) -> Result<()> {
+        self.count = checked_count(self.count, 1)?;
+        let mut header = [0; OPERATION_HEADER_BYTES];
+        header[0] = kind;
+        header[2..4].copy_from_slice(&(key.len() as u16).to_le_bytes());
+        header[4..8].copy_from_slice(&keyspace.to_le_bytes());
+        header[8..12].copy_from_slice(&(value.len() as u32).to_le_bytes());
+        self.bytes.reserve(OPERATION_HEADER_BYTES + key.len() + value.len());
+        self.bytes.extend_from_slice(&header);
+        self.bytes.extend_from_slice(key);
+        self.bytes.extend_from_slice(value);
+        Ok(())
+    }
+}
+
+fn checked_count(count: u32, more: u32) -> Result<u32> {
+    match count.checked_add(more).filter(|sum| *sum <= OPERATIONS_MAX) {
+        Some(sum) => Ok(sum),
+        None => Err(FormatError::limit(format!("{count} + {more} operations; at most {OPERATIONS_MAX}"))),
+    }
+}
+
+/// Walks the operations of a payload. After an error it ends.
+#[derive(Clone, Debug)]
+pub struct Operations<'a> {
+    reader: Reader<'a>,
+    remaining: u32,
+    failed: bool,
+}
+
+impl<'a> Operations<'a> {
+    /// A walk over `payload`.
+    ///
+    /// # Errors
+    /// `Damaged` or `Newer` when its header is no header of a batch that this version reads.
+    pub fn new(payload: &'a [u8]) -> Result<Operations<'a>> {
+        let mut reader = Reader::new(payload);
+        let version = reader.u8()?;
+        if version != BATCH_VERSION {
+            return Err(if version == 0 {
+                FormatError::damaged(0, "batch version 1", "0")
+            } else {
+                FormatError::newer(0, format!("batch version {version}; this program reads up to {BATCH_VERSION}"))
+            });
+        }
+        let flags = reader.u8()?;
+        let reserved = reader.u16()?;
+        if flags != 0 || reserved != 0 {
+            return Err(FormatError::newer(1, format!("unknown batch flags {flags:#x}, {reserved:#x}")));
+        }
+        let count = reader.u32()?;
+        if count > OPERATIONS_MAX || count as usize > reader.remaining() / OPERATION_HEADER_BYTES {
+            return Err(FormatError::damaged(4, "a count of operations that fits the payload", count.to_string()));
+        }
+        Ok(Operations { reader, remaining: count, failed: false })
+    }
+
+    /// Number of operations not yet walked.
+    pub fn remaining(&self) -> u32 {
+        self.remaining
+    }
+
+    #[inline]
+    fn decode(&mut self) -> Result<Operation<'a>> {
+        let at = self.reader.position();
+        let header: [u8; OPERATION_HEADER_BYTES] = self.reader.array()?;
+        if header[1] != 0 {
+            return Err(FormatError::newer(at + 1, format!("unknown operation flags {:#x}", header[1])));
+        }
+        let key_bytes = u16::from_le_bytes([header[2], header[3]]) as usize;
+        let keyspace = u32::from_le_bytes([header[4], header[5], header[6], header[7]]);
+        let value_bytes = u32::from_le_bytes([header[8], header[9], header[10], header[11]]) as usize;
+        if value_bytes > VALUE_BYTES_MAX {
+            return Err(FormatError::damaged(at + 8, format!("a value of at most {VALUE_BYTES_MAX} bytes"), value_bytes.to_string()));
+        }
+        let key = self.reader.take(key_bytes)?;
+        let value = self.reader.take(value_bytes)?;
+        if let Some(kind) = EntryKind::from_byte(header[0]) {
+            return Ok(Operation::Entry { kind, keyspace, key, value });
+        }
+        match header[0] {
+            CREATE_KEYSPACE => decode_create(keyspace, key, value).map_err(|error| error.shifted((at + OPERATION_HEADER_BYTES) as u64)),
+            DROP_KEYSPACE => Ok(Operation::DropKeyspace { keyspace }),
+            PREPARE | DECIDE => Err(FormatError::newer(at, format!("transaction record {}", header[0]))),
+            0 => Err(FormatError::damaged(at, "a kind of operation", "0")),
+            kind => Err(FormatError::newer(at, format!("operation of kind {kind}"))),
+        }
+    }
+}
+
+impl<'a> Iterator for Operations<'a> {
+    type Item = Result<Operation<'a>>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Result<Operation<'a>>> {
+        if self.failed {
+            return None;
+        }
+        if self.remaining == 0 {
+            let end = self.reader.end();
+            self.failed = true;
+            return end.err().map(Err);
+        }
+        self.remaining -= 1;
+        let operation = self.decode();
+        self.failed = operation.is_err();
+        Some(operation)
+    }
+}
+
+fn decode_create<'a>(keyspace: u32, key: &'a [u8], value: &[u8]) -> Result<Operation<'a>> {
+    let name = std::str::from_utf8(key).ok().filter(|name| name.len() <= KEYSPACE_NAME_BYTES_MAX);
+    let Some(name) = name else {
+        return Err(FormatError::damaged(0, "a keyspace name in UTF-8 of at most 255 bytes", "other bytes"));
+    };
+    let mut reader = Reader::new(value);
+    let stream = reader.u32()?;
+    let options = read_options(&mut reader)?;
+    reader.end()?;
+    Ok(Operation::CreateKeyspace { keyspace, name, stream, options })
+}
+
+/// Appends keyspace options: count (u32), then name and value of each with its length before it.
+pub(crate) fn put_options(out: &mut Vec<u8>, options: &KeyspaceOptions) -> Result<()> {
+    let count = u32::try_from(options.0.len()).unwrap_or(u32::MAX);
+    if count > KEYSPACE_OPTIONS_MAX {
+        return Err(FormatError::limit(format!("{count} options of a keyspace; at most {KEYSPACE_OPTIONS_MAX}")));
+    }
+    if let Some((name, _)) = options.0.iter().find(|(name, value)| name.len().max(value.len()) > KEYSPACE_OPTION_BYTES_MAX) {
+        let start: String = name.chars().take(40).collect();
+        return Err(FormatError::limit(format!("option {start:?} is longer than {KEYSPACE_OPTION_BYTES_MAX} bytes")));
+    }
+    out.extend_from_slice(&count.to_le_bytes());
+    for (name, value) in &options.0 {
+        put_prefixed(out, name.as_bytes());
+        put_prefixed(out, value.as_bytes());
+    }
+    Ok(())
+}
+
+/// Reads what [`put_options`] wrote.
+pub(crate) fn read_options(reader: &mut Reader<'_>) -> Result<KeyspaceOptions> {
+    let at = reader.position();
+    let count = reader.u32()?;
+    if count > KEYSPACE_OPTIONS_MAX {
+        return Err(FormatError::damaged(at, format!("at most {KEYSPACE_OPTIONS_MAX} options"), count.to_string()));
+    }
+    let mut options = Vec::new();
+    for _ in 0..count {
+        let name = reader.text(KEYSPACE_OPTION_BYTES_MAX)?.to_owned();
+        let value = reader.text(KEYSPACE_OPTION_BYTES_MAX)?.to_owned();
+        options.push((name, value));
+    }
+    Ok(KeyspaceOptions(options))
+}
+
+#[allow(clippy::assertions_on_constants, reason = "the header's fields must hold the limits")]
+const _: () = assert!(KEY_BYTES_MAX <= u16::MAX as usize && VALUE_BYTES_MAX <= u32::MAX as usize);
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,104 @@
+use proptest::prelude::*;
+
+use super::*;
+
+fn sample() -> Vec<u8> {
+    let mut batch = BatchBuilder::new();
+    batch.push(EntryKind::Put, 1, b"key", b"value").unwrap();
+    batch.push(EntryKind::Delete, 2, b"", b"").unwrap();
+    let options = KeyspaceOptions(vec![("compression".into(), "lz4".into())]);
+    batch.push_create_keyspace(3, "orders", 9, &options).unwrap();
+    batch.push_drop_keyspace(4).unwrap();
+    batch.finish()
+}
+
+fn decode(payload: &[u8]) -> Result<Vec<Operation<'_>>> {
+    Operations::new(payload)?.collect()
+}
+
+#[test]
+fn operations_round_trip() {
+    let payload = sample();
+    let operations = decode(&payload).unwrap();
+    assert_eq!(operations.len(), 4);
+    assert_eq!(operations[0], Operation::Entry { kind: EntryKind::Put, keyspace: 1, key: b"key", value: b"value" });
+    assert_eq!(operations[1], Operation::Entry { kind: EntryKind::Delete, keyspace: 2, key: b"", value: b"" });
+    let options = KeyspaceOptions(vec![("compression".into(), "lz4".into())]);
+    assert_eq!(operations[2], Operation::CreateKeyspace { keyspace: 3, name: "orders", stream: 9, options });
+    assert_eq!(operations[3], Operation::DropKeyspace { keyspace: 4 });
+}
+
+#[test]
+fn a_batch_is_the_bytes_of_its_table() {
+    let mut batch = BatchBuilder::new();
+    batch.push(EntryKind::Put, 0x0102, b"k", b"vw").unwrap();
+    let golden = [1, 0, 0, 0, 1, 0, 0, 0, 1, 0, 1, 0, 2, 1, 0, 0, 2, 0, 0, 0, b'k', b'v', b'w'];
+    assert_eq!(batch.finish(), golden);
+    assert_eq!((BATCH_HEADER_BYTES, OPERATION_HEADER_BYTES), (8, 12));
+}
+
+#[test]
+fn appending_joins_batches_in_order() {
+    let mut first = BatchBuilder::new();
+    first.push(EntryKind::Put, 0, b"a", b"1").unwrap();
+    let mut second = BatchBuilder::with_capacity(100);
+    second.push(EntryKind::Delete, 0, b"b", b"").unwrap();
+    first.append(&second).unwrap();
+    assert_eq!((first.count(), first.operations().count()), (2, 2));
+    second.clear();
+    assert!(second.is_empty() && second.operations().next().is_none());
+    assert_eq!(second.payload_bytes(), BATCH_HEADER_BYTES);
+    let joined = first.finish();
+    assert_eq!(decode(&joined).unwrap().len(), 2);
+}
+
+#[test]
+fn limits_leave_the_batch_unchanged() {
+    let mut batch = BatchBuilder::new();
+    batch.push(EntryKind::Put, 0, b"a", b"1").unwrap();
+    let before = batch.clone().finish();
+    assert!(matches!(batch.push(EntryKind::Put, 0, &vec![0; KEY_BYTES_MAX + 1], b""), Err(FormatError::Limit { .. })));
+    assert!(batch.push_create_keyspace(1, &"n".repeat(256), 0, &KeyspaceOptions::default()).is_err());
+    let long = KeyspaceOptions(vec![("n".into(), "v".repeat(5000))]);
+    assert!(batch.push_create_keyspace(1, "n", 0, &long).is_err());
+    assert_eq!(batch.finish(), before);
+}
+
+#[test]
+fn every_truncation_is_an_error() {
+    let payload = sample();
+    for length in 0..payload.len() {
+        assert!(decode(&payload[..length]).is_err(), "{length} bytes");
+    }
+    let mut longer = payload;
+    longer.push(0);
+    assert!(decode(&longer).is_err());
+}
+
+#[test]
+fn unknown_kinds_and_flags_are_newer() {
+    let payload = sample();
+    for (at, value) in [(0, 2), (1, 1), (8, 8), (8, 66), (8, 200), (9, 1)] {
+        let mut payload = payload.clone();
+        payload[at] = value;
+        assert!(matches!(decode(&payload), Err(FormatError::Newer { .. })), "byte {at} = {value}");
+    }
+    let mut payload = payload;
+    payload[8] = 0;
+    assert!(matches!(decode(&payload), Err(FormatError::Damaged { .. })));
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_end_without_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+        let _ = decode(&bytes);
+    }
+
+    #[test]
+    fn flipped_payloads_end_without_panic(at in 0usize..100, bit in 0u8..8) {
+        let mut payload = sample();
+        let at = at % payload.len();
+        payload[at] ^= 1 << bit;
+        let _ = decode(&payload);
+    }
+}

@@ -1,0 +1,36 @@
+use super::*;
+
+#[test]
+fn newer_versions_of_a_key_come_first() {
+    let key = |user_key, sequence, kind| InternalKey::new(user_key, Trailer::new(SequenceNumber(sequence), kind));
+    let ordered = [
+        key(b"", 1, EntryKind::Put),
+        key(b"a", 9, EntryKind::Delete),
+        key(b"a", 9, EntryKind::Put),
+        key(b"a", 8, EntryKind::Put),
+        key(b"a\0", 100, EntryKind::Put),
+        key(b"b", 1, EntryKind::Put),
+    ];
+    assert!(ordered.is_sorted());
+    let seek = InternalKey::new(b"a", Trailer::seek(SequenceNumber(8)));
+    assert!(ordered[2] < seek && seek < ordered[3]);
+    assert!(InternalKey::new(b"a", Trailer::LAST) > ordered[3] && InternalKey::new(b"a", Trailer::FIRST) < ordered[1]);
+}
+
+#[test]
+fn kinds_are_their_bytes() {
+    for byte in 0..=255 {
+        match EntryKind::from_byte(byte) {
+            Some(kind) => assert_eq!(kind as u8, byte),
+            None => assert!(byte == 0 || byte > EntryKind::LAST),
+        }
+    }
+    let trailer = Trailer::new(SequenceNumber::MAX, EntryKind::Merge);
+    assert_eq!((trailer.sequence(), trailer.kind()), (SequenceNumber::MAX, Some(EntryKind::Merge)));
+}
+
+#[test]
+fn limits_are_inclusive() {
+    assert!(check_limits(&vec![0; KEY_BYTES_MAX], &[]).is_ok());
+    assert!(matches!(check_limits(&vec![0; KEY_BYTES_MAX + 1], &[]), Err(FormatError::Limit { .. })));
+}

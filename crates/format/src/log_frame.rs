@@ -1,0 +1,413 @@
+//! Log segments: a header page, then frames. One frame is one commit group of one stream.
+//!
+//! **Segment** (file or region; `capacity` bytes):
+//!
+//! | offset | bytes | field |
+//! |---|---|---|
+//! | 0 | 8 | magic `TMBLOSEG` |
+//! | 8 | 4 | version (1) |
+//! | 12 | 4 | bytes of this page (4096): the first frame's offset |
+//! | 16 | 8 | incompatible feature bits |
+//! | 24 | 8 | compatible feature bits |
+//! | 32 | 8 | incarnation |
+//! | 40 | 8 | epoch |
+//! | 48 | 4 | lane |
+//! | 52 | 4 | segment number |
+//! | 56 | 8 | capacity in bytes, this page included |
+//! | 64 | 8 | predecessor end: the lane's offset at which the segment before this one ends |
+//! | 72 | 16 | boot id of the host when the segment was begun |
+//! | 88 | 4 | checksum of bytes 0–87 |
+//! | 512 | 8 | durable-through slot: the lane's offset up to which all was known durable |
+//! | 520 | 4 | checksum of the slot, mixed with (incarnation, epoch, lane, segment) |
+//! | 4096 | | frames |
+//!
+//! The slot lies in a sector of its own and is rewritten in place; torn or never written it reads as 'unknown', which is no error.
+//!
+//! **Frame**, at a multiple of 8:
+//!
+//! | offset | bytes | field |
+//! |---|---|---|
+//! | 0 | 4 | mark `TmFr` |
+//! | 4 | 4 | checksum of bytes 8 to the payload's end, mixed with the frame's byte in the segment |
+//! | 8 | 4 | payload bytes |
+//! | 12 | 4 | count: sequence numbers taken |
+//! | 16 | 8 | incarnation |
+//! | 24 | 8 | epoch |
+//! | 32 | 4 | lane |
+//! | 36 | 4 | segment number |
+//! | 40 | 4 | stream |
+//! | 44 | 4 | flags (0) |
+//! | 48 | 8 | first sequence number |
+//! | 56 | 8 | durable-through: the lane's offset up to which all was known durable when this was written |
+//! | 64 | | payload, zero-padded to a multiple of 8 |
+//!
+//! **Lane control page** (4096 bytes, a file of its own):
+//!
+//! | offset | bytes | field |
+//! |---|---|---|
+//! | 0 | 8 | magic `TMBLOLAN` |
+//! | 8 | 4 | version (1) |
+//! | 12 | 4 | bytes of this page (4096) |
+//! | 16 | 8 | incompatible feature bits |
+//! | 24 | 8 | compatible feature bits |
+//! | 32 | 8 | incarnation |
+//! | 40 | 8 | epoch |
+//! | 48 | 4 | lane |
+//! | 52 | 4 | checksum of bytes 0–51 |
+//! | 1024 | 8 | fence word: 0, or the greatest epoch that fenced this log |
+//! | 2048 | | free for words of the log store (all zero at first) |
+//!
+//! Magic, version, page size, feature bits and the checksum's place never change; the checksum is checked first, so that 'newer' is
+//! only said of sound bytes. A lane's offset is `segment << 32 | byte in the segment`. Read path of recovery: `FrameScanner` yields frames up to the first bad
+//! offset; [`FrameScanner::verdict`] then tells a tail from corruption (rule 9).
+
+use crate::checksum::{crc32c, crc32c_two, stamp};
+use crate::codec::Reader;
+use crate::error::{FormatError, Result, check_features, check_version};
+
+/// First bytes of a segment.
+pub const SEGMENT_MAGIC: [u8; 8] = *b"TMBLOSEG";
+/// First bytes of a lane's control page.
+pub const LANE_MAGIC: [u8; 8] = *b"TMBLOLAN";
+/// The newest version of segments and lanes that this program reads, and the one that it writes.
+pub const LOG_VERSION: u32 = 1;
+/// Incompatible feature bits of segments and lanes that this program knows.
+pub const LOG_FEATURES_KNOWN: u64 = 0;
+/// Bytes of a segment's header page; frames begin here.
+pub const SEGMENT_HEADER_BYTES: usize = 4096;
+/// Bytes of the header page that the header itself takes.
+pub const SEGMENT_HEADER_FIELDS_BYTES: usize = 92;
+/// Where the durable-through slot lies in a segment.
+pub const DURABLE_SLOT_OFFSET: usize = 512;
+/// Bytes of the durable-through slot.
+pub const DURABLE_SLOT_BYTES: usize = 12;
+/// Bytes of the control page that its header takes.
+pub const LANE_FIELDS_BYTES: usize = 56;
+/// Bytes of a lane's control page.
+pub const LANE_PAGE_BYTES: usize = 4096;
+/// Where the fence word lies in a lane's control page.
+pub const FENCE_WORD_OFFSET: usize = 1024;
+/// Where the log store's own words begin in a lane's control page.
+pub const LANE_WORDS_OFFSET: usize = 2048;
+/// First bytes of a frame.
+pub const FRAME_MARK: u32 = u32::from_le_bytes(*b"TmFr");
+/// Bytes of a frame before its payload.
+pub const FRAME_HEADER_BYTES: usize = 64;
+/// Frames begin at multiples of this.
+pub const FRAME_ALIGNMENT: usize = 8;
+/// Most bytes of a segment.
+pub const SEGMENT_BYTES_MAX: u64 = 1 << 30;
+/// Most bytes of a frame's payload.
+pub const FRAME_PAYLOAD_BYTES_MAX: usize = 256 << 20;
+
+/// Which segment bytes belong to: a frame with any other identity is not of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct SegmentIdentity {
+    /// The database's life.
+    pub incarnation: u64,
+    /// The epoch that writes it.
+    pub epoch: u64,
+    /// The lane within the epoch.
+    pub lane: u32,
+    /// The segment within the lane.
+    pub segment: u32,
+}
+
+impl SegmentIdentity {
+    /// The lane's offset of a byte of this segment.
+    pub const fn offset(&self, byte: u32) -> u64 {
+        ((self.segment as u64) << 32) | byte as u64
+    }
+
+    fn mixed(&self) -> (u64, u64) {
+        (self.incarnation ^ self.epoch.rotate_left(32), (u64::from(self.lane) << 32) | u64::from(self.segment))
+    }
+}
+
+/// The header of a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SegmentHeader {
+    /// Whose it is.
+    pub identity: SegmentIdentity,
+    /// Bytes of the segment, header page included.
+    pub capacity: u64,
+    /// The lane's offset at which the segment before this one ends; 0 in the first.
+    pub predecessor_end: u64,
+    /// Identity of the host's boot when the segment was begun.
+    pub boot_id: u128,
+}
+
+impl SegmentHeader {
+    /// The header page, with `durable_through` in its slot.
+    pub fn encode(&self, durable_through: u64) -> [u8; SEGMENT_HEADER_BYTES] {
+        let mut out = Vec::with_capacity(SEGMENT_HEADER_FIELDS_BYTES);
+        out.extend_from_slice(&SEGMENT_MAGIC);
+        out.extend_from_slice(&LOG_VERSION.to_le_bytes());
+        out.extend_from_slice(&(SEGMENT_HEADER_BYTES as u32).to_le_bytes());
+        out.extend_from_slice(&0u64.to_le_bytes());
+        out.extend_from_slice(&0u64.to_le_bytes());
+        out.extend_from_slice(&self.identity.incarnation.to_le_bytes());
+        out.extend_from_slice(&self.identity.epoch.to_le_bytes());
+        out.extend_from_slice(&self.identity.lane.to_le_bytes());
+        out.extend_from_slice(&self.identity.segment.to_le_bytes());
+        out.extend_from_slice(&self.capacity.to_le_bytes());
+        out.extend_from_slice(&self.predecessor_end.to_le_bytes());
+        out.extend_from_slice(&self.boot_id.to_le_bytes());
+        out.extend_from_slice(&crc32c(&out).to_le_bytes());
+        let mut page = [0; SEGMENT_HEADER_BYTES];
+        page[..out.len()].copy_from_slice(&out);
+        page[DURABLE_SLOT_OFFSET..][..DURABLE_SLOT_BYTES].copy_from_slice(&encode_durable_slot(&self.identity, durable_through));
+        page
+    }
+
+    /// Reads a header page. The durable-through slot is read by [`decode_durable_slot`].
+    ///
+    /// # Errors
+    /// `Damaged` with the offset in the page; `Newer`.
+    pub fn decode(page: &[u8]) -> Result<SegmentHeader> {
+        let mut reader = Reader::new(page);
+        decode_preamble(&mut reader, page, SEGMENT_MAGIC, SEGMENT_HEADER_FIELDS_BYTES, "a log segment")?;
+        let identity = SegmentIdentity { incarnation: reader.u64()?, epoch: reader.u64()?, lane: reader.u32()?, segment: reader.u32()? };
+        let capacity_at = reader.position();
+        let capacity = reader.u64()?;
+        let predecessor_end = reader.u64()?;
+        let boot_id = reader.u128()?;
+        if !(SEGMENT_HEADER_BYTES as u64..=SEGMENT_BYTES_MAX).contains(&capacity) {
+            return Err(FormatError::damaged(
+                capacity_at,
+                format!("a capacity of {SEGMENT_HEADER_BYTES} to {SEGMENT_BYTES_MAX}"),
+                capacity.to_string(),
+            ));
+        }
+        Ok(SegmentHeader { identity, capacity, predecessor_end, boot_id })
+    }
+}
+
+/// The content of a durable-through slot.
+pub fn encode_durable_slot(identity: &SegmentIdentity, durable_through: u64) -> [u8; DURABLE_SLOT_BYTES] {
+    let word = durable_through.to_le_bytes();
+    let (high, low) = identity.mixed();
+    let mut slot = [0; DURABLE_SLOT_BYTES];
+    slot[..8].copy_from_slice(&word);
+    slot[8..].copy_from_slice(&stamp(crc32c(&word), high, low).to_le_bytes());
+    slot
+}
+
+/// What a durable-through slot says; `None` when it is torn, of another segment, or was never written.
+pub fn decode_durable_slot(identity: &SegmentIdentity, slot: &[u8]) -> Option<u64> {
+    let word = *slot.first_chunk::<8>()?;
+    let durable_through = u64::from_le_bytes(word);
+    (slot.get(..DURABLE_SLOT_BYTES)? == encode_durable_slot(identity, durable_through)).then_some(durable_through)
+}
+
+/// The control page of a lane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LaneHeader {
+    /// The database's life.
+    pub incarnation: u64,
+    /// The epoch that writes it.
+    pub epoch: u64,
+    /// The lane within the epoch.
+    pub lane: u32,
+}
+
+impl LaneHeader {
+    /// The control page, not fenced.
+    pub fn encode(&self) -> [u8; LANE_PAGE_BYTES] {
+        let mut out = Vec::with_capacity(56);
+        out.extend_from_slice(&LANE_MAGIC);
+        out.extend_from_slice(&LOG_VERSION.to_le_bytes());
+        out.extend_from_slice(&(LANE_PAGE_BYTES as u32).to_le_bytes());
+        out.extend_from_slice(&0u64.to_le_bytes());
+        out.extend_from_slice(&0u64.to_le_bytes());
+        out.extend_from_slice(&self.incarnation.to_le_bytes());
+        out.extend_from_slice(&self.epoch.to_le_bytes());
+        out.extend_from_slice(&self.lane.to_le_bytes());
+        out.extend_from_slice(&crc32c(&out).to_le_bytes());
+        let mut page = [0; LANE_PAGE_BYTES];
+        page[..out.len()].copy_from_slice(&out);
+        page
+    }
+
+    /// Reads a control page; the fence word is the caller's to load.
+    ///
+    /// # Errors
+    /// `Damaged` with the offset in the page; `Newer`.
+    pub fn decode(page: &[u8]) -> Result<LaneHeader> {
+        let mut reader = Reader::new(page);
+        decode_preamble(&mut reader, page, LANE_MAGIC, LANE_FIELDS_BYTES, "a log lane")?;
+        let header = LaneHeader { incarnation: reader.u64()?, epoch: reader.u64()?, lane: reader.u32()? };
+        Ok(header)
+    }
+}
+
+/// Bytes 0 to 31 of both pages, and the checksum in the last 4 of `fields_bytes`.
+fn decode_preamble(reader: &mut Reader<'_>, page: &[u8], magic: [u8; 8], fields_bytes: usize, what: &'static str) -> Result<()> {
+    let found = reader.array::<8>()?;
+    if found != magic {
+        let expected = format!("the magic of {what} ({})", magic.escape_ascii());
+        return Err(FormatError::damaged(0, expected, found.escape_ascii().to_string()));
+    }
+    let mut fields = Reader::new(page);
+    let hashed = fields.take(fields_bytes - 4)?;
+    let stored = fields.u32()?;
+    if crc32c(hashed) != stored {
+        return Err(FormatError::checksum(fields_bytes - 4, crc32c(hashed), stored));
+    }
+    check_version(8, reader.u32()?, LOG_VERSION)?;
+    let bytes = reader.u32()?;
+    if bytes as usize != SEGMENT_HEADER_BYTES {
+        return Err(FormatError::damaged(12, format!("a page of {SEGMENT_HEADER_BYTES} bytes"), bytes.to_string()));
+    }
+    check_features(16, reader.u64()?, LOG_FEATURES_KNOWN)?;
+    reader.u64()?;
+    Ok(())
+}
+
+/// The header of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FrameHeader {
+    /// The segment that it is written to.
+    pub identity: SegmentIdentity,
+    /// The stream that orders it.
+    pub stream: u32,
+    /// Sequence number of its first operation.
+    pub first_sequence: u64,
+    /// Number of sequence numbers that it takes.
+    pub count: u32,
+    /// The lane's offset up to which all was known durable when this was written.
+    pub durable_through: u64,
+}
+
+/// Bytes that a frame with `payload` bytes takes, padding included; a multiple of 8.
+pub const fn frame_bytes(payload: usize) -> usize {
+    FRAME_HEADER_BYTES + payload.next_multiple_of(FRAME_ALIGNMENT)
+}
+
+impl FrameHeader {
+    /// The header of a frame at `byte` of its segment with this payload. The caller writes it, then the payload, then zeros up to
+    /// [`frame_bytes`]; nothing is copied here.
+    ///
+    /// # Panics
+    /// When `byte` is no multiple of 8 or the payload longer than [`FRAME_PAYLOAD_BYTES_MAX`]: both are bugs of the caller.
+    pub fn encode(&self, byte: u32, payload: &[u8]) -> [u8; FRAME_HEADER_BYTES] {
+        assert!((byte as usize).is_multiple_of(FRAME_ALIGNMENT), "a frame at byte {byte}");
+        assert!(payload.len() <= FRAME_PAYLOAD_BYTES_MAX, "a payload of {} bytes", payload.len());
+        let mut header = [0; FRAME_HEADER_BYTES];
+        header[0..4].copy_from_slice(&FRAME_MARK.to_le_bytes());
+        header[8..12].copy_from_slice(&(payload.len() as u32).to_le_bytes());
+        header[12..16].copy_from_slice(&self.count.to_le_bytes());
+        header[16..24].copy_from_slice(&self.identity.incarnation.to_le_bytes());
+        header[24..32].copy_from_slice(&self.identity.epoch.to_le_bytes());
+        header[32..36].copy_from_slice(&self.identity.lane.to_le_bytes());
+        header[36..40].copy_from_slice(&self.identity.segment.to_le_bytes());
+        header[40..44].copy_from_slice(&self.stream.to_le_bytes());
+        header[48..56].copy_from_slice(&self.first_sequence.to_le_bytes());
+        header[56..64].copy_from_slice(&self.durable_through.to_le_bytes());
+        let checksum = stamp(crc32c_two(&header[8..], payload), FRAME_PLACE, u64::from(byte));
+        header[4..8].copy_from_slice(&checksum.to_le_bytes());
+        header
+    }
+
+    /// Appends the whole frame at `byte`, padded, to `out`.
+    ///
+    /// # Panics
+    /// As [`FrameHeader::encode`].
+    pub fn append_to(&self, out: &mut Vec<u8>, byte: u32, payload: &[u8]) {
+        let end = out.len() + frame_bytes(payload.len());
+        out.reserve(frame_bytes(payload.len()));
+        out.extend_from_slice(&self.encode(byte, payload));
+        out.extend_from_slice(payload);
+        out.resize(end, 0);
+    }
+}
+
+/// Stands for the table identity in the checksums of frames, whose other identities are header fields.
+const FRAME_PLACE: u64 = 0x4c4f_4746_5241_4d45;
+
+/// A frame read back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Frame<'a> {
+    /// What its header says.
+    pub header: FrameHeader,
+    /// Where it begins in its segment.
+    pub byte: u32,
+    /// The byte after it and its padding.
+    pub end: u32,
+    /// The operations.
+    pub payload: &'a [u8],
+}
+
+/// Why there is no frame of a segment at a place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoFrame {
+    /// The segment, or the part of it that was read, ends.
+    End,
+    /// No mark: zeros, or something else.
+    Mark(u32),
+    /// A mark, and a length beyond the segment's end or the limit.
+    Length(u32),
+    /// A frame of another segment: what it names.
+    Foreign(SegmentIdentity),
+    /// The checksum differs: what the bytes give, and what the frame says.
+    Checksum(u32, u32),
+    /// Sound, with flags that this version does not know.
+    Flags(u32),
+}
+
+impl NoFrame {
+    /// As an error at `byte` of the segment: for where a frame must be.
+    pub fn into_error(self, byte: u32) -> FormatError {
+        let at = byte as usize;
+        match self {
+            NoFrame::End => FormatError::damaged(at, "a frame", "the end"),
+            NoFrame::Mark(found) => FormatError::damaged(at, format!("frame mark {FRAME_MARK:#010x}"), format!("{found:#010x}")),
+            NoFrame::Length(found) => FormatError::damaged(at + 8, "a payload length within the segment", found.to_string()),
+            NoFrame::Foreign(found) => FormatError::damaged(at + 16, "a frame of this segment", format!("{found:?}")),
+            NoFrame::Checksum(expected, found) => FormatError::checksum(at + 4, expected, found),
+            NoFrame::Flags(flags) => FormatError::newer(at + 44, format!("unknown frame flags {flags:#x}")),
+        }
+    }
+}
+
+/// Reads the frame at `byte` of a segment. `segment` holds the segment's bytes from its byte 0.
+///
+/// # Errors
+/// Why there is none.
+pub fn decode_frame<'a>(segment: &'a [u8], byte: u32, identity: &SegmentIdentity) -> std::result::Result<Frame<'a>, NoFrame> {
+    let bytes = segment.get(byte as usize..).unwrap_or_default();
+    let Some(header) = bytes.first_chunk::<FRAME_HEADER_BYTES>() else {
+        return Err(NoFrame::End);
+    };
+    let u32_at = |at: usize| u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
+    let u64_at = |at: usize| u64::from(u32_at(at)) | (u64::from(u32_at(at + 4)) << 32);
+    if u32_at(0) != FRAME_MARK {
+        return Err(NoFrame::Mark(u32_at(0)));
+    }
+    let found = SegmentIdentity { incarnation: u64_at(16), epoch: u64_at(24), lane: u32_at(32), segment: u32_at(36) };
+    if found != *identity {
+        return Err(NoFrame::Foreign(found));
+    }
+    let length = u32_at(8) as usize;
+    let payload = bytes[FRAME_HEADER_BYTES..].get(..length).filter(|_| length <= FRAME_PAYLOAD_BYTES_MAX);
+    let end = (byte as usize).checked_add(frame_bytes(length)).and_then(|end| u32::try_from(end).ok());
+    let (Some(payload), Some(end)) = (payload, end) else {
+        return Err(NoFrame::Length(u32_at(8)));
+    };
+    let checksum = stamp(crc32c(&bytes[8..FRAME_HEADER_BYTES + length]), FRAME_PLACE, u64::from(byte));
+    if checksum != u32_at(4) {
+        return Err(NoFrame::Checksum(checksum, u32_at(4)));
+    }
+    if u32_at(44) != 0 {
+        return Err(NoFrame::Flags(u32_at(44)));
+    }
+    let header =
+        FrameHeader { identity: found, stream: u32_at(40), first_sequence: u64_at(48), count: u32_at(12), durable_through: u64_at(56) };
+    Ok(Frame { header, byte, end, payload })
+}
+
+mod scan;
+pub use scan::{Evidence, FrameScanner, Verdict, greatest_durable_through};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,260 @@
+//! Bytes of edits.
+
+use bytes::Bytes;
+
+use super::{Edit, TableDescription, TableName};
+use crate::batch::{KEYSPACE_NAME_BYTES_MAX, put_options, read_options};
+use crate::codec::{Reader, put_prefixed};
+use crate::error::{FormatError, Result};
+use crate::key::{KEY_BYTES_MAX, SequenceNumber};
+
+/// Most bytes of an edit's body.
+pub const EDIT_BYTES_MAX: usize = 4 << 20;
+
+/// Most bytes of a log store's identity.
+const LOG_IDENTITY_BYTES_MAX: usize = 4096;
+/// Most bytes of a log's configuration.
+const CONFIGURATION_BYTES_MAX: usize = 64 << 10;
+/// Tag, reserved byte, length.
+const EDIT_HEADER_BYTES: usize = 6;
+
+const DATABASE_CREATED: u8 = 1;
+const KEYSPACE_CREATED: u8 = 2;
+const KEYSPACE_DROPPED: u8 = 3;
+const KEYSPACE_FLUSHED: u8 = 4;
+const TABLE_ADDED: u8 = 5;
+const TABLE_MOVED: u8 = 6;
+const TABLE_OBSOLETE: u8 = 7;
+const TABLE_CONDEMNED: u8 = 8;
+const TABLE_UNNAMED: u8 = 9;
+const LOG_NAMED: u8 = 10;
+const LOG_SEALED: u8 = 11;
+const LOG_REPLAY_POINT: u8 = 12;
+const LOG_UNNAMED: u8 = 13;
+const STREAM_REACHED: u8 = 14;
+
+/// Appends an edit.
+///
+/// # Errors
+/// `Limit` when a name, key or configuration is too long; `out` is as before.
+pub fn encode_edit(edit: &Edit, out: &mut Vec<u8>) -> Result<()> {
+    let start = out.len();
+    out.extend_from_slice(&[0; EDIT_HEADER_BYTES]);
+    let tag = match encode_body(edit, out) {
+        Ok(tag) => tag,
+        Err(error) => {
+            out.truncate(start);
+            return Err(error);
+        }
+    };
+    let body = (out.len() - start - EDIT_HEADER_BYTES) as u32;
+    out[start] = tag;
+    out[start + 2..start + EDIT_HEADER_BYTES].copy_from_slice(&body.to_le_bytes());
+    Ok(())
+}
+
+fn encode_body(edit: &Edit, out: &mut Vec<u8>) -> Result<u8> {
+    let mut body = Body(out);
+    Ok(match edit {
+        Edit::DatabaseCreated { log_identity, created_unix_seconds } => {
+            body.u64(*created_unix_seconds);
+            body.bytes(log_identity.as_bytes(), LOG_IDENTITY_BYTES_MAX, "a log identity")?;
+            DATABASE_CREATED
+        }
+        Edit::KeyspaceCreated { id, name, stream, options } => {
+            body.u32(*id);
+            body.u32(*stream);
+            body.bytes(name.as_bytes(), KEYSPACE_NAME_BYTES_MAX, "a keyspace name")?;
+            put_options(body.0, options)?;
+            KEYSPACE_CREATED
+        }
+        Edit::KeyspaceDropped { id } => {
+            body.u32(*id);
+            KEYSPACE_DROPPED
+        }
+        Edit::KeyspaceFlushed { id, sequence } => {
+            body.u32(*id);
+            body.u64(sequence.0);
+            KEYSPACE_FLUSHED
+        }
+        Edit::TableAdded(table) => {
+            body.table(table)?;
+            TABLE_ADDED
+        }
+        Edit::TableMoved { name, level } => {
+            body.name(*name);
+            body.0.push(*level);
+            TABLE_MOVED
+        }
+        Edit::TableObsolete { name } => {
+            body.name(*name);
+            TABLE_OBSOLETE
+        }
+        Edit::TableCondemned { name } => {
+            body.name(*name);
+            TABLE_CONDEMNED
+        }
+        Edit::TableUnnamed { name } => {
+            body.name(*name);
+            TABLE_UNNAMED
+        }
+        Edit::LogNamed { epoch, lane, configuration } => {
+            body.log(*epoch, *lane);
+            body.bytes(configuration, CONFIGURATION_BYTES_MAX, "a log configuration")?;
+            LOG_NAMED
+        }
+        Edit::LogSealed { epoch, lane, length } => {
+            body.log(*epoch, *lane);
+            body.u64(*length);
+            LOG_SEALED
+        }
+        Edit::LogReplayPoint { epoch, lane, offset } => {
+            body.log(*epoch, *lane);
+            body.u64(*offset);
+            LOG_REPLAY_POINT
+        }
+        Edit::LogUnnamed { epoch, lane } => {
+            body.log(*epoch, *lane);
+            LOG_UNNAMED
+        }
+        Edit::StreamReached { stream, sequence } => {
+            body.u32(*stream);
+            body.u64(sequence.0);
+            STREAM_REACHED
+        }
+    })
+}
+
+struct Body<'a>(&'a mut Vec<u8>);
+
+impl Body<'_> {
+    fn u32(&mut self, value: u32) {
+        self.0.extend_from_slice(&value.to_le_bytes());
+    }
+
+    fn u64(&mut self, value: u64) {
+        self.0.extend_from_slice(&value.to_le_bytes());
+    }
+
+    fn name(&mut self, name: TableName) {
+        self.u64(name.epoch);
+        self.u64(name.random);
+    }
+
+    fn log(&mut self, epoch: u64, lane: u32) {
+        self.u64(epoch);
+        self.u32(lane);
+    }
+
+    fn bytes(&mut self, bytes: &[u8], bytes_max: usize, what: &str) -> Result<()> {
+        if bytes.len() > bytes_max {
+            return Err(FormatError::limit(format!("{what} of {} bytes; at most {bytes_max}", bytes.len())));
+        }
+        put_prefixed(self.0, bytes);
+        Ok(())
+    }
+
+    fn table(&mut self, table: &TableDescription) -> Result<()> {
+        self.name(table.name);
+        self.u64(table.offset);
+        self.u64(table.length);
+        self.u64(table.identity);
+        self.u32(table.keyspace);
+        self.0.push(table.level);
+        self.u64(table.first_sequence.0);
+        self.u64(table.last_sequence.0);
+        self.u64(table.entries);
+        self.u64(table.deletes);
+        self.u32(table.tail_bytes);
+        self.u64(table.oldest_unix_seconds);
+        self.bytes(&table.first_key, KEY_BYTES_MAX, "a first key")?;
+        self.bytes(&table.last_key, KEY_BYTES_MAX, "a last key")
+    }
+}
+
+/// Reads one edit.
+///
+/// # Errors
+/// `Damaged`, or `Newer` for a tag that this version does not know, with the offset in the reader's bytes.
+pub fn decode_edit(reader: &mut Reader<'_>) -> Result<Edit> {
+    let at = reader.position();
+    let tag = reader.u8()?;
+    let reserved = reader.u8()?;
+    if tag == 0 {
+        return Err(FormatError::damaged(at, "an edit", "tag 0"));
+    }
+    if tag > STREAM_REACHED {
+        return Err(FormatError::newer(at, format!("edit with tag {tag}")));
+    }
+    if reserved != 0 {
+        return Err(FormatError::newer(at + 1, format!("edit with unknown flags {reserved:#x}")));
+    }
+    let body = reader.prefixed(EDIT_BYTES_MAX)?;
+    decode_body(tag, body).map_err(|error| error.shifted((at + EDIT_HEADER_BYTES) as u64))
+}
+
+fn decode_body(tag: u8, body: &[u8]) -> Result<Edit> {
+    let mut reader = Reader::new(body);
+    let edit = match tag {
+        DATABASE_CREATED => {
+            let created_unix_seconds = reader.u64()?;
+            Edit::DatabaseCreated { log_identity: reader.text(LOG_IDENTITY_BYTES_MAX)?.to_owned(), created_unix_seconds }
+        }
+        KEYSPACE_CREATED => {
+            let (id, stream) = (reader.u32()?, reader.u32()?);
+            let name = reader.text(KEYSPACE_NAME_BYTES_MAX)?.to_owned();
+            Edit::KeyspaceCreated { id, name, stream, options: read_options(&mut reader)? }
+        }
+        KEYSPACE_DROPPED => Edit::KeyspaceDropped { id: reader.u32()? },
+        KEYSPACE_FLUSHED => Edit::KeyspaceFlushed { id: reader.u32()?, sequence: sequence(&mut reader)? },
+        TABLE_ADDED => Edit::TableAdded(table(&mut reader)?),
+        TABLE_MOVED => Edit::TableMoved { name: name(&mut reader)?, level: reader.u8()? },
+        TABLE_OBSOLETE => Edit::TableObsolete { name: name(&mut reader)? },
+        TABLE_CONDEMNED => Edit::TableCondemned { name: name(&mut reader)? },
+        TABLE_UNNAMED => Edit::TableUnnamed { name: name(&mut reader)? },
+        LOG_NAMED => Edit::LogNamed {
+            epoch: reader.u64()?,
+            lane: reader.u32()?,
+            configuration: Bytes::copy_from_slice(reader.prefixed(CONFIGURATION_BYTES_MAX)?),
+        },
+        LOG_SEALED => Edit::LogSealed { epoch: reader.u64()?, lane: reader.u32()?, length: reader.u64()? },
+        LOG_REPLAY_POINT => Edit::LogReplayPoint { epoch: reader.u64()?, lane: reader.u32()?, offset: reader.u64()? },
+        LOG_UNNAMED => Edit::LogUnnamed { epoch: reader.u64()?, lane: reader.u32()? },
+        STREAM_REACHED => Edit::StreamReached { stream: reader.u32()?, sequence: sequence(&mut reader)? },
+        tag => return Err(FormatError::newer(0, format!("edit with tag {tag}"))),
+    };
+    reader.end()?;
+    Ok(edit)
+}
+
+fn sequence(reader: &mut Reader<'_>) -> Result<SequenceNumber> {
+    let at = reader.position();
+    let value = reader.u64()?;
+    if value > SequenceNumber::MAX.0 {
+        return Err(FormatError::damaged(at, "a sequence number of 56 bits", value.to_string()));
+    }
+    Ok(SequenceNumber(value))
+}
+
+fn name(reader: &mut Reader<'_>) -> Result<TableName> {
+    Ok(TableName { epoch: reader.u64()?, random: reader.u64()? })
+}
+
+fn table(reader: &mut Reader<'_>) -> Result<TableDescription> {
+    Ok(TableDescription {
+        name: name(reader)?,
+        offset: reader.u64()?,
+        length: reader.u64()?,
+        identity: reader.u64()?,
+        keyspace: reader.u32()?,
+        level: reader.u8()?,
+        first_sequence: sequence(reader)?,
+        last_sequence: sequence(reader)?,
+        entries: reader.u64()?,
+        deletes: reader.u64()?,
+        tail_bytes: reader.u32()?,
+        oldest_unix_seconds: reader.u64()?,
+        first_key: Bytes::copy_from_slice(reader.prefixed(KEY_BYTES_MAX)?),
+        last_key: Bytes::copy_from_slice(reader.prefixed(KEY_BYTES_MAX)?),
+    })
+}

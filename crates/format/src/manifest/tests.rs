@@ -1,0 +1,210 @@
+use proptest::prelude::*;
+
+use super::snapshot::{SnapshotDecoder, SnapshotEncoder, SnapshotEnd, SnapshotIdentity};
+use super::*;
+use crate::FormatError;
+use crate::checksum::crc32c;
+
+fn table(random: u64) -> TableDescription {
+    TableDescription {
+        name: TableName { epoch: 3, random },
+        offset: 4096,
+        length: 1 << 20,
+        identity: 0xfeed,
+        keyspace: 2,
+        level: 1,
+        first_key: Bytes::from_static(b"a"),
+        last_key: Bytes::from_static(b"zz"),
+        first_sequence: SequenceNumber(5),
+        last_sequence: SequenceNumber::MAX,
+        entries: 100,
+        deletes: 7,
+        tail_bytes: 9000,
+        oldest_unix_seconds: 1_790_000_000,
+    }
+}
+
+fn all_edits() -> Vec<Edit> {
+    let name = TableName { epoch: 3, random: 4 };
+    vec![
+        Edit::DatabaseCreated { log_identity: "file:///log".into(), created_unix_seconds: 17 },
+        Edit::KeyspaceCreated {
+            id: 1,
+            name: "default".into(),
+            stream: 0,
+            options: KeyspaceOptions(vec![("compression".into(), "zstd".into())]),
+        },
+        Edit::KeyspaceDropped { id: 1 },
+        Edit::KeyspaceFlushed { id: 1, sequence: SequenceNumber(10) },
+        Edit::TableAdded(table(4)),
+        Edit::TableMoved { name, level: 6 },
+        Edit::TableObsolete { name },
+        Edit::TableCondemned { name },
+        Edit::TableUnnamed { name },
+        Edit::LogNamed { epoch: 3, lane: 1, configuration: Bytes::from_static(b"configuration") },
+        Edit::LogSealed { epoch: 3, lane: 1, length: 99 },
+        Edit::LogReplayPoint { epoch: 3, lane: 1, offset: 98 },
+        Edit::LogUnnamed { epoch: 3, lane: 1 },
+        Edit::StreamReached { stream: 0, sequence: SequenceNumber(11) },
+    ]
+}
+
+fn record(kind: RecordKind) -> Record {
+    Record { incarnation: 1, slot: 9, epoch: 3, attempt: 0xa77e, predecessor_hash: 0xbeef, snapshot_slot: 2, kind }
+}
+
+#[test]
+fn records_round_trip() {
+    for kind in [
+        RecordKind::Claim,
+        RecordKind::Destroyed,
+        RecordKind::Snapshot { slot: 8, epoch: 2, record_hash: 7, random: 1, length: 2, checksum: 3 },
+        RecordKind::Edits(all_edits()),
+        RecordKind::Edits(vec![]),
+    ] {
+        let record = record(kind);
+        let bytes = encode_record(&record).unwrap();
+        assert_eq!(decode_record(&bytes), Ok(record));
+        assert_eq!(record_hash(&bytes), crate::checksum::hash128(&bytes));
+    }
+}
+
+#[test]
+fn a_record_is_the_bytes_of_its_table() {
+    let bytes = encode_record(&record(RecordKind::Edits(vec![Edit::LogUnnamed { epoch: 3, lane: 1 }]))).unwrap();
+    assert_eq!(bytes.len(), RECORD_HEADER_BYTES + 6 + 12 + 4);
+    assert_eq!(&bytes[0..8], b"TMBLOREC");
+    assert_eq!((bytes[8], bytes[12] as usize), (1, bytes.len()));
+    for (at, value) in [(32, 1), (40, 9), (48, 3), (88, 2)] {
+        assert_eq!(bytes[at..at + 8], u64::to_le_bytes(value), "offset {at}");
+    }
+    assert_eq!(bytes[56..72], 0xa77eu128.to_le_bytes());
+    assert_eq!(bytes[72..88], 0xbeefu128.to_le_bytes());
+    assert_eq!(bytes[96..104], [2, 0, 0, 0, 1, 0, 0, 0]);
+    assert_eq!(bytes[104..122], [13, 0, 12, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0]);
+    assert_eq!(bytes[122..], crc32c(&bytes[..122]).to_le_bytes());
+}
+
+#[test]
+fn every_flipped_byte_and_every_truncation_of_a_record_is_damage() {
+    let bytes = encode_record(&record(RecordKind::Edits(all_edits()))).unwrap();
+    for at in 0..bytes.len() {
+        let mut flipped = bytes.to_vec();
+        flipped[at] ^= 0x20;
+        assert!(matches!(decode_record(&flipped), Err(FormatError::Damaged { .. })), "byte {at}");
+        assert!(matches!(decode_record(&bytes[..at]), Err(FormatError::Damaged { .. })), "{at} bytes");
+    }
+    let mut longer = bytes.to_vec();
+    longer.push(0);
+    assert!(decode_record(&longer).is_err());
+}
+
+#[test]
+fn newer_records_are_told_from_damaged_ones() {
+    let bytes = encode_record(&record(RecordKind::Edits(all_edits()))).unwrap();
+    // Version, feature bits, kind, an edit's tag, an edit's flags.
+    for (at, value) in [(8, 2), (16, 4), (96, 5), (104, 99), (105, 1)] {
+        let mut newer = bytes[..bytes.len() - 4].to_vec();
+        newer[at] = value;
+        newer.extend_from_slice(&crc32c(&newer).to_le_bytes());
+        let error = decode_record(&newer).unwrap_err();
+        assert!(matches!(error, FormatError::Newer { offset, .. } if offset == at as u64), "byte {at}: {error}");
+    }
+    let mut compatible = bytes[..bytes.len() - 4].to_vec();
+    compatible[24] = 0xff;
+    compatible.extend_from_slice(&crc32c(&compatible).to_le_bytes());
+    assert!(decode_record(&compatible).is_ok(), "compatible feature bits do not matter to a reader");
+}
+
+#[test]
+fn limits_of_edits_are_errors() {
+    let long = Edit::KeyspaceCreated { id: 1, name: "n".repeat(256), stream: 0, options: KeyspaceOptions::default() };
+    assert!(matches!(encode_record(&record(RecordKind::Edits(vec![long]))), Err(FormatError::Limit { .. })));
+    let configuration = Bytes::from(vec![0; (64 << 10) + 1]);
+    let mut out = vec![1, 2];
+    assert!(encode_edit(&Edit::LogNamed { epoch: 0, lane: 0, configuration }, &mut out).is_err());
+    assert_eq!(out, [1, 2], "nothing of a refused edit stays");
+}
+
+const IDENTITY: SnapshotIdentity = SnapshotIdentity { incarnation: 1, slot: 30, random: 0x5eed };
+
+fn snapshot(edits: &[Edit]) -> (Vec<u8>, SnapshotEnd) {
+    let mut encoder = SnapshotEncoder::new(IDENTITY);
+    let mut object = Vec::new();
+    for edit in edits {
+        if let Some(piece) = encoder.push(edit).unwrap() {
+            object.extend_from_slice(&piece);
+        }
+    }
+    let end = encoder.finish();
+    object.extend_from_slice(&end.piece);
+    (object, end)
+}
+
+fn read_back(object: &[u8], step: usize, end: &SnapshotEnd) -> crate::Result<Vec<Edit>> {
+    let mut decoder = SnapshotDecoder::new(IDENTITY);
+    let mut edits = Vec::new();
+    for piece in object.chunks(step) {
+        decoder.push(piece, &mut edits)?;
+    }
+    decoder.finish(end.length, end.checksum)?;
+    Ok(edits)
+}
+
+#[test]
+fn snapshots_round_trip_however_they_are_cut() {
+    let edits = all_edits();
+    let (object, end) = snapshot(&edits);
+    assert_eq!(end.length, object.len() as u64);
+    assert_eq!(end.checksum, xxhash_rust::xxh3::xxh3_64(&object));
+    for step in [1, 7, 61, object.len()] {
+        assert_eq!(read_back(&object, step, &end).as_ref(), Ok(&edits), "pieces of {step}");
+    }
+    let (object, end) = snapshot(&[]);
+    assert_eq!(read_back(&object, 10, &end), Ok(vec![]));
+}
+
+#[test]
+fn large_snapshots_come_in_several_pieces() {
+    let edits: Vec<Edit> = (0..20_000).map(|random| Edit::TableAdded(table(random))).collect();
+    let mut encoder = SnapshotEncoder::new(IDENTITY);
+    let pieces = edits.iter().filter(|edit| encoder.push(edit).unwrap().is_some()).count();
+    assert!(pieces >= 2, "{pieces} pieces");
+    let (object, end) = snapshot(&edits);
+    assert_eq!(read_back(&object, 64 << 10, &end), Ok(edits));
+}
+
+#[test]
+fn every_flipped_byte_and_every_truncation_of_a_snapshot_is_damage() {
+    let (object, end) = snapshot(&all_edits());
+    for at in 0..object.len() {
+        let mut flipped = object.clone();
+        flipped[at] ^= 0x04;
+        assert!(matches!(read_back(&flipped, object.len(), &end), Err(FormatError::Damaged { .. })), "byte {at}");
+        assert!(read_back(&object[..at], object.len(), &end).is_err(), "{at} bytes");
+    }
+    let mut longer = object.clone();
+    longer.push(0);
+    assert!(read_back(&longer, object.len(), &end).is_err());
+    let mut decoder = SnapshotDecoder::new(SnapshotIdentity { slot: 31, ..IDENTITY });
+    assert!(decoder.push(&object, &mut Vec::new()).is_err(), "another's snapshot");
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_are_decoded_without_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+        let _ = decode_record(&bytes);
+        let _ = decode_edit(&mut crate::codec::Reader::new(&bytes));
+        let _ = SnapshotDecoder::new(IDENTITY).push(&bytes, &mut Vec::new());
+    }
+
+    #[test]
+    fn sound_checksums_over_damaged_records_do_not_panic(at in 8usize..400, value in any::<u8>()) {
+        let bytes = encode_record(&record(RecordKind::Edits(all_edits()))).unwrap();
+        let mut damaged = bytes[..bytes.len() - 4].to_vec();
+        let at = at % damaged.len();
+        damaged[at] = value;
+        damaged.extend_from_slice(&crc32c(&damaged).to_le_bytes());
+        let _ = decode_record(&damaged);
+    }
+}
