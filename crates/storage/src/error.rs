@@ -177,7 +177,12 @@ impl Error {
     pub fn io(error: std::io::Error, doing: impl fmt::Display, object: impl fmt::Display) -> Error {
         use std::io::ErrorKind as Io;
         let (kind, advice) = match error.kind() {
-            Io::NotFound => (ErrorKind::NotFound, None),
+            _ if tombolo_env::simulated::is_crash(&error) => (ErrorKind::Closed, None),
+            // EMFILE and ENFILE have no kind of their own.
+            _ if matches!(error.raw_os_error(), Some(23 | 24)) => {
+                (ErrorKind::Retry, Some("too many files are open: raise the limit (`ulimit -n`)"))
+            }
+            Io::NotFound => (ErrorKind::NotFound, Some("check the path")),
             Io::AlreadyExists => (ErrorKind::AlreadyExists, None),
             Io::PermissionDenied => (ErrorKind::PermissionDenied, Some("check the owner and mode of the path")),
             Io::ReadOnlyFilesystem => {
@@ -186,11 +191,13 @@ impl Error {
             Io::StorageFull | Io::QuotaExceeded | Io::FileTooLarge => {
                 (ErrorKind::OutOfSpace, Some("free space on the disk or raise the quota"))
             }
-            Io::InvalidInput | Io::InvalidFilename | Io::NotADirectory | Io::IsADirectory => (ErrorKind::Invalid, None),
-            Io::Unsupported => (ErrorKind::Unsupported, None),
-            Io::TimedOut => (ErrorKind::Retry, None),
-            _ if tombolo_env::simulated::is_crash(&error) => (ErrorKind::Closed, None),
-            _ => (ErrorKind::Retry, None),
+            Io::InvalidInput | Io::InvalidFilename | Io::NotADirectory | Io::IsADirectory => (
+                ErrorKind::Invalid,
+                Some("check that every part of the path is what it should be: a directory, a file, a name of at most 255 bytes"),
+            ),
+            Io::Unsupported => (ErrorKind::Unsupported, Some("use a file system that can do this, ext4 or xfs for one")),
+            Io::TimedOut | Io::Interrupted | Io::WouldBlock => (ErrorKind::Retry, None),
+            _ => (ErrorKind::Retry, Some("if it stays, look for trouble with the device in the system's log (`dmesg`)")),
         };
         let message = format!("{doing}: {error}");
         let error = Error::new(kind, message).object(object).source(error);

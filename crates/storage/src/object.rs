@@ -96,9 +96,14 @@ pub struct Listed {
 /// 1. An object appears whole or not at all, and is durable when its creation returns.
 /// 2. Of several puts of one absent name, exactly one is `Created`.
 /// 3. A read or list begun after a creation returned sees it.
-/// 4. A list of **one** name (`limit` = 1) is one atomic answer: the smallest matching name at one moment within the call.
-///    Longer pages may be put together from several moments.
+/// 4. A list of **one** name (`limit` = 1) is one atomic answer: the smallest matching name at one moment within the call. This
+///    holds for prefixes after which no matching name has a further `/`; a prefix that spans directories may be walked, in ascending
+///    order. Longer pages may be put together from several moments.
 /// 5. `OutcomeUnknown` is the only error after which a creation may still land, now or at any later time.
+/// 6. What a list shows is as durable as if its creation had returned, and a deletion that returned stays: what was concluded from
+///    an answer of the store is not undone by a loss of power.
+///
+/// Names form a tree: no object's name may be a directory of another's. Stores of directories refuse it as `Invalid`.
 pub trait ObjectStore: Send + Sync + fmt::Debug {
     /// Begins an object whose bytes come in pieces. Nothing is visible before [`ObjectWriter::finish`]; the name must be fresh.
     fn create<'a>(&'a self, request: Request, name: &'a ObjectName, placement: Placement) -> BoxFuture<'a, Result<Box<dyn ObjectWriter>>>;
@@ -133,6 +138,12 @@ pub trait ObjectStore: Send + Sync + fmt::Debug {
 
     /// Gives the bytes of `from` the further name `to` without copying them where the store can.
     fn copy<'a>(&'a self, request: Request, from: &'a ObjectName, to: &'a ObjectName) -> BoxFuture<'a, Result<PutOutcome>>;
+
+    /// Removes what creations left behind that will never finish and that no list shows: temporary files of dead processes,
+    /// abandoned uploads. Never touches what a live process is writing. Returns how many it removed.
+    fn sweep(&self, _request: Request) -> BoxFuture<'_, Result<u64>> {
+        Box::pin(std::future::ready(Ok(0)))
+    }
 
     /// The store, as a person would name it, for messages.
     fn describe(&self) -> String;

@@ -1,3 +1,423 @@
-//! To come.
+//! `file:///path`: objects as files under a directory of this host.
+//!
+//! An object's name is its path under the root. How an object comes to be, in this order:
+//!
+//! 1. its bytes are written to a temporary file under `tmp/`, whose lock says that its process lives ([`temporary`]);
+//! 2. the bytes are made durable (`fdatasync`);
+//! 3. a hard link gives them their name: the link fails when the name is taken, which is put-if-absent;
+//! 4. the directory is made durable; only then is the creation acknowledged. Whoever finds the name taken, or lists it, makes
+//!    the directory durable too before saying so: nothing that was concluded from an answer is undone by a loss of power.
+//!
+//! Invariants:
+//! - A name under the root, `tmp/` apart, names whole and durable bytes.
+//! - Directories named `log` belong to the local log. They are neither listed nor written to through here; nor is `tmp`.
+//! - A directory is durable, with all its parents up to the root, before a name is made in it.
+//!
+//! Calls of the file system are made on the calling thread: a read from the page cache costs less than handing it over would.
 
-pub(crate) fn register(_registry: &mut crate::Registry) {}
+mod list;
+mod read;
+mod temporary;
+mod writer;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashSet;
+use std::io;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use tombolo_env::{BoxFuture, Env, FileSystem, FileSystemKind};
+
+use crate::backend::begin;
+use crate::object::PUT_BYTES_MAX;
+use crate::{
+    Error, ErrorKind, Listed, ObjectName, ObjectStore, ObjectWriter, Placement, PutOutcome, Registry, Request, Result, Survival, Uri,
+};
+use temporary::Temporary;
+
+/// Directory of temporary files under the root.
+const TEMPORARY_DIRECTORY: &str = "tmp";
+
+/// Name of the directories that belong to the local log.
+const LOG_DIRECTORY: &str = "log";
+
+/// Directories remembered as durable; beyond this the memory starts anew.
+const KNOWN_DIRECTORIES_MAX: usize = 4096;
+
+/// Objects in a directory. Cheap to clone; any number of processes of one host may use one directory.
+#[derive(Clone, Debug)]
+pub struct LocalObjectStore {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    env: Env,
+    root: PathBuf,
+    /// Directories that this process has seen made durable up to the root's parent.
+    known_directories: Mutex<HashSet<PathBuf>>,
+    handles: read::Handles,
+}
+
+/// What a `file://` store is told besides its path.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LocalOptions {
+    /// `single_host=yes`: the user vouches that one host alone uses this network file system.
+    pub single_host: bool,
+}
+
+/// Refuses a network file system unless the user vouches that one host alone uses it. A path that does not exist yet is judged by
+/// its nearest parent that does.
+///
+/// # Errors
+/// `Unsupported` when refused; what the file system says otherwise.
+pub fn check_file_system(env: &Env, path: &Path, single_host: bool) -> Result<()> {
+    for ancestor in path.ancestors() {
+        match env.files().kind(ancestor) {
+            Ok(FileSystemKind::Network(kind)) if !single_host => {
+                return Err(Error::new(ErrorKind::Unsupported, format!("a network file system ({kind}) cannot keep two hosts apart"))
+                    .object(path.display())
+                    .advice("use a local disk; if one host alone uses this directory, say so with ?single_host=yes"));
+            }
+            Ok(_) => return Ok(()),
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {}
+            Err(error) => return Err(Error::io(error, "asking for the kind of a file system", ancestor.display())),
+        }
+    }
+    Ok(())
+}
+
+impl LocalObjectStore {
+    /// The store in the directory `root`, which is made when the first object is.
+    ///
+    /// # Errors
+    /// `Invalid` when `root` is a file; `Unsupported` on a network file system, see [`check_file_system`].
+    pub fn new(env: &Env, root: impl Into<PathBuf>, options: LocalOptions) -> Result<LocalObjectStore> {
+        let root = root.into();
+        check_file_system(env, &root, options.single_host)?;
+        match env.files().metadata(&root) {
+            Ok(metadata) if !metadata.is_directory => {
+                return Err(Error::new(ErrorKind::Invalid, "a file where a directory of objects was expected")
+                    .object(root.display())
+                    .advice("name a directory, or a path that does not exist yet"));
+            }
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(Error::io(error, "looking at the directory of objects", root.display())),
+        }
+        let shared = Shared { env: env.clone(), root, known_directories: Mutex::default(), handles: read::Handles::default() };
+        Ok(LocalObjectStore { shared: Arc::new(shared) })
+    }
+
+    /// The directory.
+    pub fn root(&self) -> &Path {
+        &self.shared.root
+    }
+
+    fn files(&self) -> &dyn FileSystem {
+        self.shared.env.files()
+    }
+
+    /// The path of an object.
+    fn path(&self, name: &ObjectName) -> Result<PathBuf> {
+        let mut directories = name.as_str().split('/').rev().skip(1);
+        let first = name.as_str().split('/').next();
+        if first == Some(TEMPORARY_DIRECTORY) || directories.any(|segment| segment == LOG_DIRECTORY) {
+            return Err(Error::new(ErrorKind::Invalid, "a name that the local store keeps for itself")
+                .object(name)
+                .advice("use names that do not begin with tmp/ and have no directory named log"));
+        }
+        Ok(self.shared.root.join(name.as_str()))
+    }
+
+    /// Makes a directory, and it and its parents durable, before anything is named in it.
+    fn ensure_directory(&self, directory: &Path) -> io::Result<()> {
+        if self.shared.known_directories.lock().contains(directory) {
+            return Ok(());
+        }
+        self.files().create_directories(directory)?;
+        // Whoever made one of them a moment ago may not have synced it yet: the file about to be made here must not hang on that.
+        for ancestor in directory.ancestors().skip(1) {
+            let outside = !ancestor.starts_with(&self.shared.root);
+            match self.files().sync_directory(ancestor) {
+                Ok(()) => {}
+                // Above the root, others' directories may be closed to us; what is there already was there before us.
+                Err(error) if outside && error.kind() == io::ErrorKind::PermissionDenied => {}
+                Err(error) => return Err(error),
+            }
+            if outside {
+                break;
+            }
+        }
+        let mut known = self.shared.known_directories.lock();
+        if known.len() >= KNOWN_DIRECTORIES_MAX {
+            known.clear();
+        }
+        known.insert(directory.into());
+        Ok(())
+    }
+
+    fn forget_directory(&self, directory: &Path) {
+        self.shared.known_directories.lock().remove(directory);
+    }
+
+    /// Gives the durable bytes of `from` the name `to`. An outcome is returned only when the directory is durable; `NotFound` means
+    /// that `from` is gone.
+    fn publish(&self, from: &Path, to: &Path) -> Result<PutOutcome> {
+        let directory = to.parent().unwrap_or(&self.shared.root);
+        let link = || -> Result<io::Result<()>> {
+            self.ensure_directory(directory).map_err(|error| match error.kind() {
+                io::ErrorKind::AlreadyExists | io::ErrorKind::NotADirectory => name_is_taken_by_tree(directory),
+                _ => Error::io(error, "making a directory for objects", directory.display()),
+            })?;
+            Ok(self.files().hard_link(from, to))
+        };
+        let mut linked = link()?;
+        if matches!(&linked, Err(error) if error.kind() == io::ErrorKind::NotFound) {
+            // Somebody removed the directory since this process made it (or the source: then this fails again).
+            self.forget_directory(directory);
+            linked = link()?;
+        }
+        match linked {
+            Ok(()) => {
+                self.sync_names(directory).map_err(|error| unknown_outcome(error, to))?;
+                Ok(PutOutcome::Created)
+            }
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => self.found_taken(to),
+            Err(error) => {
+                // Full, no right, too many links: no link was made. Of an error of the device that is not certain.
+                let too_many = error.kind() == io::ErrorKind::TooManyLinks;
+                let error = Error::io(error, "naming an object", to.display());
+                let certain = too_many || !matches!(error.kind(), ErrorKind::Retry | ErrorKind::Bug);
+                Err(if certain { error } else { unknown_outcome(error, to) })
+            }
+        }
+    }
+
+    /// As [`LocalObjectStore::publish`], for a temporary file.
+    fn publish_temporary(&self, temporary: &Temporary, to: &Path) -> Result<PutOutcome> {
+        self.publish(temporary.path(), to).map_err(|error| match error.kind() {
+            ErrorKind::NotFound => {
+                Error::new(ErrorKind::Retry, "a temporary file was taken away").object(temporary.path().display()).source(error)
+            }
+            _ => error,
+        })
+    }
+
+    /// The name was taken: makes sure that it stays taken before saying so.
+    fn found_taken(&self, path: &Path) -> Result<PutOutcome> {
+        let metadata = self.files().metadata(path);
+        if matches!(metadata, Ok(metadata) if metadata.is_directory) {
+            return Err(name_is_taken_by_tree(path));
+        }
+        self.sync_names(path.parent().unwrap_or(&self.shared.root))?;
+        Ok(PutOutcome::Exists)
+    }
+
+    fn sync_names(&self, directory: &Path) -> Result<()> {
+        self.files().sync_directory(directory).map_err(|error| Error::io(error, "making names durable", directory.display()))
+    }
+
+    fn put(&self, name: &ObjectName, bytes: &[u8]) -> Result<PutOutcome> {
+        let path = self.path(name)?;
+        if bytes.len() > PUT_BYTES_MAX {
+            let message = format!("{} bytes put in one piece; {PUT_BYTES_MAX} are the most", bytes.len());
+            return Err(Error::new(ErrorKind::Invalid, message).object(path.display()));
+        }
+        // Spares the write when the name is taken already; the link decides otherwise.
+        if self.files().metadata(&path).is_ok() {
+            return self.found_taken(&path);
+        }
+        let temporary = Temporary::create(self)?;
+        temporary.write(bytes, 0)?;
+        temporary.sync()?;
+        self.publish_temporary(&temporary, &path)
+    }
+
+    fn remove(&self, name: &ObjectName) -> Result<()> {
+        let path = self.path(name)?;
+        self.shared.handles.forget(name);
+        match self.files().remove_file(&path) {
+            Ok(()) => self.sync_names(path.parent().unwrap_or(&self.shared.root)),
+            Err(error) => match error.kind() {
+                io::ErrorKind::NotFound | io::ErrorKind::NotADirectory | io::ErrorKind::IsADirectory => Ok(()),
+                _ => Err(Error::io(error, "deleting an object", path.display())),
+            },
+        }
+    }
+
+    async fn copy_bytes(&self, request: Request, from: &ObjectName, to: &ObjectName) -> Result<PutOutcome> {
+        let mut writer = writer::LocalWriter::new(self, request, to)?;
+        let mut offset = 0;
+        loop {
+            let bytes = self.read_range(request, from, offset..offset + writer::BUFFER_BYTES as u64)?;
+            if bytes.is_empty() {
+                break;
+            }
+            offset += bytes.len() as u64;
+            writer.write(&bytes)?;
+            self.shared.env.yield_now().await;
+        }
+        writer.publish().map(|(outcome, _)| outcome)
+    }
+}
+
+/// Names form a tree: an object cannot have the name of a directory, nor a directory that of an object.
+fn name_is_taken_by_tree(path: &Path) -> Error {
+    Error::new(ErrorKind::Invalid, "no object's name may be a directory of another's")
+        .object(path.display())
+        .advice("choose another name, or remove what does not belong in this directory")
+}
+
+/// The name is there, but whether it stays is not known.
+fn unknown_outcome(error: Error, path: &Path) -> Error {
+    if error.kind() == ErrorKind::Closed {
+        return error;
+    }
+    Error::new(ErrorKind::OutcomeUnknown, "an object was named, and whether its name is durable is not known")
+        .object(path.display())
+        .advice("put the same bytes again, or read the object, to find out")
+        .source(error)
+}
+
+impl ObjectStore for LocalObjectStore {
+    fn create<'a>(&'a self, request: Request, name: &'a ObjectName, _placement: Placement) -> BoxFuture<'a, Result<Box<dyn ObjectWriter>>> {
+        Box::pin(async move {
+            begin(&self.shared.env, request, "creating an object").await?;
+            Ok(Box::new(writer::LocalWriter::new(self, request, name)?) as Box<dyn ObjectWriter>)
+        })
+    }
+
+    fn put_if_absent<'a>(
+        &'a self,
+        request: Request,
+        name: &'a ObjectName,
+        _placement: Placement,
+        bytes: Bytes,
+    ) -> BoxFuture<'a, Result<PutOutcome>> {
+        Box::pin(async move {
+            begin(&self.shared.env, request, "putting an object").await?;
+            self.put(name, &bytes)
+        })
+    }
+
+    fn read<'a>(&'a self, request: Request, name: &'a ObjectName, range: Range<u64>) -> BoxFuture<'a, Result<Bytes>> {
+        Box::pin(async move {
+            begin(&self.shared.env, request, "reading an object").await?;
+            self.read_range(request, name, range)
+        })
+    }
+
+    fn read_ranges<'a>(&'a self, request: Request, name: &'a ObjectName, ranges: &'a [Range<u64>]) -> BoxFuture<'a, Result<Vec<Bytes>>> {
+        Box::pin(async move {
+            begin(&self.shared.env, request, "reading an object").await?;
+            self.read_many(request, name, ranges)
+        })
+    }
+
+    fn length<'a>(&'a self, request: Request, name: &'a ObjectName) -> BoxFuture<'a, Result<u64>> {
+        Box::pin(async move {
+            begin(&self.shared.env, request, "asking for an object's length").await?;
+            let path = self.path(name)?;
+            match self.files().metadata(&path) {
+                Ok(metadata) if !metadata.is_directory => Ok(metadata.length),
+                Ok(_) => Err(read::not_found(&path)),
+                Err(error) => Err(read::read_error(error, &path)),
+            }
+        })
+    }
+
+    fn list<'a>(&'a self, request: Request, prefix: &'a str, after: Option<&'a ObjectName>, limit: usize) -> BoxFuture<'a, Result<Listed>> {
+        Box::pin(async move {
+            begin(&self.shared.env, request, "listing objects").await?;
+            self.walk(prefix, after, limit)
+        })
+    }
+
+    fn delete<'a>(&'a self, request: Request, name: &'a ObjectName) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            begin(&self.shared.env, request, "deleting an object").await?;
+            self.remove(name)
+        })
+    }
+
+    fn copy<'a>(&'a self, request: Request, from: &'a ObjectName, to: &'a ObjectName) -> BoxFuture<'a, Result<PutOutcome>> {
+        Box::pin(async move {
+            begin(&self.shared.env, request, "copying an object").await?;
+            let (from_path, to_path) = (self.path(from)?, self.path(to)?);
+            match self.files().metadata(&from_path) {
+                Ok(metadata) if !metadata.is_directory => {}
+                Ok(_) => return Err(read::not_found(&from_path)),
+                Err(error) => return Err(read::read_error(error, &from_path)),
+            }
+            match self.publish(&from_path, &to_path) {
+                // One file has a limited number of names (65,000 on ext4): go on with a file of its own.
+                Err(error) if matches!(error.kind(), ErrorKind::Unsupported) || too_many_links(&error) => {
+                    self.copy_bytes(request, from, to).await
+                }
+                outcome => outcome,
+            }
+        })
+    }
+
+    fn sweep(&self, request: Request) -> BoxFuture<'_, Result<u64>> {
+        Box::pin(async move {
+            begin(&self.shared.env, request, "sweeping temporary files").await?;
+            temporary::sweep(self)
+        })
+    }
+
+    fn describe(&self) -> String {
+        format!("file://{}", self.shared.root.display())
+    }
+}
+
+fn too_many_links(error: &Error) -> bool {
+    let mut source = std::error::Error::source(error);
+    while let Some(cause) = source {
+        if cause.downcast_ref::<io::Error>().is_some_and(|cause| cause.kind() == io::ErrorKind::TooManyLinks) {
+            return true;
+        }
+        source = cause.source();
+    }
+    false
+}
+
+/// What objects in a directory survive, for `tombolo explain`.
+pub fn survival(root: &Path) -> Survival {
+    Survival {
+        store: format!("file://{}", root.display()),
+        accepted: "objects are not accepted before they are durable".into(),
+        durable: "survives the end of the process, a crash of the host and a loss of power; does not survive the loss of the disk".into(),
+        notes: vec![
+            "Any number of processes of one host may use the directory; two hosts may not, and network file systems are refused.".into(),
+            "A disk that lies about flushes (a volatile cache without protection, told not to flush) can lose what it acknowledged.".into(),
+        ],
+    }
+}
+
+/// Parameters of `file://` that concern the objects.
+const OBJECT_PARAMETERS: &[&str] = &["single_host"];
+/// Parameters of `file://` that concern the log. A store's own log is named by the store's URI, so that either takes both.
+const LOG_PARAMETERS: &[&str] = &["form"];
+
+fn options_of(uri: &Uri) -> Result<LocalOptions> {
+    uri.allow_parameters(&[OBJECT_PARAMETERS, LOG_PARAMETERS].concat())?;
+    Ok(LocalOptions { single_host: uri.flag("single_host")? })
+}
+
+/// Adds `file` to a registry.
+pub(crate) fn register(registry: &mut Registry) {
+    registry.register_object_store(
+        "file",
+        Arc::new(|env, uri| {
+            let store = LocalObjectStore::new(env, uri.path()?, options_of(uri)?)?;
+            Ok(Arc::new(store) as Arc<dyn ObjectStore>)
+        }),
+    );
+}
