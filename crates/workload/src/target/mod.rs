@@ -1,0 +1,131 @@
+//! What benches drive: Tombolo and its peers behind one interface, so that all run under one harness.
+
+use std::time::Duration;
+
+use crate::{Generator, Latencies, Verb};
+
+/// Why an operation failed: a text for people, and whether trying again may help.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct TargetError {
+    /// What happened.
+    pub message: String,
+    /// Whether the same call may succeed later.
+    pub retryable: bool,
+}
+
+/// An engine, opened. Shared by all threads of a run.
+pub trait Target: Send + Sync {
+    /// What one thread drives it with.
+    type Session<'a>: Session
+    where
+        Self: 'a;
+
+    /// A handle for one thread: holds its buffers, iterators and whatever the engine wants per thread.
+    fn session(&self) -> Self::Session<'_>;
+
+    /// Moves everything in memory to tables, and returns when that is done.
+    ///
+    /// # Errors
+    /// As the engine says.
+    fn flush(&self) -> Result<(), TargetError>;
+
+    /// Name and settings, for reports: what must be the same for a run to be comparable.
+    fn describe(&self) -> String;
+}
+
+/// One thread's handle.
+pub trait Session {
+    /// Writes a key; returns when the write has the durability that the target was opened for.
+    ///
+    /// # Errors
+    /// As the engine says.
+    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), TargetError>;
+
+    /// Reads a key and hands the value, when there is one, to `seen`; returns whether there was one.
+    ///
+    /// # Errors
+    /// As the engine says.
+    fn get(&mut self, key: &[u8], seen: &mut dyn FnMut(&[u8])) -> Result<bool, TargetError>;
+
+    /// Deletes a key, there or not.
+    ///
+    /// # Errors
+    /// As the engine says.
+    fn delete(&mut self, key: &[u8]) -> Result<(), TargetError>;
+
+    /// Reads at most `entries` entries from `from` on, ascending; returns how many there were.
+    ///
+    /// # Errors
+    /// As the engine says.
+    fn scan(&mut self, from: &[u8], entries: usize, seen: &mut dyn FnMut(&[u8], &[u8])) -> Result<usize, TargetError>;
+
+    /// Writes all pairs, or none; `None` deletes.
+    ///
+    /// # Errors
+    /// As the engine says.
+    fn batch(&mut self, writes: &[(&[u8], Option<&[u8]>)]) -> Result<(), TargetError>;
+}
+
+/// What one thread did.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    /// Latencies of gets, puts, deletes and scans, in the order of [`Verb`].
+    pub latencies: [Latencies; 4],
+    /// Gets that found a value.
+    pub found: u64,
+    /// Entries that scans read.
+    pub scanned: u64,
+    /// Bytes of values read, so that no target can skip reading them.
+    pub value_bytes_read: u64,
+}
+
+impl Report {
+    /// Latencies of one verb.
+    #[must_use]
+    pub fn of(&self, verb: Verb) -> &Latencies {
+        &self.latencies[verb as usize]
+    }
+
+    /// Adds what another thread did.
+    pub fn merge(&mut self, other: &Report) {
+        for (mine, theirs) in self.latencies.iter_mut().zip(&other.latencies) {
+            mine.merge(theirs);
+        }
+        self.found += other.found;
+        self.scanned += other.scanned;
+        self.value_bytes_read += other.value_bytes_read;
+    }
+}
+
+/// Runs `operations` of `generator` on `session`. `now` is a monotonic clock: this crate reads none of its own.
+///
+/// # Errors
+/// The first error of the target.
+pub fn run<S: Session>(
+    session: &mut S,
+    generator: &mut Generator,
+    operations: u64,
+    now: impl Fn() -> Duration,
+) -> Result<Report, TargetError> {
+    let mut report = Report::default();
+    for _ in 0..operations {
+        let operation = generator.draw();
+        let begun = now();
+        let bytes = &mut report.value_bytes_read;
+        match operation.verb {
+            Verb::Get => report.found += u64::from(session.get(operation.key, &mut |value| *bytes += value.len() as u64)?),
+            Verb::Put => session.put(operation.key, operation.value)?,
+            Verb::Delete => session.delete(operation.key)?,
+            Verb::Scan => {
+                let seen = session.scan(operation.key, operation.scan_entries, &mut |_, value| *bytes += value.len() as u64)?;
+                report.scanned += seen as u64;
+            }
+        }
+        report.latencies[operation.verb as usize].record(now().saturating_sub(begun));
+    }
+    Ok(report)
+}
+
+#[cfg(test)]
+mod tests;
