@@ -8,6 +8,7 @@ pub mod batch;
 pub mod checksum;
 pub mod codec;
 pub mod error;
+pub mod incarnation;
 pub mod key;
 pub mod log_frame;
 pub mod manifest;

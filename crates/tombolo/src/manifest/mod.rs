@@ -12,10 +12,11 @@
 //! 2. One process at most has an effective claim on the newest epoch; every record of an epoch comes from the process that claimed it.
 //! 3. No claim is ever deleted, and nothing else is deleted but below a durable snapshot.
 
+pub mod chain;
 pub mod chunked;
 pub mod driver;
 pub mod names;
 pub mod state;
 
-pub use driver::{Loaded, Manifest, ManifestOptions, OpenMode, destroy, load};
+pub use driver::{Loaded, Manifest, ManifestOptions, OpenMode, load};
 pub use state::{KeyspaceState, Level, LogState, NamedTable, State, TableStatus};

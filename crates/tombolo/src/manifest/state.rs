@@ -250,6 +250,11 @@ impl State {
         &self.streams
     }
 
+    /// The state of an incarnation that has ended, of which nothing else is known.
+    pub fn destroyed(slot: u64, epoch: Epoch) -> State {
+        State { slot, epoch: epoch.0, destroyed: true, ..State::default() }
+    }
+
     /// Applies the record that follows.
     ///
     /// # Errors

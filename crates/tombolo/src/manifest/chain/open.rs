@@ -1,0 +1,175 @@
+//! Finds or begins the incarnation, loads its chain, checks that it may be opened, and claims it (rules 1 and 4).
+//!
+//! Incarnations are numbered put-if-absent records, never deleted. The newest is the database, unless its chain ends with the record that
+//! destroyed it. Creating again begins the next one. Nothing is claimed before the checks pass: a process with a wrong log store, say,
+//! does not disturb the writer.
+
+use tombolo_storage::{Error, ErrorKind, Incarnation, Result};
+
+use super::claim::{Claim, Claimed};
+use super::load::{Load, Proof};
+use super::{Answer, Effect, Machine, PutAnswer, Step, Tip, misfit};
+use crate::manifest::state::State;
+
+/// What opening may find and do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum OpenMode {
+    /// Create a database: `AlreadyExists` when there is one.
+    Create,
+    /// Open a database: `NotFound` when there is none.
+    Open,
+    /// Open it, or create it when there is none.
+    CreateOrOpen,
+}
+
+/// What opening checks before it claims.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Policy {
+    /// What opening may find and do.
+    pub mode: OpenMode,
+    /// The log store's identity; `None` takes whatever the database uses.
+    pub log_identity: Option<String>,
+}
+
+impl Policy {
+    fn check(&self, state: &State) -> Result<()> {
+        match (state.database(), self.mode) {
+            (Some(_), OpenMode::Create) => Err(Error::new(ErrorKind::AlreadyExists, "there is a database here already")
+                .advice("open it instead, or destroy it first, or choose another place")),
+            (None, OpenMode::Open) => Err(not_found("the creation of the database was never completed")),
+            (Some(database), _) => match &self.log_identity {
+                Some(identity) if *identity != database.log_identity => {
+                    Err(Error::new(ErrorKind::Invalid, "the database uses another log")
+                        .expected(&database.log_identity)
+                        .found(identity)
+                        .advice("open it with the log that it was created with"))
+                }
+                _ => Ok(()),
+            },
+            (None, _) => Ok(()),
+        }
+    }
+}
+
+/// There is no database.
+pub(crate) fn not_found(why: &str) -> Error {
+    Error::new(ErrorKind::NotFound, why).advice("check the URI, or create a database there")
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Phase {
+    /// Asked for the newest incarnation; the given one was found destroyed.
+    Incarnation(Option<Incarnation>),
+    /// Asked to put an incarnation record.
+    Begin(Incarnation),
+    Load(Load),
+    Claim(Claim),
+}
+
+/// See the module's documentation. Comes to the tip that ends with the effective claim.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Open {
+    policy: Policy,
+    incarnation: Incarnation,
+    phase: Phase,
+}
+
+impl Open {
+    /// Opens under `policy`.
+    pub fn new(policy: Policy) -> Open {
+        Open { policy, incarnation: Incarnation(0), phase: Phase::Incarnation(None) }
+    }
+
+    fn incarnation(&mut self, destroyed: Option<Incarnation>) -> Step<Result<Tip>> {
+        self.phase = Phase::Incarnation(destroyed);
+        Step::Do(Effect::NewestIncarnation)
+    }
+
+    fn found(&mut self, newest: Option<Incarnation>, destroyed: Option<Incarnation>) -> Step<Result<Tip>> {
+        match (newest, destroyed) {
+            (Some(newest), destroyed) if destroyed.is_none_or(|destroyed| destroyed < newest) => self.load(newest),
+            _ if self.policy.mode == OpenMode::Open => Step::Done(Err(not_found(match destroyed {
+                Some(_) => "the database was destroyed",
+                None => "there is no database here",
+            }))),
+            (_, destroyed) => self.begin_incarnation(Incarnation(destroyed.map_or(0, |destroyed| destroyed.0) + 1)),
+        }
+    }
+
+    fn begin_incarnation(&mut self, incarnation: Incarnation) -> Step<Result<Tip>> {
+        self.phase = Phase::Begin(incarnation);
+        Step::Do(Effect::PutIncarnation(incarnation))
+    }
+
+    fn load(&mut self, incarnation: Incarnation) -> Step<Result<Tip>> {
+        self.incarnation = incarnation;
+        let mut load = Load::new(incarnation, Proof::Claim);
+        let step = load.begin();
+        self.phase = Phase::Load(load);
+        step.map(|loaded| self.loaded(loaded))
+    }
+
+    fn loaded(&mut self, loaded: Result<Option<Tip>>) -> Step<Result<Tip>> {
+        match loaded {
+            Ok(tip) => self.claim(tip.unwrap_or_else(|| Tip::empty(self.incarnation))),
+            Err(error) => Step::Done(Err(error)),
+        }
+    }
+
+    fn claim(&mut self, tip: Tip) -> Step<Result<Tip>> {
+        if tip.state.is_destroyed() {
+            return self.incarnation(Some(self.incarnation));
+        }
+        if let Err(error) = self.policy.check(&tip.state) {
+            return Step::Done(Err(error));
+        }
+        let mut claim = Claim::new(tip);
+        let step = claim.begin();
+        self.phase = Phase::Claim(claim);
+        step.map(|claimed| self.claimed(claimed))
+    }
+
+    fn claimed(&mut self, claimed: Result<Claimed>) -> Step<Result<Tip>> {
+        match claimed {
+            Ok(Claimed::Effective(tip)) => Step::Done(Ok(tip)),
+            Ok(Claimed::Behind(tip)) => self.claim(tip),
+            Ok(Claimed::Void) => self.load(self.incarnation),
+            Err(error) => Step::Done(Err(error)),
+        }
+    }
+}
+
+impl Machine for Open {
+    type Output = Result<Tip>;
+
+    fn begin(&mut self) -> Step<Result<Tip>> {
+        self.incarnation(None)
+    }
+
+    fn step(&mut self, answer: Answer) -> Step<Result<Tip>> {
+        match (&mut self.phase, answer) {
+            (Phase::Incarnation(destroyed), Answer::Newest(newest)) => {
+                let destroyed = *destroyed;
+                self.found(newest.map(Incarnation), destroyed)
+            }
+            (Phase::Begin(incarnation), Answer::Put(answer)) => {
+                let incarnation = *incarnation;
+                match answer {
+                    // Whoever put it: the record says the same.
+                    PutAnswer::Created | PutAnswer::Exists => self.load(incarnation),
+                    PutAnswer::Unknown => self.begin_incarnation(incarnation),
+                    PutAnswer::Refused(error) => Step::Done(Err(error)),
+                }
+            }
+            (Phase::Load(load), answer) => {
+                let step = load.step(answer);
+                step.map(|loaded| self.loaded(loaded))
+            }
+            (Phase::Claim(claim), answer) => {
+                let step = claim.step(answer);
+                step.map(|claimed| self.claimed(claimed))
+            }
+            (_, answer) => Step::Done(misfit("open", &answer)),
+        }
+    }
+}

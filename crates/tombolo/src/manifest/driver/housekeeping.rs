@@ -1,0 +1,85 @@
+//! Snapshots, truncation, and what destroying deletes. Beside the edits, never in their way.
+
+use tombolo_format::manifest::RecordKind;
+use tombolo_format::manifest::snapshot::{SnapshotEncoder, SnapshotEnd, SnapshotIdentity};
+use tombolo_storage::{Error, ErrorKind, Incarnation, Life, ObjectKind, ObjectName, Placement, Result};
+
+use super::Inner;
+use super::io::{Io, Patience};
+use crate::manifest::chain::Tip;
+use crate::manifest::chain::truncate::Truncate;
+use crate::manifest::names;
+
+/// Names listed by one request.
+const NAMES_PER_LIST: usize = 1000;
+
+/// Writes the state of `tip` as an object, puts a record that names it, and deletes what lies below.
+pub(super) async fn snapshot_and_truncate(inner: &Inner, tip: &Tip) -> Result<()> {
+    let random = inner.io.env.random_u64();
+    let end = write_snapshot(&inner.io, tip, random).await?;
+    let kind = RecordKind::Snapshot {
+        slot: tip.slot,
+        epoch: tip.epoch().0,
+        record_hash: tip.hash,
+        random,
+        length: end.length,
+        checksum: end.checksum,
+    };
+    let committed = inner.enqueue(kind).await;
+    // Of unknown outcome, the object may be named: it stays.
+    committed.unwrap_or_else(|| Err(Error::new(ErrorKind::OutcomeUnknown, "the manifest's task ended")))?;
+    inner.io.run(&mut Truncate::new(inner.incarnation, tip.slot), Patience::Bounded).await.flatten()?;
+    let older = |name: &ObjectName| names::parse_snapshot(inner.incarnation, name).is_some_and(|(slot, _)| slot < tip.slot);
+    delete_under(&inner.io, &names::snapshot_prefix(inner.incarnation), older).await
+}
+
+async fn write_snapshot(io: &Io, tip: &Tip, random: u64) -> Result<SnapshotEnd> {
+    let identity = SnapshotIdentity { incarnation: tip.incarnation.0, slot: tip.slot, random };
+    let name = names::snapshot(tip.incarnation, tip.slot, random);
+    let placement = Placement::new(ObjectKind::Manifest, Life::Medium);
+    let mut writer = io.store.create(io.request(), &name, placement).await?;
+    let mut encoder = SnapshotEncoder::new(identity);
+    for edit in tip.state.edits() {
+        let piece = encoder.push(&edit).map_err(|error| Error::new(ErrorKind::Bug, error.to_string()))?;
+        if let Some(piece) = piece {
+            writer.append(piece.into()).await?;
+        }
+    }
+    let mut end = encoder.finish();
+    writer.append(std::mem::take(&mut end.piece).into()).await?;
+    writer.finish().await?;
+    Ok(end)
+}
+
+/// Deletes the objects under a prefix that `doomed` says.
+async fn delete_under(io: &Io, prefix: &str, doomed: impl Fn(&ObjectName) -> bool) -> Result<()> {
+    let mut after: Option<ObjectName> = None;
+    loop {
+        let list = || io.store.list(io.request(), prefix, after.as_ref(), NAMES_PER_LIST);
+        let listed = io.retried(Patience::Bounded, list).await?;
+        for object in &listed.objects {
+            if doomed(&object.name) {
+                io.delete(&object.name).await?;
+            }
+        }
+        match listed.objects.into_iter().next_back() {
+            Some(last) if listed.more => after = Some(last.name),
+            _ => return Ok(()),
+        }
+    }
+}
+
+/// Deletes what a destroyed incarnation leaves, but for its claims and its last record. With a pin left, all stays. Whoever pins from here
+/// on finds the incarnation destroyed, and its pin is void.
+pub(super) async fn delete_all(io: &Io, incarnation: Incarnation, last: u64) -> Result<()> {
+    let pins = names::pin_prefix(incarnation);
+    let list = || io.store.list(io.request(), &pins, None, 1);
+    let pinned = !io.retried(Patience::Bounded, list).await?.objects.is_empty();
+    if pinned {
+        return Ok(());
+    }
+    delete_under(io, &names::table_prefix(incarnation), |_| true).await?;
+    delete_under(io, &names::snapshot_prefix(incarnation), |_| true).await?;
+    io.run(&mut Truncate::new(incarnation, last - 1), Patience::Bounded).await.flatten()?;
+    Ok(())
+}

@@ -1,0 +1,253 @@
+//! Performs the effects of the chain's machines on an object store, and tries passing troubles again.
+
+use std::collections::VecDeque;
+use std::future::{Future, poll_fn};
+use std::ops::RangeInclusive;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tombolo_env::{BoxFuture, Env};
+use tombolo_format::incarnation::encode_incarnation;
+use tombolo_format::manifest::snapshot::{SnapshotDecoder, SnapshotIdentity};
+use tombolo_format::manifest::{Edit, RECORD_BYTES_MAX};
+use tombolo_storage::{
+    Epoch, ErrorKind, Incarnation, Life, ObjectKind, ObjectName, ObjectStore, Placement, Purpose, PutOutcome, Request, Result,
+};
+
+use crate::manifest::chain::{Answer, Effect, Machine, PutAnswer, SnapshotName, Step, undecodable};
+use crate::manifest::names;
+
+const BACKOFF_MIN: Duration = Duration::from_millis(2);
+const BACKOFF_MAX: Duration = Duration::from_secs(1);
+/// About ten seconds of trying.
+const ATTEMPTS_MAX: u32 = 18;
+/// Record reads in flight.
+const READS_IN_FLIGHT_MAX: usize = 16;
+/// Bytes of a snapshot read by one request.
+const SNAPSHOT_READ_BYTES: u64 = 4 << 20;
+
+/// How long a passing trouble is tried again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Patience {
+    /// A while, then the error is the caller's.
+    Bounded,
+    /// As long as the process lives: a put of unknown outcome is never given up.
+    Endless,
+}
+
+/// A growing pause.
+#[derive(Debug)]
+pub(crate) struct Backoff {
+    attempts: u32,
+    next: Duration,
+}
+
+impl Backoff {
+    pub(crate) fn new() -> Backoff {
+        Backoff { attempts: 0, next: BACKOFF_MIN }
+    }
+
+    pub(crate) async fn pause(&mut self, env: &Env) {
+        self.attempts += 1;
+        let pause = self.next;
+        self.next = (pause * 2).min(BACKOFF_MAX);
+        env.sleep(pause).await;
+    }
+
+    pub(crate) fn is_exhausted(&self) -> bool {
+        self.attempts >= ATTEMPTS_MAX
+    }
+}
+
+/// Whether the same call may succeed in a moment.
+pub(crate) fn is_passing(kind: ErrorKind) -> bool {
+    matches!(kind, ErrorKind::Retry | ErrorKind::Busy | ErrorKind::DeadlineExceeded)
+}
+
+/// The store as the chain uses it.
+#[derive(Clone, Debug)]
+pub(crate) struct Io {
+    pub(crate) env: Env,
+    pub(crate) store: Arc<dyn ObjectStore>,
+    pub(crate) epoch: Epoch,
+    pub(crate) purpose: Purpose,
+}
+
+impl Io {
+    pub(crate) fn request(&self) -> Request {
+        Request::new(self.purpose, self.epoch)
+    }
+
+    /// Runs a machine to its end.
+    pub(crate) async fn run<M: Machine>(&self, machine: &mut M, patience: Patience) -> Result<M::Output> {
+        let mut step = machine.begin();
+        let mut unknown = Backoff::new();
+        loop {
+            let effect = match step {
+                Step::Done(output) => return Ok(output),
+                Step::Do(effect) => effect,
+            };
+            let answer = self.perform(effect, patience).await?;
+            if matches!(answer, Answer::Put(PutAnswer::Unknown)) {
+                unknown.pause(&self.env).await;
+            }
+            step = machine.step(answer);
+        }
+    }
+
+    /// Calls `action` until it succeeds, fails for good, or patience ends.
+    pub(crate) async fn retried<'a, T>(&self, patience: Patience, action: impl Fn() -> BoxFuture<'a, Result<T>>) -> Result<T> {
+        let mut backoff = Backoff::new();
+        loop {
+            match action().await {
+                Err(error) if is_passing(error.kind()) && (patience == Patience::Endless || !backoff.is_exhausted()) => {
+                    backoff.pause(&self.env).await;
+                }
+                result => return result,
+            }
+        }
+    }
+
+    async fn perform(&self, effect: Effect, patience: Patience) -> Result<Answer> {
+        match effect {
+            Effect::NewestIncarnation => {
+                let name = self.first_name(names::INCARNATION_PREFIX, patience).await?;
+                let number = name.map(|name| names::parse_incarnation(&name)).transpose()?;
+                Ok(Answer::Newest(number.map(|incarnation| incarnation.0)))
+            }
+            Effect::PutIncarnation(incarnation) => {
+                let bytes = Bytes::from(encode_incarnation(incarnation.0));
+                Ok(Answer::Put(self.put(&names::incarnation(incarnation), Life::Forever, bytes).await))
+            }
+            Effect::NewestRecord(incarnation) => {
+                let name = self.first_name(&names::record_prefix(incarnation), patience).await?;
+                Ok(Answer::Newest(name.map(|name| names::parse_record(incarnation, &name)).transpose()?))
+            }
+            Effect::ReadRecords(incarnation, slots) => Ok(Answer::Records(self.read_records(incarnation, slots, patience).await?)),
+            Effect::ReadSnapshot(incarnation, name) => Ok(Answer::Snapshot(self.read_snapshot(incarnation, name, patience).await?)),
+            Effect::PutRecord(incarnation, slot, bytes) => {
+                Ok(Answer::Put(self.put(&names::record(incarnation, slot), Life::Long, bytes).await))
+            }
+            Effect::DeleteRecord(incarnation, slot) => {
+                self.delete(&names::record(incarnation, slot)).await?;
+                Ok(Answer::Deleted)
+            }
+            Effect::Random => Ok(Answer::Random(self.random_u128())),
+        }
+    }
+
+    pub(crate) fn random_u128(&self) -> u128 {
+        (u128::from(self.env.random_u64()) << 64) | u128::from(self.env.random_u64())
+    }
+
+    /// The smallest name under a prefix: one atomic answer.
+    async fn first_name(&self, prefix: &str, patience: Patience) -> Result<Option<ObjectName>> {
+        let listed = self.retried(patience, || self.store.list(self.request(), prefix, None, 1)).await?;
+        Ok(listed.objects.into_iter().next().map(|object| object.name))
+    }
+
+    /// One attempt; the machine decides what comes next.
+    async fn put(&self, name: &ObjectName, life: Life, bytes: Bytes) -> PutAnswer {
+        let placement = Placement::new(ObjectKind::Manifest, life);
+        match self.store.put_if_absent(self.request(), name, placement, bytes).await {
+            Ok(PutOutcome::Created) => PutAnswer::Created,
+            Ok(PutOutcome::Exists) => PutAnswer::Exists,
+            Err(error) => match error.kind() {
+                ErrorKind::AlreadyExists => PutAnswer::Exists,
+                ErrorKind::OutcomeUnknown | ErrorKind::DeadlineExceeded => PutAnswer::Unknown,
+                _ => PutAnswer::Refused(error),
+            },
+        }
+    }
+
+    /// A whole object, or `None` when there is none.
+    pub(crate) async fn read_whole(&self, name: &ObjectName, bytes_max: u64, patience: Patience) -> Result<Option<Bytes>> {
+        let read = || -> BoxFuture<'_, Result<Bytes>> {
+            Box::pin(tombolo_storage::object::read_whole(&*self.store, self.request(), name, bytes_max))
+        };
+        match self.retried(patience, read).await {
+            Ok(bytes) => Ok(Some(bytes)),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn read_records(&self, incarnation: Incarnation, slots: RangeInclusive<u64>, patience: Patience) -> Result<Vec<Option<Bytes>>> {
+        let mut reads = Vec::new();
+        for slot in slots {
+            let io = self.clone();
+            let read = async move { io.read_whole(&names::record(incarnation, slot), RECORD_BYTES_MAX as u64, patience).await };
+            reads.push(Box::pin(read) as BoxFuture<'static, Result<Option<Bytes>>>);
+        }
+        all(reads, READS_IN_FLIGHT_MAX).await.into_iter().collect()
+    }
+
+    async fn read_snapshot(&self, incarnation: Incarnation, name: SnapshotName, patience: Patience) -> Result<Option<Vec<Edit>>> {
+        let object = names::snapshot(incarnation, name.slot, name.random);
+        let mut decoder = SnapshotDecoder::new(SnapshotIdentity { incarnation: incarnation.0, slot: name.slot, random: name.random });
+        let mut edits = Vec::new();
+        let mut at = 0;
+        while at < name.length {
+            let range = at..name.length.min(at + SNAPSHOT_READ_BYTES);
+            let read = || self.store.read(self.request(), &object, range.clone());
+            let piece = match self.retried(patience, read).await {
+                Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+                read => read?,
+            };
+            if piece.is_empty() {
+                break;
+            }
+            at += piece.len() as u64;
+            decoder.push(&piece, &mut edits).map_err(|error| undecodable(&object, error))?;
+        }
+        decoder.finish(name.length, name.checksum).map_err(|error| undecodable(&object, error))?;
+        Ok(Some(edits))
+    }
+
+    /// Deletes an object. One of unknown outcome may still land; the name is never used again, or its content does not matter.
+    pub(crate) async fn delete(&self, name: &ObjectName) -> Result<()> {
+        match self.retried(Patience::Bounded, || self.store.delete(self.request(), name)).await {
+            Err(error) if error.kind() == ErrorKind::OutcomeUnknown => Ok(()),
+            result => result,
+        }
+    }
+}
+
+/// All results in order, with at most `limit` futures in flight.
+pub(crate) async fn all<T>(futures: Vec<BoxFuture<'_, T>>, limit: usize) -> Vec<T> {
+    let count = futures.len();
+    let mut waiting: VecDeque<(usize, BoxFuture<'_, T>)> = futures.into_iter().enumerate().collect();
+    let mut running: Vec<(usize, BoxFuture<'_, T>)> = Vec::new();
+    let mut results: Vec<(usize, T)> = Vec::with_capacity(count);
+    while results.len() < count {
+        running.extend(waiting.drain(..waiting.len().min(limit - running.len())));
+        poll_fn(|context| {
+            let before = results.len();
+            running.retain_mut(|(index, future)| match future.as_mut().poll(context) {
+                Poll::Ready(value) => {
+                    results.push((*index, value));
+                    false
+                }
+                Poll::Pending => true,
+            });
+            if results.len() > before { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+    }
+    results.sort_unstable_by_key(|(index, _)| *index);
+    results.into_iter().map(|(_, value)| value).collect()
+}
+
+/// The first future's result, or `None` when the second is ready before.
+pub(crate) async fn either<F: Future + Unpin>(mut first: F, mut second: BoxFuture<'static, ()>) -> Option<F::Output> {
+    poll_fn(|context| {
+        if let Poll::Ready(value) = Pin::new(&mut first).poll(context) {
+            return Poll::Ready(Some(value));
+        }
+        second.as_mut().poll(context).map(|()| None)
+    })
+    .await
+}

@@ -1,0 +1,416 @@
+//! Runs the chain's state machines against an object store.
+//!
+//! Manifest, step 3 of 3. One task per open manifest puts records, one at a time; edits queued meanwhile share the next record. A second
+//! task writes a snapshot now and then, beside the edits, and truncates the chain below it. An idle manifest makes no requests.
+//!
+//! Invariants:
+//! 1. A commit is answered `Ok` only after its record was seen in its slot, and after [`Manifest::state`] shows it.
+//! 2. Once fenced, nothing is put any more, and every commit fails with `Fenced`.
+//!
+//! Thread-safe; callbacks and wakers run outside all locks.
+
+mod housekeeping;
+pub(crate) mod io;
+mod writer;
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use parking_lot::Mutex;
+use tombolo_env::{BoxFuture, Completer, Completion, Env, Instant, TaskClass, completion};
+use tombolo_format::manifest::{Edit, RecordKind, TableName};
+use tombolo_storage::{ConfigurationChain, Epoch, Error, ErrorKind, Incarnation, LogRecord, ObjectStore, Purpose, Result};
+
+use super::chain::load::{Load, Proof};
+use super::chain::open::{Open, Policy, not_found};
+use super::chain::{Answer, Effect, Machine, Step, Tip};
+use super::state::State;
+use io::{Io, Patience};
+
+pub use super::chain::open::OpenMode;
+
+/// Commits queued at once, beyond which a commit is `Busy`.
+const QUEUE_MAX: usize = 4096;
+
+/// How a manifest is opened for writing.
+#[derive(Clone, Debug)]
+pub struct ManifestOptions {
+    /// What opening may find and do.
+    pub mode: OpenMode,
+    /// `LogStore::identity` of the log store given: that of an existing database must be equal.
+    pub log_identity: String,
+}
+
+/// A state that was proven to be the newest at a moment after the load began.
+#[derive(Clone, Debug)]
+pub struct Loaded {
+    /// The database's life.
+    pub incarnation: Incarnation,
+    /// The state.
+    pub state: Arc<State>,
+}
+
+/// What a queued item comes to.
+type Committed = Result<u64>;
+
+#[derive(Debug)]
+struct Queued {
+    kind: RecordKind,
+    done: Completer<Committed>,
+}
+
+type Callback = Box<dyn FnOnce() + Send>;
+
+#[derive(Default)]
+struct Shared {
+    queue: VecDeque<Queued>,
+    /// The writer's task, waiting for work.
+    idle: Option<Completer<()>>,
+    /// Why commits fail from here on.
+    ended: Option<Error>,
+    fenced: bool,
+    on_fenced: Vec<Callback>,
+    /// No new commits; the task ends when the queue is empty.
+    closing: bool,
+    /// The writer's task has ended.
+    finished: bool,
+    /// A snapshot is being written.
+    snapshotting: bool,
+    /// Waiting for the tasks to end.
+    closers: Vec<Completer<()>>,
+}
+
+/// What the handle and the tasks share.
+pub(crate) struct Inner {
+    io: Io,
+    incarnation: Incarnation,
+    epoch: Epoch,
+    state: ArcSwap<State>,
+    shared: Mutex<Shared>,
+}
+
+/// Ends the tasks when the last handle goes.
+struct Handle(Arc<Inner>);
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.0.begin_close();
+    }
+}
+
+/// The manifest of a database that this process has claimed. Cheap to clone; all clones are one.
+#[derive(Clone)]
+pub struct Manifest(Arc<Handle>);
+
+impl fmt::Debug for Manifest {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let inner = self.inner();
+        formatter.debug_struct("Manifest").field("incarnation", &inner.incarnation).field("epoch", &inner.epoch).finish()
+    }
+}
+
+impl Manifest {
+    fn inner(&self) -> &Arc<Inner> {
+        &self.0.0
+    }
+
+    /// Opens the database under the store's root and claims it: on return the claim is effective, and the state is the claim's. An older
+    /// writer's logs are not fenced yet.
+    ///
+    /// Costs a list and a read for the incarnation and the newest record each, the snapshot, the records since, a put and a list.
+    ///
+    /// # Errors
+    /// `NotFound`, `AlreadyExists` by `mode`; `Invalid` when the database uses another log; `Unsupported` when a newer Tombolo wrote it;
+    /// `Fenced` when another process created it at the same time.
+    pub async fn open(env: &Env, store: Arc<dyn ObjectStore>, options: ManifestOptions) -> Result<(Manifest, Arc<State>)> {
+        let io = Io { env: env.clone(), store, epoch: Epoch::NONE, purpose: Purpose::Open };
+        let policy = Policy { mode: options.mode, log_identity: Some(options.log_identity.clone()) };
+        let at = io.store.describe();
+        let tip =
+            io.run(&mut Open::new(policy), Patience::Bounded).await.flatten().map_err(|error| error.context(format!("opening {at}")))?;
+        let manifest = Manifest::start(io, tip);
+        if manifest.state().database().is_none() {
+            let created_unix_seconds = env.unix_time().as_secs();
+            manifest.commit_until(vec![Edit::DatabaseCreated { log_identity: options.log_identity, created_unix_seconds }], None).await?;
+        }
+        let state = manifest.state();
+        Ok((manifest, state))
+    }
+
+    /// Starts the writer's task after an effective claim.
+    fn start(io: Io, tip: Tip) -> Manifest {
+        let epoch = Epoch(tip.slot);
+        let io = Io { epoch, purpose: Purpose::Manifest, ..io };
+        let state = ArcSwap::new(Arc::clone(&tip.state));
+        let inner = Arc::new(Inner { incarnation: tip.incarnation, epoch, state, shared: Mutex::default(), io });
+        let task = writer::run(Arc::clone(&inner), tip);
+        inner.io.env.spawn(TaskClass::Foreground, "manifest", task).detach();
+        Manifest(Arc::new(Handle(inner)))
+    }
+
+    /// Queues edits; resolves with the slot that holds them once they are durable in the chain. All of one call share one record.
+    /// Dropping the completion leaves the edits to take effect.
+    ///
+    /// # Errors
+    /// `Fenced`: another process has claimed the database, outcome unknown: delete nothing that the edits named. `Bug`: an edit does not
+    /// fit the state, nothing was written. `OutcomeUnknown`, `Closed`: the process is ending. Errors of the store that say that nothing
+    /// took effect, such as `OutOfSpace`. `None` instead of a result: the executor was dropped, as `OutcomeUnknown`.
+    pub fn commit(&self, edits: Vec<Edit>) -> Completion<Result<u64>> {
+        self.inner().enqueue(RecordKind::Edits(edits))
+    }
+
+    /// As [`Manifest::commit`], but ends as `OutcomeUnknown` at `deadline`; the edits may take effect later.
+    ///
+    /// # Errors
+    /// As [`Manifest::commit`].
+    pub async fn commit_until(&self, edits: Vec<Edit>, deadline: Option<Instant>) -> Result<u64> {
+        let committed = self.commit(edits);
+        let unknown = |why: &str| Err(Error::new(ErrorKind::OutcomeUnknown, why).advice("open the database again to see what holds"));
+        let result = match deadline {
+            None => committed.await,
+            Some(deadline) => {
+                let sleep = self.inner().io.env.sleep_until(deadline);
+                match io::either(committed, sleep).await {
+                    Some(result) => result,
+                    None => return unknown("the manifest did not take the edits before the deadline; it goes on trying"),
+                }
+            }
+        };
+        result.unwrap_or_else(|| unknown("the manifest's task ended"))
+    }
+
+    /// The state with everything in it that this process knows to be committed. Costs no lock.
+    pub fn state(&self) -> Arc<State> {
+        self.inner().state.load_full()
+    }
+
+    /// The epoch that this process has claimed.
+    pub fn epoch(&self) -> Epoch {
+        self.inner().epoch
+    }
+
+    /// The database's life.
+    pub fn incarnation(&self) -> Incarnation {
+        self.inner().incarnation
+    }
+
+    /// A name for a new attempt at a table: never used before, never used again (rule 6).
+    pub fn fresh_table_name(&self) -> TableName {
+        TableName { epoch: self.inner().epoch.0, random: self.inner().io.env.random_u64() }
+    }
+
+    /// Whether another process is known to have taken the database over.
+    pub fn is_fenced(&self) -> bool {
+        self.inner().shared.lock().fenced
+    }
+
+    /// Calls `callback` once, when it becomes known that another process has taken the database over (at once when it is known).
+    pub fn on_fenced(&self, callback: impl FnOnce() + Send + 'static) {
+        {
+            let mut shared = self.inner().shared.lock();
+            if !shared.fenced {
+                shared.on_fenced.push(Box::new(callback));
+                return;
+            }
+        }
+        callback();
+    }
+
+    /// Tells the manifest that another process has taken the database over: commits fail from here on.
+    pub fn fence(&self) {
+        self.inner().end(fenced_error(), true);
+    }
+
+    /// Why commits fail, once they do.
+    pub fn error(&self) -> Option<Error> {
+        self.inner().shared.lock().ended.clone()
+    }
+
+    /// Waits for what is queued, then ends the tasks. Commits fail with `Closed` from here on.
+    pub async fn close(&self) {
+        if let Some(closed) = self.inner().begin_close() {
+            closed.await;
+        }
+    }
+
+    /// Ends the incarnation: its last record is put, and nothing opens it any more. Tables, snapshots and records are then deleted as far
+    /// as that goes, unless pins are left. Logs are the caller's to free: fence them first.
+    ///
+    /// # Errors
+    /// As [`Manifest::commit`].
+    pub async fn destroy(&self) -> Result<()> {
+        let committed = self.inner().enqueue(RecordKind::Destroyed).await;
+        let slot = committed.unwrap_or_else(|| Err(Error::new(ErrorKind::OutcomeUnknown, "the manifest's task ended")))?;
+        self.close().await;
+        housekeeping::delete_all(&self.inner().io, self.inner().incarnation, slot).await
+    }
+}
+
+/// Another process has claimed the database.
+fn fenced_error() -> Error {
+    Error::new(ErrorKind::Fenced, "another process has taken the database over")
+        .advice("close this handle; what was in flight is of unknown outcome; open the database again to take it back")
+}
+
+impl Inner {
+    fn enqueue(&self, kind: RecordKind) -> Completion<Committed> {
+        let (done, result) = completion();
+        let refused = {
+            let mut shared = self.shared.lock();
+            let error = match &shared.ended {
+                Some(error) => Some(error.clone()),
+                None if shared.closing => Some(Error::new(ErrorKind::Closed, "the database was closed")),
+                None if shared.queue.len() >= QUEUE_MAX => {
+                    Some(Error::new(ErrorKind::Busy, "too many manifest edits wait").advice("wait for some of them"))
+                }
+                None => None,
+            };
+            match error {
+                Some(error) => Some((done, error)),
+                None => {
+                    shared.queue.push_back(Queued { kind, done });
+                    None
+                }
+            }
+        };
+        match refused {
+            Some((done, error)) => done.complete(Err(error)),
+            None => self.wake(),
+        }
+        result
+    }
+
+    fn wake(&self) {
+        let idle = self.shared.lock().idle.take();
+        if let Some(idle) = idle {
+            idle.complete(());
+        }
+    }
+
+    /// No commit succeeds from here on; what is queued fails with `error`.
+    fn end(&self, error: Error, fenced: bool) {
+        let (queue, callbacks, error) = {
+            let mut shared = self.shared.lock();
+            let error = shared.ended.get_or_insert(error).clone();
+            let callbacks = if fenced {
+                shared.fenced = true;
+                std::mem::take(&mut shared.on_fenced)
+            } else {
+                Vec::new()
+            };
+            (std::mem::take(&mut shared.queue), callbacks, error)
+        };
+        for queued in queue {
+            queued.done.complete(Err(error.clone()));
+        }
+        for callback in callbacks {
+            callback();
+        }
+        self.wake();
+    }
+
+    /// Begins to close; the completion is ready once the tasks have ended, and `None` when they have.
+    fn begin_close(&self) -> Option<Completion<()>> {
+        let closed = {
+            let mut shared = self.shared.lock();
+            shared.closing = true;
+            if shared.finished && !shared.snapshotting {
+                None
+            } else {
+                let (closer, closed) = completion();
+                shared.closers.push(closer);
+                Some(closed)
+            }
+        };
+        self.wake();
+        closed
+    }
+
+    /// A task has ended: `change` says which.
+    fn task_ended(&self, change: impl FnOnce(&mut Shared)) {
+        let closers = {
+            let mut shared = self.shared.lock();
+            change(&mut shared);
+            if shared.finished && !shared.snapshotting { std::mem::take(&mut shared.closers) } else { Vec::new() }
+        };
+        for closer in closers {
+            closer.complete(());
+        }
+    }
+}
+
+impl ConfigurationChain for Manifest {
+    fn publish(&self, record: LogRecord) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move {
+            let LogRecord { id, configuration } = record;
+            self.commit_until(vec![Edit::LogNamed { epoch: id.epoch.0, lane: id.lane, configuration }], None).await?;
+            Ok(())
+        })
+    }
+
+    fn named(&self) -> Vec<LogRecord> {
+        self.state().log_records()
+    }
+}
+
+/// Finds the newest incarnation that is not destroyed, loads it and proves it.
+#[derive(Debug)]
+struct LoadNewest {
+    destroyed: Option<Incarnation>,
+    load: Option<Load>,
+}
+
+impl LoadNewest {
+    fn loaded(&mut self, loaded: Result<Option<Tip>>) -> Step<Result<Tip>> {
+        match loaded {
+            Ok(Some(tip)) if tip.state.is_destroyed() => {
+                self.destroyed = Some(tip.incarnation);
+                self.load = None;
+                Step::Do(Effect::NewestIncarnation)
+            }
+            Ok(Some(tip)) if tip.state.database().is_none() => {
+                Step::Done(Err(not_found("the creation of the database was never completed")))
+            }
+            Ok(Some(tip)) => Step::Done(Ok(tip)),
+            Ok(None) => Step::Done(Err(not_found("the creation of the database was never completed"))),
+            Err(error) => Step::Done(Err(error)),
+        }
+    }
+}
+
+impl Machine for LoadNewest {
+    type Output = Result<Tip>;
+
+    fn begin(&mut self) -> Step<Result<Tip>> {
+        Step::Do(Effect::NewestIncarnation)
+    }
+
+    fn step(&mut self, answer: Answer) -> Step<Result<Tip>> {
+        let step = match (&mut self.load, answer) {
+            (Some(load), answer) => load.step(answer),
+            (None, Answer::Newest(Some(newest))) if self.destroyed.is_none_or(|destroyed| destroyed.0 < newest) => {
+                self.load.insert(Load::new(Incarnation(newest), Proof::List)).begin()
+            }
+            (None, _) if self.destroyed.is_some() => return Step::Done(Err(not_found("the database was destroyed"))),
+            (None, _) => return Step::Done(Err(not_found("there is no database here"))),
+        };
+        step.map(|loaded| self.loaded(loaded))
+    }
+}
+
+/// Loads the newest state without claiming: for readers and inspection. Proven to be the newest at a moment after the call began.
+///
+/// # Errors
+/// `NotFound` when there is no database; `Unsupported` when a newer Tombolo wrote it; `Corrupt` with the object's name.
+pub async fn load(env: &Env, store: &Arc<dyn ObjectStore>) -> Result<Loaded> {
+    let io = Io { env: env.clone(), store: Arc::clone(store), epoch: Epoch::NONE, purpose: Purpose::Open };
+    let mut machine = LoadNewest { destroyed: None, load: None };
+    let tip =
+        io.run(&mut machine, Patience::Bounded).await.flatten().map_err(|error| error.context(format!("loading {}", store.describe())))?;
+    Ok(Loaded { incarnation: tip.incarnation, state: tip.state })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,149 @@
+use std::sync::Arc;
+
+use tombolo_env::Env;
+use tombolo_format::key::SequenceNumber;
+use tombolo_storage::backend::memory::MemoryObjectStore;
+use tombolo_storage::{LogId, LogOffset, Request};
+
+use super::*;
+use crate::manifest::names;
+
+fn options(mode: OpenMode) -> ManifestOptions {
+    ManifestOptions { mode, log_identity: "memory".into() }
+}
+
+fn store(env: &Env) -> Arc<dyn ObjectStore> {
+    Arc::new(MemoryObjectStore::unnamed(env))
+}
+
+fn reached(sequence: u64) -> Vec<Edit> {
+    vec![Edit::StreamReached { stream: 0, sequence: SequenceNumber(sequence) }]
+}
+
+fn world() -> (Env, Arc<dyn ObjectStore>) {
+    let env = Env::real();
+    let store = store(&env);
+    (env, store)
+}
+
+/// Create, commit, open again: everything is there, the epoch is higher, and the first handle learns that it is fenced.
+#[test]
+fn a_second_opener_takes_over() {
+    let (env, store) = world();
+    env.block_on(async {
+        let (first, state) = Manifest::open(&env, Arc::clone(&store), options(OpenMode::Create)).await.unwrap();
+        assert_eq!(state.database().unwrap().log_identity, "memory");
+        assert_eq!(first.epoch(), Epoch(1));
+        let slot = first.commit(reached(7)).await.unwrap().unwrap();
+        assert_eq!(first.state().slot(), slot);
+        let (second, state) = Manifest::open(&env, Arc::clone(&store), options(OpenMode::Open)).await.unwrap();
+        assert_eq!(second.epoch(), Epoch(slot + 1));
+        assert_eq!(state.streams()[&0], SequenceNumber(7));
+        let (called, fenced) = completion();
+        first.on_fenced(move || called.complete(()));
+        let error = first.commit(reached(8)).await.unwrap().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Fenced);
+        assert_eq!(fenced.await, Some(()));
+        assert!(first.is_fenced());
+        assert_eq!(first.commit(reached(9)).await.unwrap().unwrap_err().kind(), ErrorKind::Fenced);
+        second.commit(reached(10)).await.unwrap().unwrap();
+        let loaded = load(&env, &store).await.unwrap();
+        assert_eq!(*loaded.state, *second.state());
+        second.close().await;
+        assert_eq!(second.commit(reached(11)).await.unwrap().unwrap_err().kind(), ErrorKind::Closed);
+    });
+}
+
+/// What opening refuses, it refuses before it claims: the writer goes on.
+#[test]
+fn refusals_do_not_disturb_the_writer() {
+    let (env, store) = world();
+    env.block_on(async {
+        let missing = Manifest::open(&env, Arc::clone(&store), options(OpenMode::Open)).await.unwrap_err();
+        assert_eq!(missing.kind(), ErrorKind::NotFound);
+        assert!(missing.next_step().is_some());
+        assert_eq!(load(&env, &store).await.unwrap_err().kind(), ErrorKind::NotFound);
+        let (writer, _) = Manifest::open(&env, Arc::clone(&store), options(OpenMode::CreateOrOpen)).await.unwrap();
+        let exists = Manifest::open(&env, Arc::clone(&store), options(OpenMode::Create)).await.unwrap_err();
+        assert_eq!(exists.kind(), ErrorKind::AlreadyExists);
+        let other = ManifestOptions { mode: OpenMode::Open, log_identity: "other".into() };
+        let other = Manifest::open(&env, Arc::clone(&store), other).await.unwrap_err();
+        assert_eq!((other.kind(), other.expectation(), other.finding()), (ErrorKind::Invalid, Some("memory"), Some("other")));
+        writer.commit(reached(1)).await.unwrap().unwrap();
+    });
+}
+
+/// An edit that does not fit fails alone, and the chain goes on.
+#[test]
+fn a_wrong_edit_fails_alone() {
+    let (env, store) = world();
+    env.block_on(async {
+        let (writer, _) = Manifest::open(&env, Arc::clone(&store), options(OpenMode::Create)).await.unwrap();
+        let commits = [writer.commit(reached(5)), writer.commit(reached(4)), writer.commit(reached(6))];
+        let mut results = Vec::new();
+        for commit in commits {
+            results.push(commit.await.unwrap());
+        }
+        assert!(results[0].is_ok() && results[2].is_ok());
+        assert_eq!(results[1].as_ref().unwrap_err().kind(), ErrorKind::Bug);
+        assert_eq!(writer.state().streams()[&0], SequenceNumber(6));
+    });
+}
+
+/// A long history is kept short by snapshots, and loads to the same state.
+#[test]
+fn snapshots_bound_what_opening_reads() {
+    let (env, store) = world();
+    env.block_on(async {
+        let (writer, _) = Manifest::open(&env, Arc::clone(&store), options(OpenMode::Create)).await.unwrap();
+        for sequence in 0..400 {
+            writer.commit(reached(sequence)).await.unwrap().unwrap();
+        }
+        writer.close().await;
+        let incarnation = writer.incarnation();
+        let request = Request::new(Purpose::Verify, Epoch::NONE);
+        let records = store.list(request, &names::record_prefix(incarnation), None, 1000).await.unwrap().objects.len();
+        let snapshots = store.list(request, &names::snapshot_prefix(incarnation), None, 1000).await.unwrap().objects.len();
+        assert!(records < 200, "{records} records left");
+        assert_eq!(snapshots, 1);
+        let first = store.read(request, &names::record(incarnation, 1), 0..1000).await;
+        assert!(first.is_ok(), "the first claim is never deleted");
+        assert_eq!(*load(&env, &store).await.unwrap().state, *writer.state());
+        let (again, state) = Manifest::open(&env, Arc::clone(&store), options(OpenMode::Open)).await.unwrap();
+        assert_eq!(state.streams()[&0], SequenceNumber(399));
+        again.commit(reached(1000)).await.unwrap().unwrap();
+    });
+}
+
+/// Destroying ends the incarnation, and creating again begins the next one, empty.
+#[test]
+fn destroyed_and_created_again() {
+    let (env, store) = world();
+    env.block_on(async {
+        let (first, _) = Manifest::open(&env, Arc::clone(&store), options(OpenMode::Create)).await.unwrap();
+        first.commit(reached(5)).await.unwrap().unwrap();
+        first.destroy().await.unwrap();
+        assert_eq!(Manifest::open(&env, Arc::clone(&store), options(OpenMode::Open)).await.unwrap_err().kind(), ErrorKind::NotFound);
+        assert_eq!(load(&env, &store).await.unwrap_err().kind(), ErrorKind::NotFound);
+        let (second, state) = Manifest::open(&env, Arc::clone(&store), options(OpenMode::Create)).await.unwrap();
+        assert_eq!(second.incarnation(), Incarnation(2));
+        assert!(state.streams().is_empty());
+    });
+}
+
+/// A log store publishes through the manifest, and finds what it published.
+#[test]
+fn publishes_log_configurations() {
+    let (env, store) = world();
+    env.block_on(async {
+        let (writer, _) = Manifest::open(&env, Arc::clone(&store), options(OpenMode::Create)).await.unwrap();
+        let id = LogId { epoch: writer.epoch(), lane: 0 };
+        let record = LogRecord { id, configuration: "here".into() };
+        writer.publish(record.clone()).await.unwrap();
+        assert_eq!(writer.named(), [record]);
+        let sealed = |length| vec![Edit::LogSealed { epoch: 1, lane: 0, length }];
+        writer.commit(sealed(100)).await.unwrap().unwrap();
+        assert!(writer.commit(sealed(101)).await.unwrap().is_err());
+        assert_eq!(writer.state().logs()[&id].sealed, Some(LogOffset(100)));
+    });
+}
