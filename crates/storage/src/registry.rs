@@ -267,6 +267,7 @@ impl Registry {
         registry.register_object_store("mem", Arc::new(move |env, uri| memory::open_object_store(env, uri, &stores(env, &own))));
         registry.register_log_store("mem", Arc::new(move |env, uri, _| memory::open_log_store(env, uri, &stores(env, &own_for_logs))));
         crate::backend::local::register(&mut registry);
+        crate::backend::local_log::register(&mut registry);
         registry
     }
 

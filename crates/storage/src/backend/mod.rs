@@ -1,6 +1,7 @@
 //! Stores that keep bytes themselves. What only wraps another store is a [`crate::layer`].
 
 pub mod local;
+pub mod local_log;
 pub mod memory;
 
 use tombolo_env::Env;

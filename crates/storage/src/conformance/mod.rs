@@ -3,6 +3,7 @@
 //! A check returns the first promise that it finds broken. Stores of other crates call these from their tests; names are fresh in each
 //! run, so that a store in use can be checked too.
 
+pub mod log;
 pub mod object;
 
 use std::fmt;

@@ -1,0 +1,184 @@
+//! A successor ends an older epoch's lane: raise the word, find the end, make everything before it durable.
+//!
+//! Takeover, step 2. Every step may be done again, by any later epoch, at any time.
+
+use std::path::Path;
+
+use tombolo_env::Env;
+use tombolo_format::log_frame::{Evidence, LaneHeader, NoFrame, SegmentIdentity, greatest_durable_through};
+
+use super::chain::{Begun, Piece, frame_at, link, load, no_frame, survey};
+use super::control::{Control, Word};
+use super::lane::FIRST_BYTE;
+use crate::mutant::{Mutant, is_enabled};
+use crate::{Epoch, Error, LogOffset, Result};
+
+/// Fences a lane and returns its sealed length.
+pub(super) fn fence(env: &Env, directory: &Path, lane: SegmentIdentity, epoch: Epoch, from: LogOffset) -> Result<LogOffset> {
+    let control = Control::open(env, directory, LaneHeader { incarnation: lane.incarnation, epoch: lane.epoch, lane: lane.lane })?;
+    let same_boot = control.boot_id() == env.boot_id();
+    let scan = || Scan { env, directory, lane, control: &control, from, same_boot }.run();
+    env.preemption_point();
+    let sealed = if is_enabled(Mutant::LogFenceReadsBeforeWord) {
+        let sealed = scan()?;
+        env.preemption_point();
+        control.raise(epoch);
+        sealed
+    } else {
+        control.raise(epoch);
+        env.preemption_point();
+        if let Some(sealed) = control.get(Word::Sealed) {
+            return Ok(sealed.max(from));
+        }
+        scan()?
+    };
+    control.raise_word(Word::Sealed, sealed);
+    env.preemption_point();
+    control.sync()?;
+    Ok(sealed)
+}
+
+struct Scan<'a> {
+    env: &'a Env,
+    directory: &'a Path,
+    lane: SegmentIdentity,
+    control: &'a Control,
+    from: LogOffset,
+    /// Whether page caches hold everything that was accepted.
+    same_boot: bool,
+}
+
+/// Where a scan stopped in one segment.
+struct Stop {
+    byte: u32,
+    reason: NoFrame,
+    /// A whole frame behind, in the very bytes that were scanned: a live writer may complete the one at `byte` at any moment.
+    later: Option<Evidence>,
+}
+
+impl Scan<'_> {
+    fn run(self) -> Result<LogOffset> {
+        let begun = survey(self.env, self.directory, self.lane)?;
+        self.env.preemption_point();
+        // The newest segment that hangs together with the replay point. A newer one that does not was never synced, or something is damaged.
+        let pieces = begun.iter().rev().find_map(|last| link(&begun, last.identity.segment, self.from)).unwrap_or_default();
+        let mut end = None;
+        for (index, piece) in pieces.iter().enumerate() {
+            if let Some(stop) = self.piece(piece)? {
+                end = Some((stop, index));
+                break;
+            }
+        }
+        match end {
+            Some((stop, index)) => self.judge(&begun, &pieces[index], &stop),
+            None => {
+                self.judge_missing(&begun)?;
+                Ok(self.from)
+            }
+        }
+    }
+
+    /// Scans one segment and makes what it found durable. Answers where it stopped, and why, unless it holds everything up to its bound.
+    fn piece(&self, piece: &Piece) -> Result<Option<Stop>> {
+        let bound = piece.bound.unwrap_or(piece.segment.capacity);
+        let (file, bytes) = load(self.env, &piece.segment, piece.start, bound)?;
+        let mut byte = piece.start;
+        let reason = loop {
+            match frame_at(&bytes, byte, &piece.segment.identity) {
+                Ok(frame) => byte = frame.end,
+                Err(NoFrame::Flags(flags)) => return Err(no_frame(NoFrame::Flags(flags), byte, &piece.segment.path)),
+                Err(reason) => break reason,
+            }
+        };
+        self.env.preemption_point();
+        if !is_enabled(Mutant::LogFenceWithoutSync) {
+            let failed = |error| Error::io(error, "making a fenced log durable", piece.segment.path.display());
+            let from = self.not_durable_from(piece);
+            if self.same_boot && from < byte {
+                // After a failed writeback that only the writer learned of, the pages are clean, and a sync alone would lie.
+                file.write_all_at(&bytes[from as usize..byte as usize], u64::from(from)).map_err(failed)?;
+                self.env.preemption_point();
+            }
+            file.sync_data().map_err(failed)?;
+        }
+        if piece.bound == Some(byte) {
+            return Ok(None);
+        }
+        let later = greatest_durable_through(&bytes, byte, &piece.segment.identity);
+        Ok(Some(Stop { byte, reason, later }))
+    }
+
+    fn not_durable_from(&self, piece: &Piece) -> u32 {
+        let durable = self.control.get(Word::Durable).unwrap_or(LogOffset::ZERO);
+        match durable.segment().cmp(&piece.segment.identity.segment) {
+            std::cmp::Ordering::Less => piece.start,
+            std::cmp::Ordering::Equal => piece.start.max(durable.byte()),
+            std::cmp::Ordering::Greater => u32::MAX,
+        }
+    }
+
+    /// Tells a tail from damage (rule 9). Answers the lane's end.
+    fn judge(&self, begun: &[Begun], piece: &Piece, stop: &Stop) -> Result<LogOffset> {
+        let end = LogOffset::new(piece.segment.identity.segment, stop.byte);
+        let horizon = end.max(self.from);
+        if is_enabled(Mutant::LogBadFrameIsAlwaysTail) {
+            return Ok(horizon);
+        }
+        let damaged = |why: String| {
+            Err(no_frame(stop.reason, stop.byte, &piece.segment.path).context(format!("the log holds less than is known of it: {why}")))
+        };
+        if let Some(durable) = self.known_durable(begun, end)?.filter(|durable| *durable > horizon) {
+            return damaged(format!("it was durable up to {durable}"));
+        }
+        if !self.same_boot {
+            return Ok(horizon);
+        }
+        if let Some(accepted) = self.control.get(Word::Accepted).filter(|accepted| *accepted > horizon) {
+            return damaged(format!("it was accepted up to {accepted} since the host started"));
+        }
+        if self.from <= end {
+            if piece.bound.is_some() {
+                return damaged("its next segment was begun since the host started".into());
+            }
+            if let Some(later) = stop.later {
+                return damaged(format!("a whole frame lies behind at byte {}, stored since the host started", later.byte));
+            }
+        }
+        Ok(horizon)
+    }
+
+    /// No segment hangs together with the replay point: nothing after it may be known to have been.
+    fn judge_missing(&self, begun: &[Begun]) -> Result<()> {
+        let known = if is_enabled(Mutant::LogBadFrameIsAlwaysTail) { None } else { self.known_durable(begun, self.from)? };
+        let accepted = self.control.get(Word::Accepted).filter(|_| self.same_boot);
+        let lost = known.max(accepted).filter(|known| *known > self.from);
+        // A log is named only after its first segment is durable.
+        let first_missing = self.from == LogOffset::ZERO;
+        if lost.is_some() || first_missing {
+            let up_to = lost.map_or_else(|| "segment 1".to_owned(), |lost| format!("segments up to {lost}"));
+            let found: Vec<String> = begun.iter().map(|segment| segment.identity.segment.to_string()).collect();
+            return Err(Error::corrupt(
+                self.directory.display(),
+                u64::from(self.from.byte()),
+                format!("{up_to}, linked from {}", self.from),
+                format!("sound segments [{}]", found.join(", ")),
+            ));
+        }
+        Ok(())
+    }
+
+    /// The greatest durable end that anything tells: the control page, headers, and frames at or behind `end`.
+    fn known_durable(&self, begun: &[Begun], end: LogOffset) -> Result<Option<LogOffset>> {
+        let mut known = self.control.get(Word::Durable);
+        for segment in begun {
+            known = known.max(segment.durable_through);
+            if segment.identity.segment >= end.segment() {
+                let start = if segment.identity.segment == end.segment() { end.byte().max(FIRST_BYTE) } else { FIRST_BYTE };
+                let (_, bytes) = load(self.env, segment, start, segment.capacity)?;
+                let told = greatest_durable_through(&bytes, start, &segment.identity);
+                known = known.max(told.map(|evidence| LogOffset(evidence.durable_through)));
+            }
+        }
+        Ok(known)
+    }
+}

@@ -1,0 +1,540 @@
+//! One lane of this epoch's log: append, roll, sync, and what to do when a sync fails.
+//!
+//! Write path, steps 3 (accepted) and 4 (durable). An append holds the writer's lock, never the group's while it waits for anything; a leader
+//! of syncs holds neither while it syncs.
+//!
+//! Invariants:
+//! 1. `durable <= accepted`; both only rise; only the leader raises `durable`.
+//! 2. Once a raised fence word was seen, nothing more is stored.
+//! 3. Everything accepted and not durable is in `unsynced`.
+
+use std::collections::VecDeque;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+use tombolo_env::{Completion, Env, TaskClass, completion};
+use tombolo_format::log_frame::{
+    DURABLE_SLOT_OFFSET, FRAME_PAYLOAD_BYTES_MAX, FrameHeader, SEGMENT_HEADER_BYTES, SegmentHeader, SegmentIdentity, encode_durable_slot,
+    frame_bytes,
+};
+
+use super::LocalLogOptions;
+use super::control::{Control, Word};
+use super::group::{Group, Joined, Next, Wake};
+use super::segment::Segment;
+use super::supply::Supply;
+use super::unsynced::Unsynced;
+use crate::mutant::{Mutant, is_enabled};
+use crate::{Appended, Error, ErrorKind, LogEntry, LogOffset, Pressure, Result};
+
+/// Where a segment's frames begin.
+pub(super) const FIRST_BYTE: u32 = 4096;
+const _: () = assert!(FIRST_BYTE as usize == SEGMENT_HEADER_BYTES);
+
+/// Where a segment's durable-through slot lies.
+const SLOT_BYTE: u32 = 512;
+const _: () = assert!(SLOT_BYTE as usize == DURABLE_SLOT_OFFSET);
+
+/// Segments that unsynced bytes are moved to, one after the other, before the lane gives up.
+const MOVES_MAX: u32 = 3;
+
+/// A full segment that is not trimmed yet.
+#[derive(Debug)]
+struct Full {
+    segment: Arc<Segment>,
+    /// Where the lane leaves it.
+    end: u32,
+    /// A sync that began after its last frame was stored has succeeded.
+    synced: bool,
+    /// A sync of it failed, or its bytes count no more: never used again.
+    poisoned: bool,
+}
+
+#[derive(Debug)]
+enum State {
+    Open,
+    Closed,
+    /// Fenced, or the disk failed for good.
+    Ended(Error),
+}
+
+#[derive(Debug)]
+struct Writer {
+    state: State,
+    segment: Arc<Segment>,
+    /// The next frame's byte. Invariant: a multiple of 8, at most the segment's capacity.
+    position: u32,
+    /// A store failed: what lies behind `position` is unknown, so the segment ends here.
+    broken: bool,
+    /// Oldest first. Invariant: numbers ascend, and are less than the current one's.
+    full: VecDeque<Full>,
+    /// Bytes of the full segments that count.
+    full_bytes: u64,
+    unsynced: Unsynced,
+}
+
+impl Writer {
+    fn live_bytes(&self) -> u64 {
+        self.full_bytes + u64::from(self.position - FIRST_BYTE)
+    }
+}
+
+/// One lane.
+#[derive(Debug)]
+pub(super) struct Lane {
+    env: Env,
+    options: LocalLogOptions,
+    /// Of the lane; the segment is filled in.
+    identity: SegmentIdentity,
+    /// For messages.
+    place: String,
+    control: Control,
+    supply: Supply,
+    writer: Mutex<Writer>,
+    group: Mutex<Group>,
+    accepted: AtomicU64,
+    durable: AtomicU64,
+}
+
+impl Lane {
+    /// Begins a lane in its fresh directory, durably.
+    pub(super) fn create(
+        env: &Env,
+        options: &LocalLogOptions,
+        directory: PathBuf,
+        identity: SegmentIdentity,
+        control: Control,
+    ) -> Result<Lane> {
+        let place = directory.display().to_string();
+        let supply = Supply::new(env, directory, options);
+        let segment = supply.take(u64::from(FIRST_BYTE), u64::from(options.segment_bytes_min))?;
+        let start = LogOffset::new(segment.number, FIRST_BYTE);
+        let lane = Lane {
+            env: env.clone(),
+            options: options.clone(),
+            identity,
+            place,
+            control,
+            supply,
+            writer: Mutex::new(Writer {
+                state: State::Open,
+                segment: Arc::clone(&segment),
+                position: FIRST_BYTE,
+                broken: false,
+                full: VecDeque::new(),
+                full_bytes: 0,
+                unsynced: Unsynced::default(),
+            }),
+            group: Mutex::default(),
+            accepted: AtomicU64::new(start.0),
+            durable: AtomicU64::new(start.0),
+        };
+        lane.begin_segment(&segment, LogOffset::ZERO)
+            .and_then(|()| segment.sync())
+            .map_err(|error| Error::io(error, "beginning a log", segment.path.display()))?;
+        lane.control.set(Word::Durable, start);
+        lane.control.set(Word::Accepted, start);
+        Ok(lane)
+    }
+
+    fn accepted(&self) -> LogOffset {
+        LogOffset(self.accepted.load(Ordering::Acquire))
+    }
+
+    pub(super) fn durable_through(&self) -> LogOffset {
+        LogOffset(self.durable.load(Ordering::Acquire))
+    }
+
+    fn identity_of(&self, segment: &Segment) -> SegmentIdentity {
+        SegmentIdentity { segment: segment.number, ..self.identity }
+    }
+
+    /// Stores the header that puts `segment` on the chain behind `predecessor`.
+    fn begin_segment(&self, segment: &Segment, predecessor: LogOffset) -> io::Result<()> {
+        let header = SegmentHeader {
+            identity: self.identity_of(segment),
+            capacity: u64::from(segment.capacity),
+            predecessor_end: predecessor.0,
+            boot_id: self.env.boot_id(),
+        };
+        self.env.preemption_point();
+        segment.store(0, &header.encode(self.durable_through().0))
+    }
+
+    /// Appends one entry: encode, store, fence, look at the word, accept (rule 8).
+    pub(super) fn append(self: &Arc<Lane>, entry: &LogEntry) -> Result<Appended> {
+        if entry.payload.len() > FRAME_PAYLOAD_BYTES_MAX {
+            let message = format!("a log entry of {} bytes; {FRAME_PAYLOAD_BYTES_MAX} are the most", entry.payload.len());
+            return Err(Error::new(ErrorKind::Invalid, message).advice("write smaller batches"));
+        }
+        let bytes = frame_bytes(entry.payload.len());
+        let mut writer = self.writer.lock();
+        self.check_open(&writer.state)?;
+        let unsynced = writer.unsynced.bytes();
+        if unsynced > 0 && unsynced + bytes > self.options.unsynced_bytes_max {
+            self.begin_sync();
+            return Err(Error::new(ErrorKind::Busy, format!("{unsynced} bytes of the log wait for their sync; nothing took effect"))
+                .object(&self.place)
+                .advice("wait until what was appended is durable, then append again"));
+        }
+        let mut attempt = 0;
+        let end = loop {
+            let room = u64::from(writer.segment.capacity - writer.position);
+            if writer.broken || room < bytes as u64 {
+                match self.roll(&mut writer, bytes as u64) {
+                    Err(error) if attempt > 0 => return Err(self.unknown(error)),
+                    rolled => rolled?,
+                }
+            }
+            match self.store_frame(&mut writer, entry, bytes) {
+                Ok(end) => break end?,
+                Err(error) => {
+                    // Part or all of the frame may be there. The next segment's predecessor ends before it.
+                    writer.broken = true;
+                    attempt += 1;
+                    if attempt > 1 || tombolo_env::simulated::is_crash(&error) {
+                        return Err(self.unknown(Error::io(error, "appending to the log", writer.segment.path.display())));
+                    }
+                }
+            }
+        };
+        self.after_append(&writer);
+        Ok(Appended { end, accepted: None })
+    }
+
+    /// The outer error: of the store. The inner one: fenced.
+    fn store_frame(&self, writer: &mut Writer, entry: &LogEntry, bytes: usize) -> io::Result<Result<LogOffset>> {
+        let header = FrameHeader {
+            identity: self.identity_of(&writer.segment),
+            stream: entry.stream,
+            first_sequence: entry.first_sequence,
+            count: entry.count,
+            durable_through: self.durable_through().0,
+        };
+        let segment = Arc::clone(&writer.segment);
+        let checked_before = is_enabled(Mutant::LogFenceWordCheckedBeforeStore).then(|| self.control.raised_by(&self.env));
+        let frame = writer.unsynced.encode(&header, writer.position, &entry.payload);
+        self.env.preemption_point();
+        if let Err(error) = segment.store(writer.position, frame) {
+            writer.unsynced.take_back(bytes);
+            return Err(error);
+        }
+        self.env.preemption_point();
+        let raised = checked_before.unwrap_or_else(|| self.control.raised_by(&self.env));
+        if let Some(by) = raised.filter(|_| !is_enabled(Mutant::LogFenceWordUnchecked)) {
+            let error = self.control.fenced(by);
+            writer.unsynced.take_back(bytes);
+            writer.state = State::Ended(error.clone());
+            return Ok(Err(error));
+        }
+        self.env.preemption_point();
+        writer.position += u32::try_from(bytes).unwrap_or(0);
+        let end = LogOffset::new(segment.number, writer.position);
+        self.accepted.store(end.0, Ordering::Release);
+        self.control.set(Word::Accepted, end);
+        Ok(Ok(end))
+    }
+
+    fn check_open(&self, state: &State) -> Result<()> {
+        match state {
+            State::Open => Ok(()),
+            State::Closed => Err(Error::new(ErrorKind::Closed, "the log was closed").object(&self.place)),
+            State::Ended(error) => Err(error.clone()),
+        }
+    }
+
+    fn unknown(&self, cause: Error) -> Error {
+        Error::new(ErrorKind::OutcomeUnknown, "an append may or may not be found again: storing it failed")
+            .object(&self.place)
+            .source(cause)
+            .advice("check the disk; open the database again to find out")
+    }
+
+    /// Goes over into the next segment, with room for `bytes`. On an error nothing took effect.
+    fn roll(&self, writer: &mut Writer, bytes: u64) -> Result<()> {
+        let next = self.supply.take(u64::from(FIRST_BYTE) + bytes, writer.live_bytes().next_power_of_two())?;
+        let predecessor = LogOffset::new(writer.segment.number, writer.position);
+        if let Err(error) = self.begin_segment(&next, predecessor) {
+            let error = Error::io(error, "beginning a log segment; nothing took effect", next.path.display());
+            self.supply.retire(next, false);
+            return Err(error);
+        }
+        let segment = std::mem::replace(&mut writer.segment, next);
+        writer.full_bytes += u64::from(writer.position - FIRST_BYTE);
+        writer.full.push_back(Full { segment, end: writer.position, synced: false, poisoned: false });
+        writer.position = FIRST_BYTE;
+        writer.broken = false;
+        Ok(())
+    }
+
+    /// Starts the helpers that an append may call for.
+    #[inline]
+    fn after_append(self: &Arc<Lane>, writer: &Writer) {
+        if writer.unsynced.bytes() >= self.options.unsynced_sync_bytes {
+            self.begin_sync();
+        }
+        if writer.position > writer.segment.capacity / 4 && self.supply.wants_preparing() {
+            let lane = Arc::clone(self);
+            let wanted = writer.live_bytes().next_power_of_two();
+            self.env.spawn(TaskClass::Foreground, "log segment", async move { lane.supply.prepare(wanted) }).detach();
+        }
+    }
+
+    /// Has a sync begin, if none is running.
+    fn begin_sync(self: &Arc<Lane>) {
+        if self.group.lock().try_lead() {
+            self.spawn_leader();
+        }
+    }
+
+    fn spawn_leader(self: &Arc<Lane>) {
+        let lane = Arc::clone(self);
+        self.env
+            .spawn(TaskClass::Foreground, "log sync", async move {
+                while lane.lead_round(false).0 == Next::LeadOn {
+                    lane.env.yield_now().await;
+                }
+            })
+            .detach();
+    }
+
+    /// A ticket for `end` being durable.
+    pub(super) fn durable(self: &Arc<Lane>, end: LogOffset) -> Completion<Result<()>> {
+        if let Some(result) = self.known(end) {
+            let (completer, waiting) = completion();
+            completer.complete(result);
+            return waiting;
+        }
+        let (waiting, lead) = self.group.lock().join_ticket(end);
+        if lead {
+            self.spawn_leader();
+        }
+        waiting
+    }
+
+    /// Makes `end` durable on the calling thread, or waits for whoever is at it.
+    pub(super) fn sync(self: &Arc<Lane>, end: LogOffset) -> Result<()> {
+        loop {
+            if let Some(result) = self.known(end) {
+                return result;
+            }
+            let joined = self.group.lock().join_thread(end);
+            match joined {
+                Joined::Lead => {}
+                Joined::Wait(waiting) => match self.env.block_on(waiting) {
+                    Some(Wake::Done(result)) => return result,
+                    Some(Wake::Lead) => {}
+                    None => return Err(Error::new(ErrorKind::Closed, "the world ended before a sync of the log did").object(&self.place)),
+                },
+            }
+            let (next, failure) = self.lead_round(true);
+            if next == Next::LeadOn {
+                self.spawn_leader();
+            }
+            if let Some(error) = failure {
+                return Err(error);
+            }
+        }
+    }
+
+    /// What is known about `end` without a sync.
+    fn known(&self, end: LogOffset) -> Option<Result<()>> {
+        if end <= self.durable_through() {
+            return Some(Ok(()));
+        }
+        if end > self.accepted() {
+            // A fenced or failed lane never gets there.
+            if let State::Ended(error) = &self.writer.lock().state {
+                return Some(Err(error.clone()));
+            }
+            let message = format!("a sync to {end}, beyond the log's end {}", self.accepted());
+            return Some(Err(Error::new(ErrorKind::Bug, message).object(&self.place)));
+        }
+        match &self.writer.lock().state {
+            State::Ended(error) if error.kind() != ErrorKind::Fenced => Some(Err(error.clone())),
+            _ => None,
+        }
+    }
+
+    /// One round as the leader; the error is that of all who waited.
+    fn lead_round(&self, may_hand_over: bool) -> (Next, Option<Error>) {
+        let mut moves = 0;
+        let failure = loop {
+            match self.round() {
+                Ok(()) => break None,
+                Err(error) if is_enabled(Mutant::LogSyncErrorIgnored) => {
+                    drop(error);
+                    self.set_durable(self.accepted());
+                    break None;
+                }
+                Err(error) if moves == MOVES_MAX || tombolo_env::simulated::is_crash(&error) => break Some(self.fail(error)),
+                Err(error) => {
+                    moves += 1;
+                    if let Err(error) = self.move_unsynced(&error) {
+                        break Some(error);
+                    }
+                }
+            }
+        };
+        let (finished, next) = self.group.lock().round_ended(self.durable_through(), failure.as_ref(), may_hand_over);
+        finished.wake();
+        (next, failure)
+    }
+
+    /// Syncs everything accepted by now: earlier segments first.
+    fn round(&self) -> io::Result<()> {
+        let (target, segments) = {
+            let writer = self.writer.lock();
+            let mut segments: Vec<Arc<Segment>> =
+                writer.full.iter().filter(|full| !full.synced && !full.poisoned).map(|full| Arc::clone(&full.segment)).collect();
+            segments.push(Arc::clone(&writer.segment));
+            (self.accepted(), segments)
+        };
+        if target > self.durable_through() {
+            for segment in &segments {
+                self.env.preemption_point();
+                if !is_enabled(Mutant::LogDurableWithoutSync) {
+                    segment.sync()?;
+                }
+            }
+            self.env.preemption_point();
+            self.set_durable(target);
+        }
+        Ok(())
+    }
+
+    fn set_durable(&self, target: LogOffset) {
+        self.durable.store(target.0, Ordering::Release);
+        self.control.set(Word::Durable, target);
+        let mut writer = self.writer.lock();
+        writer.unsynced.release(target);
+        for full in &mut writer.full {
+            full.synced |= full.segment.number < target.segment() && !full.poisoned;
+        }
+    }
+
+    /// After a failed sync: the unsynced copy goes to a new segment, frames first and header last, and the lane goes on there.
+    fn move_unsynced(&self, cause: &io::Error) -> Result<()> {
+        let mut guard = self.writer.lock();
+        let writer = &mut *guard;
+        if let State::Ended(error) = &writer.state {
+            return Err(error.clone());
+        }
+        tracing::warn!(error = %cause, log = %self.place, "a sync of the log failed; its unsynced bytes go to a new segment");
+        let durable = self.durable_through();
+        let bytes = u64::from(FIRST_BYTE) + writer.unsynced.bytes_from(durable) as u64;
+        let next = match self.supply.take(bytes, writer.live_bytes().next_power_of_two()) {
+            Ok(next) => next,
+            Err(error) => return Err(self.end(writer, error)),
+        };
+        let moved = writer.unsynced.move_to(self.identity_of(&writer.segment), durable, self.identity_of(&next), FIRST_BYTE);
+        let moved_bytes = u32::try_from(moved.len()).unwrap_or(0);
+        let stored = next.store(FIRST_BYTE, moved).and_then(|()| self.begin_segment(&next, durable));
+        if let Err(error) = stored {
+            let error = Error::io(error, "moving unsynced bytes of the log", next.path.display());
+            return Err(self.end(writer, error));
+        }
+        self.env.preemption_point();
+        if let Some(by) = self.control.raised_by(&self.env) {
+            let error = self.control.fenced(by);
+            writer.state = State::Ended(error.clone());
+            return Err(error);
+        }
+        let old = std::mem::replace(&mut writer.segment, next);
+        writer.full.push_back(Full { segment: old, end: writer.position, synced: false, poisoned: false });
+        writer.full_bytes += u64::from(writer.position - FIRST_BYTE);
+        let mut void_bytes = 0;
+        for full in &mut writer.full {
+            // A fencer may have sealed the lane in the poisoned segment: it stays until it is trimmed.
+            let counts_to = match full.segment.number.cmp(&durable.segment()) {
+                std::cmp::Ordering::Less => full.end,
+                std::cmp::Ordering::Equal => durable.byte(),
+                std::cmp::Ordering::Greater => FIRST_BYTE,
+            };
+            full.poisoned |= counts_to != full.end || !full.synced;
+            void_bytes += u64::from(full.end - counts_to);
+            full.end = counts_to;
+        }
+        writer.full_bytes -= void_bytes;
+        writer.position = FIRST_BYTE + moved_bytes;
+        writer.broken = false;
+        let end = LogOffset::new(writer.segment.number, writer.position);
+        self.accepted.store(end.0, Ordering::Release);
+        self.control.set(Word::Accepted, end);
+        Ok(())
+    }
+
+    /// The disk failed for good.
+    fn fail(&self, cause: io::Error) -> Error {
+        let mut writer = self.writer.lock();
+        let path = writer.segment.path.display().to_string();
+        self.end(&mut writer, Error::io(cause, "syncing the log", path))
+    }
+
+    fn end(&self, writer: &mut Writer, cause: Error) -> Error {
+        let kind = match cause.kind() {
+            ErrorKind::Retry => ErrorKind::OutcomeUnknown,
+            kind => kind,
+        };
+        let error = Error::new(kind, format!("the log's disk fails; what was not durable may or may not be found again: {cause}"))
+            .object(&self.place)
+            .source(cause)
+            .advice("see to the disk, then open the database again");
+        writer.state = State::Ended(error.clone());
+        error
+    }
+
+    /// Gives back what lies before `before`.
+    pub(super) fn trim(&self, before: LogOffset) {
+        let mut retired = Vec::new();
+        {
+            let mut writer = self.writer.lock();
+            while writer.full.front().is_some_and(|full| full.segment.number < before.segment().min(writer.segment.number)) {
+                if let Some(full) = writer.full.pop_front() {
+                    writer.full_bytes -= u64::from(full.end - FIRST_BYTE);
+                    retired.push(full);
+                }
+            }
+        }
+        for full in retired {
+            self.supply.retire(full.segment, full.synced && !full.poisoned);
+        }
+    }
+
+    pub(super) fn pressure(&self) -> Pressure {
+        Pressure { live_bytes: self.writer.lock().live_bytes(), wanted_bytes_max: self.options.wanted_bytes_max }
+    }
+
+    /// Verifies that no later epoch has raised the fence word.
+    pub(super) fn confirm(&self) -> Result<()> {
+        match self.control.raised_by(&self.env) {
+            Some(by) => Err(self.control.fenced(by)),
+            None => Ok(()),
+        }
+    }
+
+    /// Refuses appends from here on; returns the end to be made durable.
+    pub(super) fn stop(&self) -> Result<LogOffset> {
+        let mut writer = self.writer.lock();
+        if let State::Ended(error) = &writer.state {
+            return Err(error.clone());
+        }
+        writer.state = State::Closed;
+        Ok(self.accepted())
+    }
+
+    /// Writes down outside the frames how far the lane is durable.
+    pub(super) fn note_durable(&self) -> Result<()> {
+        let durable = self.durable_through();
+        let segment = Arc::clone(&self.writer.lock().segment);
+        let slot = encode_durable_slot(&self.identity_of(&segment), durable.0);
+        segment
+            .store(SLOT_BYTE, &slot)
+            .and_then(|()| segment.sync())
+            .map_err(|error| Error::io(error, "closing a log segment", segment.path.display()))?;
+        self.control.sync()
+    }
+}

@@ -1,0 +1,409 @@
+//! The log on a disk of this host. One directory per epoch and lane:
+//!
+//! ```text
+//! {directory}/{incarnation:016x}/log/{epoch:016x}-{lane:04x}/control      fence word and what the writer says about itself; mapped
+//! {directory}/{incarnation:016x}/log/{epoch:016x}-{lane:04x}/{n:08x}      segment n: a header page, then frames
+//! ```
+//!
+//! Two forms of the same bytes, chosen at each open: **mapped** stores a frame through a shared mapping, without a system call; **written** by
+//! one `pwrite`. Both fence alike (rule 8): store the frame, full fence, read the fence word, accept. Appends are durable by `fdatasync`, shared by
+//! all who wait ([`group`]).
+//!
+//! Data flow: `lane` (append, roll, sync) takes segments from `supply`, keeps the unsynced copy in `unsynced`, and stores through `segment`; a successor
+//! goes through `fence` and `read`, which find their way along `chain`. The decision record `docs/decisions/2026-11-21-local-log.md` has the protocol, its invariants and
+//! its failure cases.
+
+mod chain;
+mod control;
+mod fence;
+mod group;
+mod lane;
+mod read;
+mod segment;
+mod supply;
+mod unsynced;
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tombolo_env::{BoxFuture, Completion, Env, completion};
+use tombolo_format::log_frame::{LaneHeader, SegmentIdentity};
+
+use self::control::{CONTROL_NAME, Control};
+use self::lane::Lane;
+use self::segment::segment_number;
+use crate::backend::local::check_file_system;
+use crate::{
+    Appended, Epoch, Error, ErrorKind, Incarnation, Log, LogContext, LogEntry, LogId, LogOffset, LogReader, LogRecord, LogStore,
+    ObjectStore, Pressure, Registry, Result, Survival, Uri,
+};
+
+/// First byte of a record's configuration.
+const CONFIGURATION_VERSION: u8 = 1;
+
+/// Most lanes of one epoch: their number has four digits in a directory's name.
+const LANES_MAX: u32 = 1 << 16;
+
+/// How records get into the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// Through a shared mapping: no system call per append; a failing device kills the process.
+    Mapped,
+    /// By one `pwrite` per append: a failing device is an error.
+    Written,
+}
+
+/// Settings of a local log. The defaults suit; the others are for tests and measurements.
+#[derive(Clone, Debug)]
+pub struct LocalLogOptions {
+    /// How records get into the file.
+    pub form: Form,
+    /// The user vouches that one host alone uses the directory, though its file system is a network's.
+    pub single_host: bool,
+    /// Bytes of a lane's first segments. They double with what is live, so that a small database has a small log.
+    pub segment_bytes_min: u32,
+    /// Bytes of a segment at most, unless one entry needs more.
+    pub segment_bytes_max: u32,
+    /// A sync begins by itself when so many bytes wait for one.
+    pub unsynced_sync_bytes: usize,
+    /// Appends get `Busy` when more bytes than this would wait for a sync: their copy is kept in memory.
+    pub unsynced_bytes_max: usize,
+    /// Bytes not yet trimmed beyond which the log wants its oldest data flushed.
+    pub wanted_bytes_max: u64,
+}
+
+impl Default for LocalLogOptions {
+    fn default() -> LocalLogOptions {
+        LocalLogOptions {
+            form: Form::Mapped,
+            single_host: false,
+            segment_bytes_min: 16 << 10,
+            segment_bytes_max: 64 << 20,
+            unsynced_sync_bytes: 4 << 20,
+            unsynced_bytes_max: 64 << 20,
+            wanted_bytes_max: 256 << 20,
+        }
+    }
+}
+
+/// Logs in a directory of this host.
+#[derive(Clone, Debug)]
+pub struct LocalLogStore {
+    env: Env,
+    directory: PathBuf,
+    /// The directory is the object store's own.
+    is_paired: bool,
+    options: LocalLogOptions,
+}
+
+impl LocalLogStore {
+    /// Logs under `directory`. With `is_paired` that is the directory of the database's objects too, and the identity holds wherever it is
+    /// moved. Touches nothing.
+    pub fn new(env: &Env, directory: impl Into<PathBuf>, is_paired: bool, options: LocalLogOptions) -> LocalLogStore {
+        LocalLogStore { env: env.clone(), directory: directory.into(), is_paired, options }
+    }
+
+    fn logs(&self, incarnation: Incarnation) -> PathBuf {
+        self.directory.join(format!("{:016x}", incarnation.0)).join("log")
+    }
+
+    fn lane_directory(&self, incarnation: Incarnation, id: LogId) -> PathBuf {
+        self.logs(incarnation).join(format!("{:016x}-{:04x}", id.epoch.0, id.lane))
+    }
+
+    fn configuration(incarnation: Incarnation) -> Bytes {
+        let mut bytes = vec![CONFIGURATION_VERSION];
+        bytes.extend_from_slice(&incarnation.0.to_le_bytes());
+        bytes.into()
+    }
+
+    /// Where a log lies that the manifest names.
+    fn find(&self, context: &LogContext, log: &LogRecord) -> Result<PathBuf> {
+        let path = self.lane_directory(context.incarnation, log.id);
+        let expected = LocalLogStore::configuration(context.incarnation);
+        match log.configuration.first() {
+            Some(&version) if version > CONFIGURATION_VERSION => {
+                Err(Error::new(ErrorKind::Unsupported, format!("a newer version wrote the log's record ({version})"))
+                    .object(path.display())
+                    .advice("use the version of Tombolo that wrote the database, or a newer one"))
+            }
+            _ if log.configuration == expected => Ok(path),
+            _ => Err(Error::corrupt(path.display(), 0, format!("the log record {expected:02x?}"), format!("{:02x?}", log.configuration))
+                .context("the manifest names a log that is no local one of this database")),
+        }
+    }
+
+    fn make_lane(&self, context: &LogContext, id: LogId) -> Result<Arc<Lane>> {
+        let directory = self.lane_directory(context.incarnation, id);
+        let identity = SegmentIdentity { incarnation: context.incarnation.0, epoch: id.epoch.0, lane: id.lane, segment: 0 };
+        let files = self.env.files();
+        files.create_directories(&directory).map_err(|error| Error::io(error, "making a log", directory.display()))?;
+        let owner = LaneHeader { incarnation: identity.incarnation, epoch: identity.epoch, lane: identity.lane };
+        let control = Control::create(&self.env, &directory, owner)?;
+        let lane = Lane::create(&self.env, &self.options, directory.clone(), identity, control)?;
+        files.sync_directory(&directory).map_err(|error| Error::io(error, "making a log", directory.display()))?;
+        Ok(Arc::new(lane))
+    }
+
+    /// Deletes the directory of a log; what is not a log's stays, and the directory with it.
+    fn remove(&self, directory: &Path) -> io::Result<()> {
+        let files = self.env.files();
+        let entries = match files.list_atomically(directory) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            listed => listed?,
+        };
+        for entry in entries {
+            if entry.name == CONTROL_NAME || segment_number(&entry.name).is_some() {
+                match files.remove_file(&directory.join(&entry.name)) {
+                    Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                    _ => {}
+                }
+            }
+        }
+        match files.remove_directory(directory) {
+            Err(error) if !matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::DirectoryNotEmpty) => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Deletes logs of older epochs that the manifest does not name: a predecessor died before it could. Best effort.
+    fn collect(&self, context: &LogContext) {
+        let logs = self.logs(context.incarnation);
+        let named: Vec<LogId> = context.chain.named().into_iter().map(|record| record.id).collect();
+        for entry in self.env.files().list_atomically(&logs).unwrap_or_default() {
+            let Some(id) = parse_lane_name(&entry.name) else { continue };
+            if entry.is_directory && id.epoch < context.epoch && !named.contains(&id) {
+                let directory = logs.join(&entry.name);
+                if let Err(error) = self.remove(&directory) {
+                    tracing::warn!(%error, path = %directory.display(), "a log that nothing names stays for now");
+                }
+            }
+        }
+    }
+}
+
+/// What a lane's directory name stands for.
+fn parse_lane_name(name: &str) -> Option<LogId> {
+    let (epoch, lane) = name.split_once('-')?;
+    let id = LogId { epoch: Epoch(u64::from_str_radix(epoch, 16).ok()?), lane: u32::from_str_radix(lane, 16).ok()? };
+    (format!("{:016x}-{:04x}", id.epoch.0, id.lane) == name).then_some(id)
+}
+
+impl LogStore for LocalLogStore {
+    fn open<'a>(&'a self, context: &'a LogContext, lanes: u32) -> BoxFuture<'a, Result<Arc<dyn Log>>> {
+        Box::pin(async move {
+            if lanes == 0 || lanes > LANES_MAX {
+                return Err(Error::new(ErrorKind::Invalid, format!("a log of {lanes} lanes; 1 to {LANES_MAX} are possible")));
+            }
+            self.env.yield_now().await;
+            // A network file system cannot carry the fence word.
+            check_file_system(&self.env, &self.directory, self.options.single_host)?;
+            let logs = self.logs(context.incarnation);
+            self.env.files().create_directories(&logs).map_err(|error| Error::io(error, "making a log", logs.display()))?;
+            let mut made = Vec::new();
+            for lane in 0..lanes {
+                match self.make_lane(context, LogId { epoch: context.epoch, lane }) {
+                    Ok(lane) => made.push(lane),
+                    Err(error) => {
+                        // Nothing names them yet. One that another call of this epoch made stays.
+                        let kept = u32::from(error.kind() != ErrorKind::AlreadyExists);
+                        for lane in 0..lane + kept {
+                            let _ = self.remove(&self.lane_directory(context.incarnation, LogId { epoch: context.epoch, lane }));
+                        }
+                        return Err(error);
+                    }
+                }
+                self.env.yield_now().await;
+            }
+            for lane in 0..lanes {
+                let id = LogId { epoch: context.epoch, lane };
+                let configuration = LocalLogStore::configuration(context.incarnation);
+                context.chain.publish(LogRecord { id, configuration }).await?;
+            }
+            self.collect(context);
+            Ok(Arc::new(LocalLog { env: self.env.clone(), lanes: made }) as Arc<dyn Log>)
+        })
+    }
+
+    fn fence<'a>(&'a self, context: &'a LogContext, log: &'a LogRecord, from: LogOffset) -> BoxFuture<'a, Result<LogOffset>> {
+        Box::pin(async move {
+            let directory = self.find(context, log)?;
+            if log.id.epoch >= context.epoch {
+                let message = format!("epoch {} fences the log of epoch {}", context.epoch, log.id.epoch);
+                return Err(Error::new(ErrorKind::Bug, message).object(directory.display()));
+            }
+            self.env.yield_now().await;
+            fence::fence(&self.env, &directory, lane_identity(context, log), context.epoch, from)
+        })
+    }
+
+    fn read<'a>(
+        &'a self,
+        context: &'a LogContext,
+        log: &'a LogRecord,
+        from: LogOffset,
+        to: LogOffset,
+    ) -> BoxFuture<'a, Result<Box<dyn LogReader>>> {
+        Box::pin(async move {
+            let directory = self.find(context, log)?;
+            self.env.yield_now().await;
+            let reader = read::open(&self.env, &directory, lane_identity(context, log), from, to)?;
+            Ok(Box::new(reader) as Box<dyn LogReader>)
+        })
+    }
+
+    fn free<'a>(&'a self, context: &'a LogContext, log: &'a LogRecord) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            let directory = self.find(context, log)?;
+            if log.id.epoch >= context.epoch {
+                let message = format!("epoch {} frees the log of epoch {}", context.epoch, log.id.epoch);
+                return Err(Error::new(ErrorKind::Bug, message).object(directory.display()));
+            }
+            self.env.yield_now().await;
+            self.remove(&directory).map_err(|error| Error::io(error, "deleting a log", directory.display()))
+        })
+    }
+
+    fn survival(&self) -> Survival {
+        let (form, failing, switch) = match self.options.form {
+            Form::Mapped => (
+                "mapped",
+                "A device that fails under a mapping kills the process (SIGBUS; no handler is put into your program). What was durable is found \
+                 again if the device still reads.",
+                "form=written",
+            ),
+            Form::Written => ("written", "A device that fails is an error of the write or sync concerned.", "form=mapped"),
+        };
+        let mut notes = vec![
+            failing.to_owned(),
+            format!("This is the {form} form; {switch} gives the other, at any open."),
+            "After a failed sync the unsynced bytes go to a new file before anything is acknowledged as durable; a disk that keeps failing ends \
+             the handle with an error."
+                .to_owned(),
+            "Damage below what was durable is found and reported. It cannot be told from a torn tail only after a loss of power, in the last \
+             records made durable, when neither a later record, nor a clean close, nor the control page (written back by the kernel within half a \
+             minute) says that they were."
+                .to_owned(),
+            "A takeover fences processes of this host only.".to_owned(),
+        ];
+        if self.options.single_host {
+            notes.push("single_host=yes: you vouch that no other host opens this database; two at once lose data.".to_owned());
+        }
+        Survival {
+            store: format!("the local log in {} ({form})", self.directory.display()),
+            accepted: "survives the end of the process, kill -9 included; not a crash of the host or a loss of power".into(),
+            durable: "survives a crash of the host and a loss of power, as far as the disk keeps what fdatasync acknowledged; not the loss of the \
+                      disk"
+                .into(),
+            notes,
+        }
+    }
+
+    fn identity(&self) -> String {
+        if self.is_paired { "file-log".into() } else { format!("file-log:{}", self.directory.display()) }
+    }
+}
+
+/// `file:///path?form=mapped|written&single_host=yes|no`, the log of the objects in the same directory, or of others.
+fn open_uri(env: &Env, uri: &Uri, objects: &Arc<dyn ObjectStore>) -> Result<Arc<dyn LogStore>> {
+    uri.allow_parameters(&["form", "single_host"])?;
+    let form = match uri.choice("form", &["mapped", "written"])? {
+        Some("mapped") => Form::Mapped,
+        Some(_) => Form::Written,
+        None => LocalLogOptions::default().form,
+    };
+    let options = LocalLogOptions { form, single_host: uri.flag("single_host")?, ..LocalLogOptions::default() };
+    let directory = uri.path()?;
+    let is_paired = objects.describe() == format!("file://{}", directory.display());
+    check_file_system(env, &directory, options.single_host)?;
+    Ok(Arc::new(LocalLogStore::new(env, directory, is_paired, options)))
+}
+
+/// Registers `file://` logs.
+pub(crate) fn register(registry: &mut Registry) {
+    registry.register_log_store("file", Arc::new(open_uri));
+}
+
+fn lane_identity(context: &LogContext, log: &LogRecord) -> SegmentIdentity {
+    SegmentIdentity { incarnation: context.incarnation.0, epoch: log.id.epoch.0, lane: log.id.lane, segment: 0 }
+}
+
+/// This epoch's open log.
+#[derive(Debug)]
+struct LocalLog {
+    env: Env,
+    lanes: Vec<Arc<Lane>>,
+}
+
+impl LocalLog {
+    fn lane(&self, lane: u32) -> Result<&Arc<Lane>> {
+        match self.lanes.get(lane as usize) {
+            Some(lane) => Ok(lane),
+            None => Err(Error::new(ErrorKind::Invalid, format!("lane {lane} of a log of {} lanes", self.lanes.len()))),
+        }
+    }
+}
+
+impl Log for LocalLog {
+    fn lanes(&self) -> u32 {
+        u32::try_from(self.lanes.len()).unwrap_or(u32::MAX)
+    }
+
+    fn append(&self, lane: u32, entry: &LogEntry) -> Result<Appended> {
+        self.lane(lane)?.append(entry)
+    }
+
+    fn durable(&self, lane: u32, end: LogOffset) -> Completion<Result<()>> {
+        match self.lane(lane) {
+            Ok(lane) => lane.durable(end),
+            Err(error) => {
+                let (completer, waiting) = completion();
+                completer.complete(Err(error));
+                waiting
+            }
+        }
+    }
+
+    fn sync(&self, lane: u32, end: LogOffset) -> Result<()> {
+        self.lane(lane)?.sync(end)
+    }
+
+    fn durable_through(&self, lane: u32) -> LogOffset {
+        self.lane(lane).map_or(LogOffset::ZERO, |lane| lane.durable_through())
+    }
+
+    fn trim(&self, lane: u32, before: LogOffset) -> Result<()> {
+        self.lane(lane)?.trim(before);
+        Ok(())
+    }
+
+    fn pressure(&self, lane: u32) -> Pressure {
+        self.lane(lane).map_or(Pressure { live_bytes: 0, wanted_bytes_max: 0 }, |lane| lane.pressure())
+    }
+
+    fn confirm(&self) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move {
+            self.env.yield_now().await;
+            self.lanes.iter().try_for_each(|lane| lane.confirm())
+        })
+    }
+
+    fn close(&self) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move {
+            for lane in &self.lanes {
+                let end = lane.stop()?;
+                match lane.durable(end).await {
+                    Some(result) => result?,
+                    None => return Err(Error::new(ErrorKind::Closed, "the world ended before the log was closed")),
+                }
+                lane.note_durable()?;
+            }
+            Ok(())
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,101 @@
+//! A segment's file: zeroed ahead, stored to through a mapping or by `pwrite`, synced.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use tombolo_env::{Env, File, Mapping};
+
+use super::Form;
+
+/// Files are zeroed in pieces of this size: larger ones make large folios in the page cache, and then a store of 512 bytes with its
+/// sync writes up to a whole folio to the device (1 MB measured with pieces of 1 MiB).
+const ZERO_BYTES: usize = 16 << 10;
+
+/// Name of a segment's file.
+pub(super) fn segment_name(number: u32) -> String {
+    format!("{number:08x}")
+}
+
+/// The number that a file's name stands for.
+pub(super) fn segment_number(name: &str) -> Option<u32> {
+    let proper = name.len() == 8 && name.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte));
+    if proper { u32::from_str_radix(name, 16).ok() } else { None }
+}
+
+/// An open segment. The descriptor stays open until it is retired, so that an error of a writeback is not forgotten with it.
+#[derive(Debug)]
+pub(super) struct Segment {
+    pub(super) number: u32,
+    /// Bytes of the file, header page included.
+    pub(super) capacity: u32,
+    pub(super) path: PathBuf,
+    file: Arc<dyn File>,
+    /// In mapped form.
+    mapping: Option<Arc<dyn Mapping>>,
+}
+
+impl Segment {
+    /// Makes a zeroed segment, durably with its name. On an error nothing of it is left.
+    pub(super) fn create(env: &Env, directory: &Path, number: u32, capacity: u32, form: Form) -> io::Result<Segment> {
+        let path = directory.join(segment_name(number));
+        let file = env.files().create_new(&path)?;
+        let made = Segment::fill(env, directory, &*file, capacity).and_then(|()| Segment::map(&*file, capacity, form));
+        match made {
+            Ok(mapping) => Ok(Segment { number, capacity, path, file, mapping }),
+            Err(error) => {
+                // Best effort: what stays behind is not begun, and goes with the log.
+                let _ = env.files().remove_file(&path);
+                Err(error)
+            }
+        }
+    }
+
+    fn fill(env: &Env, directory: &Path, file: &dyn File, capacity: u32) -> io::Result<()> {
+        let zeros = [0; ZERO_BYTES];
+        let mut at = 0;
+        while at < u64::from(capacity) {
+            let piece = usize::try_from(u64::from(capacity) - at).unwrap_or(ZERO_BYTES).min(ZERO_BYTES);
+            file.write_all_at(&zeros[..piece], at)?;
+            at += piece as u64;
+        }
+        file.sync_data()?;
+        env.files().sync_directory(directory)
+    }
+
+    fn map(file: &dyn File, capacity: u32, form: Form) -> io::Result<Option<Arc<dyn Mapping>>> {
+        if form == Form::Written {
+            return Ok(None);
+        }
+        let mapping = file.map(capacity as usize)?;
+        mapping.populate(0, capacity as usize)?;
+        // Populating marks the pages dirty; clean again, the first durable append writes its own page only.
+        file.sync_data()?;
+        Ok(Some(mapping))
+    }
+
+    /// The same file under another number, for use again by the same epoch. Durable with its name.
+    pub(super) fn recycle(&self, env: &Env, directory: &Path, number: u32) -> io::Result<Segment> {
+        let path = directory.join(segment_name(number));
+        env.files().rename(&self.path, &path)?;
+        env.files().sync_directory(directory)?;
+        Ok(Segment { number, capacity: self.capacity, path, file: Arc::clone(&self.file), mapping: self.mapping.clone() })
+    }
+
+    /// Stores bytes: a memory copy, or one `pwrite`. After an error any part of them may be there.
+    #[inline]
+    pub(super) fn store(&self, byte: u32, bytes: &[u8]) -> io::Result<()> {
+        match &self.mapping {
+            Some(mapping) => {
+                mapping.write(byte as usize, bytes);
+                Ok(())
+            }
+            None => self.file.write_all_at(bytes, u64::from(byte)),
+        }
+    }
+
+    /// Makes everything stored so far durable.
+    pub(super) fn sync(&self) -> io::Result<()> {
+        self.file.sync_data()
+    }
+}

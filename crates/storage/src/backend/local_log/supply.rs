@@ -1,0 +1,165 @@
+//! Segments made ahead of need, so that a writer seldom waits for one.
+//!
+//! Invariant: a number is given out once per lane; the segment in use has the greatest number of all that were ever taken.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tombolo_env::Env;
+use tombolo_format::log_frame::SEGMENT_BYTES_MAX;
+
+use super::segment::Segment;
+use super::{Form, LocalLogOptions};
+use crate::{Error, Result};
+
+/// A segment made while its writer waits is no larger than it must be, or than this.
+const HURRIED_BYTES: u64 = 1 << 20;
+
+/// Page granularity of segments.
+const PAGE_BYTES: u64 = 4096;
+
+#[derive(Debug, Default)]
+struct State {
+    /// The greatest number given out.
+    last_number: u32,
+    /// The greatest number taken into use.
+    last_taken: u32,
+    /// Invariant: its number is greater than `last_taken`.
+    ready: Option<Arc<Segment>>,
+    /// Retired and not used again yet: one at most.
+    stock: Option<Arc<Segment>>,
+    preparing: bool,
+    /// Making one ahead failed: wait until the writer needs one and sees the error.
+    failed: bool,
+}
+
+/// The segments of one lane.
+#[derive(Debug)]
+pub(super) struct Supply {
+    env: Env,
+    directory: PathBuf,
+    form: Form,
+    bytes_min: u64,
+    bytes_max: u64,
+    state: Mutex<State>,
+}
+
+impl Supply {
+    pub(super) fn new(env: &Env, directory: PathBuf, options: &LocalLogOptions) -> Supply {
+        Supply {
+            env: env.clone(),
+            directory,
+            form: options.form,
+            bytes_min: u64::from(options.segment_bytes_min),
+            bytes_max: u64::from(options.segment_bytes_max),
+            state: Mutex::default(),
+        }
+    }
+
+    fn make(&self, number: u32, bytes: u64) -> Result<Arc<Segment>> {
+        let bytes = bytes.next_multiple_of(PAGE_BYTES).min(SEGMENT_BYTES_MAX);
+        let capacity = u32::try_from(bytes).unwrap_or(u32::MAX);
+        match Segment::create(&self.env, &self.directory, number, capacity, self.form) {
+            Ok(segment) => Ok(Arc::new(segment)),
+            Err(error) => Err(Error::io(error, "making a log segment; nothing took effect", self.directory.display())),
+        }
+    }
+
+    /// A segment with room for `bytes`: the one made ahead, or one made now.
+    ///
+    /// # Errors
+    /// `OutOfSpace` and whatever else the file system says; nothing took effect, and a later call tries again.
+    pub(super) fn take(&self, bytes: u64, wanted: u64) -> Result<Arc<Segment>> {
+        let number = {
+            let mut state = self.state.lock();
+            if state.ready.as_ref().is_some_and(|ready| u64::from(ready.capacity) >= bytes)
+                && let Some(ready) = state.ready.take()
+            {
+                state.last_taken = ready.number;
+                return Ok(ready);
+            }
+            state.last_number += 1;
+            state.last_number
+        };
+        let wanted = wanted.clamp(self.bytes_min, self.bytes_max).min(HURRIED_BYTES.max(self.bytes_min));
+        let made = self.make(number, wanted.max(bytes))?;
+        let mut state = self.state.lock();
+        state.failed = false;
+        state.last_taken = number;
+        // One made ahead for a smaller entry has a number too low to follow this one.
+        if let Some(late) = state.ready.take() {
+            let kept = state.stock.replace(late);
+            drop(state);
+            self.discard(kept);
+        }
+        Ok(made)
+    }
+
+    /// Whether somebody should call [`Supply::prepare`] now. Says so once.
+    pub(super) fn wants_preparing(&self) -> bool {
+        let mut state = self.state.lock();
+        let wants = state.ready.is_none() && !state.preparing && !state.failed;
+        state.preparing |= wants;
+        wants
+    }
+
+    /// Makes the next segment, `wanted` bytes long within the limits: from the stock, or anew. After [`Supply::wants_preparing`] only.
+    pub(super) fn prepare(&self, wanted: u64) {
+        let wanted = wanted.clamp(self.bytes_min, self.bytes_max);
+        let (stock, number) = {
+            let mut state = self.state.lock();
+            let stock = state.stock.take_if(|stock| u64::from(stock.capacity) >= wanted);
+            if stock.is_none() {
+                state.last_number += 1;
+            }
+            (stock, state.last_number)
+        };
+        let made = match stock {
+            Some(stock) => Ok(stock),
+            None => self.make(number, wanted),
+        };
+        let mut state = self.state.lock();
+        state.preparing = false;
+        match made.and_then(|made| self.renumber(&mut state, made)) {
+            Ok(segment) => state.ready = Some(segment),
+            Err(error) => {
+                state.failed = true;
+                tracing::warn!(%error, "no log segment could be made ahead");
+            }
+        }
+    }
+
+    /// Gives a segment a number above every one in use.
+    fn renumber(&self, state: &mut State, segment: Arc<Segment>) -> Result<Arc<Segment>> {
+        if segment.number > state.last_taken {
+            return Ok(segment);
+        }
+        state.last_number += 1;
+        match segment.recycle(&self.env, &self.directory, state.last_number) {
+            Ok(segment) => Ok(Arc::new(segment)),
+            Err(error) => Err(Error::io(error, "recycling a log segment", segment.path.display())),
+        }
+    }
+
+    /// Takes a segment back whose content is not needed any more: keeps one, deletes the others.
+    pub(super) fn retire(&self, segment: Arc<Segment>, reuse: bool) {
+        let discarded = {
+            let mut state = self.state.lock();
+            match &state.stock {
+                _ if !reuse => Some(segment),
+                Some(kept) if kept.capacity >= segment.capacity => Some(segment),
+                _ => state.stock.replace(segment),
+            }
+        };
+        self.discard(discarded);
+    }
+
+    fn discard(&self, segment: Option<Arc<Segment>>) {
+        if let Some(segment) = segment
+            && let Err(error) = self.env.files().remove_file(&segment.path)
+        {
+            tracing::warn!(%error, path = %segment.path.display(), "a retired log segment stays until its log is freed");
+        }
+    }
+}

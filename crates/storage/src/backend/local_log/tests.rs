@@ -1,0 +1,3 @@
+//! The local log in the real world and in simulated ones.
+
+mod real;

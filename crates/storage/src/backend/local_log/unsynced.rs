@@ -1,0 +1,139 @@
+//! The copy of what no sync has covered yet, kept outside the mapping: after a failed sync the pages may hold anything.
+//!
+//! Frames are encoded here once, and stored in the segment from here, so that the copy costs no copying.
+
+use std::collections::VecDeque;
+
+use tombolo_format::log_frame::{FrameHeader, FrameScanner, SegmentIdentity, frame_bytes};
+
+use crate::LogOffset;
+
+/// Pieces are of this size, or of one entry if that is larger.
+const PIECE_BYTES: usize = 256 << 10;
+
+#[derive(Debug)]
+struct Piece {
+    segment: u32,
+    byte: u32,
+    bytes: Vec<u8>,
+}
+
+impl Piece {
+    fn end(&self) -> LogOffset {
+        LogOffset::new(self.segment, self.byte.saturating_add(u32::try_from(self.bytes.len()).unwrap_or(u32::MAX)))
+    }
+}
+
+/// Frames of one lane from its durable end, or somewhat before, to its accepted end.
+#[derive(Debug, Default)]
+pub(super) struct Unsynced {
+    /// Invariant: ascending; without a gap within a segment.
+    pieces: VecDeque<Piece>,
+    /// Invariant: the sum of the pieces' lengths.
+    bytes: usize,
+    /// A released buffer, to be filled again.
+    spare: Vec<u8>,
+}
+
+impl Unsynced {
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Encodes a frame at `byte` of its segment; returns its bytes.
+    pub(super) fn encode(&mut self, header: &FrameHeader, byte: u32, payload: &[u8]) -> &[u8] {
+        let length = frame_bytes(payload.len());
+        let fits = |piece: &Piece| {
+            piece.segment == header.identity.segment
+                && piece.end().byte() == byte
+                && (piece.bytes.len() + length <= piece.bytes.capacity() || piece.bytes.is_empty())
+        };
+        if !self.pieces.back().is_some_and(fits) {
+            let mut bytes = std::mem::take(&mut self.spare);
+            bytes.reserve(length.max(PIECE_BYTES));
+            self.pieces.push_back(Piece { segment: header.identity.segment, byte, bytes });
+        }
+        self.bytes += length;
+        match self.pieces.back_mut() {
+            Some(piece) => {
+                let start = piece.bytes.len();
+                header.append_to(&mut piece.bytes, byte, payload);
+                &piece.bytes[start..]
+            }
+            None => unreachable!("a piece was pushed if there was none"),
+        }
+    }
+
+    /// Takes back the last `length` bytes, which were encoded and not accepted.
+    pub(super) fn take_back(&mut self, length: usize) {
+        if let Some(piece) = self.pieces.back_mut() {
+            let kept = piece.bytes.len().saturating_sub(length);
+            self.bytes -= piece.bytes.len() - kept;
+            piece.bytes.truncate(kept);
+        }
+    }
+
+    /// Forgets what lies before `durable`, in whole pieces.
+    pub(super) fn release(&mut self, durable: LogOffset) {
+        while let Some(piece) = self.pieces.front_mut() {
+            if piece.end() > durable {
+                break;
+            }
+            self.bytes -= piece.bytes.len();
+            if self.pieces.len() == 1 {
+                // The lane's end: filled on from here.
+                if let Some(piece) = self.pieces.front_mut() {
+                    piece.byte = piece.end().byte();
+                    piece.bytes.clear();
+                }
+                break;
+            }
+            if let Some(piece) = self.pieces.pop_front()
+                && piece.bytes.capacity() <= 2 * PIECE_BYTES
+            {
+                self.spare = piece.bytes;
+                self.spare.clear();
+            }
+        }
+    }
+
+    /// Encodes everything from `durable` on anew, for another segment, as one piece from `byte` on; it takes the place of the old copy.
+    /// Returns the bytes.
+    pub(super) fn move_to(&mut self, old: SegmentIdentity, durable: LogOffset, new: SegmentIdentity, byte: u32) -> &[u8] {
+        let mut moved: Vec<u8> = Vec::with_capacity(self.bytes.max(PIECE_BYTES));
+        for piece in &self.pieces {
+            let start = if durable.segment() == piece.segment { piece.byte.max(durable.byte()) } else { piece.byte };
+            if piece.end() <= LogOffset::new(piece.segment, start) || piece.segment < durable.segment() {
+                continue;
+            }
+            // The scanner counts from the segment's start; the zeros before are never touched.
+            let mut image = vec![0; piece.byte as usize];
+            image.extend_from_slice(&piece.bytes);
+            let identity = SegmentIdentity { segment: piece.segment, ..old };
+            let mut frames = FrameScanner::new(&image, start, identity);
+            for frame in frames.by_ref() {
+                let header = FrameHeader { identity: new, durable_through: durable.0, ..frame.header };
+                let at = byte + u32::try_from(moved.len()).unwrap_or(u32::MAX - byte);
+                header.append_to(&mut moved, at, frame.payload);
+            }
+            assert_eq!(frames.byte(), piece.end().byte(), "the copy of unsynced frames does not read back");
+        }
+        self.bytes = moved.len();
+        self.pieces.clear();
+        self.pieces.push_back(Piece { segment: new.segment, byte, bytes: moved });
+        self.pieces.back().map_or(&[], |piece| &piece.bytes)
+    }
+
+    /// How many bytes there are from `durable` on.
+    pub(super) fn bytes_from(&self, durable: LogOffset) -> usize {
+        let mut total = 0;
+        for piece in &self.pieces {
+            total += match piece.segment.cmp(&durable.segment()) {
+                std::cmp::Ordering::Less => 0,
+                std::cmp::Ordering::Greater => piece.bytes.len(),
+                std::cmp::Ordering::Equal => piece.bytes.len().saturating_sub(durable.byte().saturating_sub(piece.byte) as usize),
+            };
+        }
+        total
+    }
+}
