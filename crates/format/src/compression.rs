@@ -1,0 +1,165 @@
+//! Compression of blocks: none, LZ4, ZSTD, with a fall-back to none where it does not pay.
+//!
+//! | offset | bytes | field of a compressed payload |
+//! |---|---|---|
+//! | 0 | 4 | bytes when decompressed |
+//! | 4 | | LZ4 block or ZSTD frame |
+//!
+//! The stored block's compression byte ([`crate::stored`]) says which: 0 none, 1 LZ4, 2 ZSTD. The decompressed size is checked against
+//! the caller's bound before memory is allocated for it.
+
+use std::cell::RefCell;
+
+use crate::error::{FormatError, Result};
+
+/// How a block is compressed. The byte values are the format.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Compression {
+    /// Not at all.
+    #[default]
+    None = 0,
+    /// LZ4: fast both ways.
+    Lz4 = 1,
+    /// ZSTD, level 3: smaller.
+    Zstd = 2,
+}
+
+impl Compression {
+    /// The compression of a byte, if this version knows it.
+    pub const fn from_byte(byte: u8) -> Option<Compression> {
+        Some(match byte {
+            0 => Compression::None,
+            1 => Compression::Lz4,
+            2 => Compression::Zstd,
+            _ => return None,
+        })
+    }
+
+    /// Its name in options.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Compression::None => "none",
+            Compression::Lz4 => "lz4",
+            Compression::Zstd => "zstd",
+        }
+    }
+
+    /// The compression that options call `name`.
+    pub fn from_name(name: &str) -> Option<Compression> {
+        [Compression::None, Compression::Lz4, Compression::Zstd].into_iter().find(|compression| compression.name() == name)
+    }
+}
+
+/// Bytes before the compressed data: the decompressed length.
+pub const LENGTH_BYTES: usize = 4;
+/// Compression must save at least one byte in so many, or the block is stored as it is.
+const SAVING_DIVISOR: usize = 8;
+const ZSTD_LEVEL: i32 = 3;
+
+/// Compresses blocks; keeps its ZSTD context from block to block.
+#[derive(Default)]
+pub struct Compressor {
+    zstd: Option<zstd::bulk::Compressor<'static>>,
+}
+
+impl std::fmt::Debug for Compressor {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Compressor").finish_non_exhaustive()
+    }
+}
+
+impl Compressor {
+    /// A compressor.
+    pub fn new() -> Compressor {
+        Compressor::default()
+    }
+
+    /// Appends `raw`, compressed if that pays, and says how it did.
+    pub fn compress(&mut self, wanted: Compression, raw: &[u8], out: &mut Vec<u8>) -> Compression {
+        let start = out.len();
+        let done = match (wanted, u32::try_from(raw.len())) {
+            (Compression::None, _) | (_, Err(_)) => false,
+            (Compression::Lz4, Ok(length)) => lz4(raw, length, out),
+            (Compression::Zstd, Ok(length)) => self.zstd(raw, length, out),
+        };
+        if done && out.len() - start <= raw.len() - raw.len() / SAVING_DIVISOR {
+            return wanted;
+        }
+        out.truncate(start);
+        out.extend_from_slice(raw);
+        Compression::None
+    }
+
+    fn zstd(&mut self, raw: &[u8], length: u32, out: &mut Vec<u8>) -> bool {
+        if self.zstd.is_none() {
+            self.zstd = zstd::bulk::Compressor::new(ZSTD_LEVEL).ok();
+        }
+        let Some(compressor) = &mut self.zstd else { return false };
+        out.extend_from_slice(&length.to_le_bytes());
+        let start = out.len();
+        out.resize(start + zstd::zstd_safe::compress_bound(raw.len()), 0);
+        match compressor.compress_to_buffer(raw, &mut out[start..]) {
+            Ok(written) => {
+                out.truncate(start + written);
+                true
+            }
+            Err(_) => false,
+        }
+    }
+}
+
+fn lz4(raw: &[u8], length: u32, out: &mut Vec<u8>) -> bool {
+    out.extend_from_slice(&length.to_le_bytes());
+    let start = out.len();
+    out.resize(start + lz4_flex::block::get_maximum_output_size(raw.len()), 0);
+    match lz4_flex::block::compress_into(raw, &mut out[start..]) {
+        Ok(written) => {
+            out.truncate(start + written);
+            true
+        }
+        Err(_) => false,
+    }
+}
+
+thread_local! {
+    // A ZSTD context is some 100 KiB: one per thread, not one per block.
+    static ZSTD: RefCell<Option<zstd::bulk::Decompressor<'static>>> = const { RefCell::new(None) };
+}
+
+/// Decompresses a payload; of `None` the caller already has the bytes.
+///
+/// # Errors
+/// `Damaged` when the payload does not decompress to exactly the length that it states, or that is beyond `bytes_max`.
+pub fn decompress(compression: Compression, payload: &[u8], bytes_max: usize) -> Result<Vec<u8>> {
+    if compression == Compression::None {
+        return Ok(payload.to_vec());
+    }
+    let Some((length, data)) = payload.split_first_chunk::<LENGTH_BYTES>() else {
+        return Err(FormatError::damaged(0, "a decompressed length", format!("{} bytes", payload.len())));
+    };
+    let length = u32::from_le_bytes(*length) as usize;
+    if length > bytes_max {
+        return Err(FormatError::damaged(0, format!("at most {bytes_max} bytes when decompressed"), length.to_string()));
+    }
+    let mut raw = vec![0; length];
+    let result = match compression {
+        Compression::None => Ok(0),
+        Compression::Lz4 => lz4_flex::block::decompress_into(data, &mut raw).map_err(|error| error.to_string()),
+        Compression::Zstd => ZSTD.with_borrow_mut(|slot| {
+            let context = match slot {
+                Some(context) => context,
+                None => slot.insert(zstd::bulk::Decompressor::new().map_err(|error| error.to_string())?),
+            };
+            context.decompress_to_buffer(data, &mut raw[..]).map_err(|error| error.to_string())
+        }),
+    };
+    match result {
+        Ok(found) if found == length => Ok(raw),
+        Ok(found) => Err(FormatError::damaged(0, format!("{length} bytes when decompressed"), found.to_string())),
+        Err(error) => Err(FormatError::damaged(LENGTH_BYTES, format!("{} data", compression.name()), error)),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,145 @@
+//! Entry functions of the fuzz targets: each takes any bytes, decodes them and uses what came out. They must end, and must not panic.
+//!
+//! `fuzz/` calls them under libFuzzer, the tests of this crate with random and mutated inputs.
+
+use bytes::Bytes;
+
+use crate::batch::Operations;
+use crate::block::{Block, Cursor};
+use crate::codec::Reader;
+use crate::compression::{Compression, decompress};
+use crate::filter::Filter;
+use crate::index::{PartitionHandle, decode_block_handle};
+use crate::key::{InternalKey, Trailer};
+use crate::log_frame::{FrameScanner, LaneHeader, SEGMENT_HEADER_BYTES, SegmentHeader, SegmentIdentity, decode_durable_slot};
+use crate::manifest::snapshot::{SnapshotDecoder, SnapshotIdentity};
+use crate::manifest::{decode_edit, decode_record, encode_record};
+use crate::stored;
+use crate::table::{Footer, Properties, Top};
+
+/// All targets by name.
+pub const TARGETS: [(&str, fn(&[u8])); 8] = [
+    ("batch", batch),
+    ("log_segment", log_segment),
+    ("manifest_record", manifest_record),
+    ("manifest_snapshot", manifest_snapshot),
+    ("block", block),
+    ("filter_and_index", filter_and_index),
+    ("table", table),
+    ("compression", compression),
+];
+
+/// Payloads of log entries.
+pub fn batch(bytes: &[u8]) {
+    let Ok(operations) = Operations::new(bytes) else { return };
+    let promised = operations.remaining() as usize;
+    assert!(operations.take(promised + 2).count() <= promised + 1);
+}
+
+/// Log segments, lanes and frames: of the identity that the first bytes state, so that a mutated segment is walked.
+pub fn log_segment(bytes: &[u8]) {
+    let _ = LaneHeader::decode(bytes);
+    let identity = match SegmentHeader::decode(bytes) {
+        Ok(header) => header.identity,
+        Err(_) => SegmentIdentity { incarnation: 1, epoch: 1, lane: 0, segment: 0 },
+    };
+    let _ = decode_durable_slot(&identity, bytes);
+    for start in [0, SEGMENT_HEADER_BYTES as u32] {
+        let mut scanner = FrameScanner::new(bytes, start, identity);
+        let mut end = start;
+        for frame in scanner.by_ref() {
+            assert!(frame.byte == end && frame.end > end);
+            end = frame.end;
+            batch(frame.payload);
+        }
+        let _ = scanner.verdict(Some(identity.offset(end)));
+    }
+}
+
+/// Manifest records; what decodes must encode to the same bytes, its reserved feature bits apart.
+pub fn manifest_record(bytes: &[u8]) {
+    let _ = decode_edit(&mut Reader::new(bytes));
+    if let Ok(record) = decode_record(bytes) {
+        let again = encode_record(&record).expect("what was decoded is within the limits");
+        assert_eq!(decode_record(&again), Ok(record));
+    }
+}
+
+/// Manifest snapshots, in two pieces.
+pub fn manifest_snapshot(bytes: &[u8]) {
+    let word = |at: usize| bytes.get(at..at + 8).map_or(0, |word| u64::from_le_bytes(word.try_into().unwrap_or_default()));
+    let mut decoder = SnapshotDecoder::new(SnapshotIdentity { incarnation: word(32), slot: word(40), random: word(48) });
+    let (mut edits, (first, second)) = (Vec::new(), bytes.split_at(bytes.len() / 2));
+    let sound = decoder.push(first, &mut edits).and_then(|()| decoder.push(second, &mut edits));
+    if sound.is_ok() {
+        let _ = decoder.finish(bytes.len() as u64, 0);
+    }
+}
+
+/// Data blocks: walks forward and backward, and seeks to what it found.
+pub fn block(bytes: &[u8]) {
+    let Ok(block) = Block::new(Bytes::copy_from_slice(bytes)) else { return };
+    let _ = block.verify(|_, _| Ok(()));
+    let mut keys = vec![(bytes.get(..9.min(bytes.len())).unwrap_or_default().to_vec(), Trailer::FIRST)];
+    let mut cursor = Cursor::new();
+    let mut steps = 0;
+    if cursor.first(&block).is_ok() {
+        while cursor.valid() && steps <= bytes.len() {
+            keys.push((cursor.key().user_key.to_vec(), cursor.key().trailer));
+            let _ = cursor.value(&block);
+            steps += 1;
+            if cursor.next(&block).is_err() {
+                break;
+            }
+        }
+    }
+    assert!(steps <= bytes.len(), "each entry takes at least a byte");
+    if cursor.last(&block).is_ok() {
+        for _ in 0..64 {
+            if !cursor.valid() || cursor.prev(&block).is_err() {
+                break;
+            }
+        }
+    }
+    for (user_key, trailer) in keys.iter().take(64) {
+        let target = InternalKey::new(user_key, *trailer);
+        let _ = block.get(target);
+        let _ = block.at_or_after(target);
+        let _ = cursor.seek(&block, target);
+        let _ = cursor.seek_before(&block, target);
+    }
+}
+
+/// Filters, and the values of index entries.
+pub fn filter_and_index(bytes: &[u8]) {
+    let _ = decode_block_handle(bytes, u64::MAX);
+    let _ = PartitionHandle::decode(bytes, u64::MAX).map(PartitionHandle::length);
+    if let Ok(filter) = Filter::new(Bytes::copy_from_slice(bytes)) {
+        for hash in [0, u64::MAX, 0x0123_4567_89ab_cdef] {
+            let _ = filter.may_contain(hash);
+        }
+    }
+}
+
+/// Tables: opens them by their footer and reads every block that the index names.
+pub fn table(bytes: &[u8]) {
+    let _ = Properties::decode(bytes);
+    let Ok(footer) = Footer::decode(bytes) else { return };
+    let bytes = Bytes::copy_from_slice(bytes);
+    let Ok(top) = Top::decode(&bytes, bytes.len() as u64, footer.identity) else { return };
+    let _ = crate::table::verify(&bytes, &top, |_, _| Ok(()));
+}
+
+/// Stored blocks and compressed payloads.
+pub fn compression(bytes: &[u8]) {
+    let shared = Bytes::copy_from_slice(bytes);
+    let _ = stored::open(&shared, 7, 0);
+    for compression in [Compression::None, Compression::Lz4, Compression::Zstd] {
+        if let Ok(raw) = decompress(compression, bytes, 1 << 20) {
+            assert!(raw.len() <= (1 << 20).max(bytes.len()));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

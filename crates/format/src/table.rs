@@ -1,0 +1,217 @@
+//! Tables: immutable sorted runs of entries.
+//!
+//! | part | content |
+//! |---|---|
+//! | data blocks | [`crate::block`] in [`crate::stored`], in key order, one after another from offset 0 |
+//! | partitions | filter block, index block, filter block, index block, … ([`crate::filter`], [`crate::index`]) |
+//! | top index | a stored block |
+//! | properties | a stored block: {id u16, bytes u32, value} … in ascending order of ids |
+//! | footer | see below |
+//!
+//! Everything from the first partition on is the table's tail, fetched with one request; of a tail beyond [`TAIL_BYTES_MAX`] the request
+//! takes the top index, properties and footer, and partitions are fetched on demand, two blocks with one request.
+//!
+//! **Footer**, the last 96 bytes:
+//!
+//! | offset | bytes | field |
+//! |---|---|---|
+//! | 0 | 8 | table identity |
+//! | 8 | 8 | bytes of the table, footer included |
+//! | 16 | 8 | offset of the first partition: where the data ends |
+//! | 24 | 8 | offset of the top index |
+//! | 32 | 4 | stored bytes of the top index |
+//! | 36 | 4 | stored bytes of the properties, which follow the top index and end at the footer |
+//! | 40 | 8 | incompatible feature bits |
+//! | 48 | 8 | compatible feature bits |
+//! | 56 | 24 | reserved (0) |
+//! | 80 | 4 | version (1) |
+//! | 84 | 4 | CRC-32C of bytes 0–83 |
+//! | 88 | 8 | magic `TMBLOTAB` |
+//!
+//! Offsets count from the table's start, so that a table can be packed into a larger object or moved without change; the identity is
+//! random and mixed into every block's checksum.
+
+use bytes::Bytes;
+
+use crate::block::Block;
+use crate::checksum::crc32c;
+use crate::codec::Reader;
+use crate::error::{FormatError, Result, check_features, check_version};
+use crate::key::SequenceNumber;
+use crate::stored::{self, BlockHandle};
+
+mod builder;
+mod properties;
+mod verify;
+
+pub use builder::{TableBuilder, TableOptions, TableSummary};
+pub use properties::{PROPERTIES_BYTES_MAX, Properties};
+pub use verify::{Partition, verify};
+
+/// Last bytes of a table.
+pub const TABLE_MAGIC: [u8; 8] = *b"TMBLOTAB";
+/// The version written, and the newest read.
+pub const TABLE_VERSION: u32 = 1;
+/// Incompatible feature bits that this program knows.
+pub const TABLE_FEATURES_KNOWN: u64 = 0;
+/// Bytes of the footer.
+pub const FOOTER_BYTES: usize = 96;
+/// Most bytes of a tail that one request fetches whole.
+pub const TAIL_BYTES_MAX: u32 = 1 << 20;
+/// Most bytes of a tail that is read into memory at all.
+pub const TAIL_BYTES_LIMIT: u32 = 64 << 20;
+
+const VERSION_OFFSET: usize = 80;
+const CHECKSUM_OFFSET: usize = 84;
+const MAGIC_OFFSET: usize = 88;
+
+/// The footer of a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Footer {
+    /// Mixed into every block's checksum.
+    pub identity: u64,
+    /// Bytes of the table, footer included.
+    pub table_bytes: u64,
+    /// Where the data ends and the partitions begin.
+    pub data_end: u64,
+    /// Where the top index lies. The properties follow it.
+    pub top_index: BlockHandle,
+    /// Stored bytes of the properties.
+    pub properties_bytes: u32,
+}
+
+impl Footer {
+    /// The footer's bytes.
+    pub fn encode(&self) -> [u8; FOOTER_BYTES] {
+        let mut out = [0; FOOTER_BYTES];
+        out[0..8].copy_from_slice(&self.identity.to_le_bytes());
+        out[8..16].copy_from_slice(&self.table_bytes.to_le_bytes());
+        out[16..24].copy_from_slice(&self.data_end.to_le_bytes());
+        out[24..32].copy_from_slice(&self.top_index.offset.to_le_bytes());
+        out[32..36].copy_from_slice(&self.top_index.length.to_le_bytes());
+        out[36..40].copy_from_slice(&self.properties_bytes.to_le_bytes());
+        out[VERSION_OFFSET..CHECKSUM_OFFSET].copy_from_slice(&TABLE_VERSION.to_le_bytes());
+        let checksum = crc32c(&out[..CHECKSUM_OFFSET]);
+        out[CHECKSUM_OFFSET..MAGIC_OFFSET].copy_from_slice(&checksum.to_le_bytes());
+        out[MAGIC_OFFSET..].copy_from_slice(&TABLE_MAGIC);
+        out
+    }
+
+    /// Reads the footer at the end of `bytes`, which end where the table does.
+    ///
+    /// # Errors
+    /// `Damaged` or `Newer`, with the offset in `bytes`.
+    pub fn decode(bytes: &[u8]) -> Result<Footer> {
+        let Some((before, footer)) = bytes.split_last_chunk::<FOOTER_BYTES>() else {
+            return Err(FormatError::damaged(0, format!("a footer of {FOOTER_BYTES} bytes"), format!("{} bytes", bytes.len())));
+        };
+        Footer::decode_exact(footer).map_err(|error| error.shifted(before.len() as u64))
+    }
+
+    fn decode_exact(footer: &[u8; FOOTER_BYTES]) -> Result<Footer> {
+        if footer[MAGIC_OFFSET..] != TABLE_MAGIC {
+            let expected = format!("the magic of a table ({})", TABLE_MAGIC.escape_ascii());
+            return Err(FormatError::damaged(MAGIC_OFFSET, expected, footer[MAGIC_OFFSET..].escape_ascii().to_string()));
+        }
+        let mut end = Reader::new(&footer[VERSION_OFFSET..]);
+        let (version, stored) = (end.u32()?, end.u32()?);
+        let checksum = crc32c(&footer[..CHECKSUM_OFFSET]);
+        if checksum != stored {
+            return Err(FormatError::checksum(CHECKSUM_OFFSET, checksum, stored));
+        }
+        check_version(VERSION_OFFSET, version, TABLE_VERSION)?;
+        let mut reader = Reader::new(footer);
+        let footer = Footer {
+            identity: reader.u64()?,
+            table_bytes: reader.u64()?,
+            data_end: reader.u64()?,
+            top_index: BlockHandle { offset: reader.u64()?, length: reader.u32()? },
+            properties_bytes: reader.u32()?,
+        };
+        check_features(40, reader.u64()?, TABLE_FEATURES_KNOWN)?;
+        let end = footer.top_index.end().checked_add(u64::from(footer.properties_bytes) + FOOTER_BYTES as u64);
+        if footer.data_end > footer.top_index.offset || end != Some(footer.table_bytes) {
+            return Err(FormatError::damaged(8, "parts that make up the table", format!("{footer:?}")));
+        }
+        Ok(footer)
+    }
+
+    /// Where the properties lie.
+    pub fn properties(&self) -> BlockHandle {
+        BlockHandle { offset: self.top_index.end(), length: self.properties_bytes }
+    }
+}
+
+/// What opening a table reads: footer, top index, properties.
+#[derive(Clone, Debug)]
+pub struct Top {
+    /// The footer.
+    pub footer: Footer,
+    /// The top index.
+    pub index: Block,
+    /// The properties.
+    pub properties: Properties,
+}
+
+impl Top {
+    /// Reads footer, top index and properties from a table's last bytes, of which there are enough (`tail_bytes` in the manifest).
+    ///
+    /// # Errors
+    /// `Damaged` or `Newer`, with the offset in the table; `table_bytes` and `identity` are what the manifest says.
+    pub fn decode(tail: &Bytes, table_bytes: u64, identity: u64) -> Result<Top> {
+        let Some(tail_offset) = table_bytes.checked_sub(tail.len() as u64) else {
+            return Err(FormatError::damaged(0, format!("a table of {table_bytes} bytes"), format!("{} bytes", tail.len())));
+        };
+        let footer = Footer::decode(tail).map_err(|error| error.shifted(tail_offset))?;
+        let footer_offset = table_bytes.saturating_sub(FOOTER_BYTES as u64) as usize;
+        if footer.identity != identity {
+            let (expected, found) = (format!("table {identity:#018x}"), format!("{:#018x}", footer.identity));
+            return Err(FormatError::damaged(footer_offset, expected, found));
+        }
+        if footer.table_bytes != table_bytes {
+            return Err(FormatError::damaged(footer_offset + 8, format!("{table_bytes} bytes"), footer.table_bytes.to_string()));
+        }
+        let block = |handle: BlockHandle| open_within(tail, tail_offset, handle, identity);
+        let index = block(footer.top_index)?;
+        let index = Block::new(index).map_err(|error| error.shifted(footer.top_index.offset))?;
+        let properties = Properties::decode(&block(footer.properties())?);
+        let properties = properties.map_err(|error| error.shifted(footer.properties().offset))?;
+        Ok(Top { footer, index, properties })
+    }
+
+    /// Bytes of memory that it holds.
+    pub fn memory_bytes(&self) -> usize {
+        self.index.memory_bytes() + size_of::<Top>() + 256
+    }
+}
+
+/// Opens the stored block at `handle` of a table from `piece`, bytes of the table from `piece_offset` on.
+///
+/// # Errors
+/// `Damaged` or `Newer`, with the offset in the table.
+pub fn open_within(piece: &Bytes, piece_offset: u64, handle: BlockHandle, identity: u64) -> Result<Bytes> {
+    let start = handle.offset.checked_sub(piece_offset).and_then(|start| usize::try_from(start).ok());
+    let range = start.and_then(|start| Some(start..start.checked_add(handle.length as usize)?)).filter(|range| range.end <= piece.len());
+    let Some(range) = range else {
+        let expected = format!("a block of {} bytes", handle.length);
+        let end = piece_offset.saturating_add(piece.len() as u64);
+        return Err(FormatError::Damaged {
+            offset: handle.offset,
+            expected: expected.into(),
+            found: format!("bytes {piece_offset} to {end} only").into(),
+        });
+    };
+    stored::open(&piece.slice(range), identity, handle.offset).map_err(|error| error.shifted(handle.offset))
+}
+
+/// Smallest and greatest sequence number of what was added so far.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SequenceRange {
+    /// Inclusive.
+    pub first: SequenceNumber,
+    /// Inclusive.
+    pub last: SequenceNumber,
+}
+
+#[cfg(test)]
+mod tests;

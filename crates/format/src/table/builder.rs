@@ -1,0 +1,299 @@
+//! Builds a table from entries in order; its bytes come out in pieces.
+
+use bytes::Bytes;
+
+use super::{FOOTER_BYTES, Footer, Properties, SequenceRange, TAIL_BYTES_MAX};
+use crate::block::{BlockBuilder, RESTART_INTERVAL};
+use crate::compression::{Compression, Compressor};
+use crate::error::Result;
+use crate::filter::{BITS_PER_KEY_DEFAULT, FilterBuilder};
+use crate::index::{PartitionHandle, separator};
+use crate::key::{EntryKind, InternalKey, SequenceNumber, Trailer, check_limits};
+use crate::stored::{self, BlockHandle};
+
+/// How a table is built.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TableOptions {
+    /// A data block ends once it has this many bytes, before compression.
+    pub block_bytes: usize,
+    /// Compression of data blocks. Index, filter and properties are stored as they are: they are read far more often than written.
+    pub compression: Compression,
+    /// Filter bits per key; 0 for no filters.
+    pub filter_bits_per_key: u32,
+    /// An index partition ends once it has this many bytes.
+    pub partition_bytes: usize,
+    /// The keyspace, for the properties.
+    pub keyspace: u32,
+    /// When the oldest data was written, for the properties.
+    pub oldest_unix_seconds: u64,
+}
+
+impl Default for TableOptions {
+    fn default() -> Self {
+        TableOptions {
+            block_bytes: 8 << 10,
+            compression: Compression::Lz4,
+            filter_bits_per_key: BITS_PER_KEY_DEFAULT,
+            partition_bytes: 8 << 10,
+            keyspace: 0,
+            oldest_unix_seconds: 0,
+        }
+    }
+}
+
+/// What a finished table is: all that the manifest needs beside names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TableSummary {
+    /// Bytes of the table.
+    pub table_bytes: u64,
+    /// Bytes at its end that opening fetches.
+    pub tail_bytes: u32,
+    /// Smallest user key.
+    pub first_key: Bytes,
+    /// Greatest user key.
+    pub last_key: Bytes,
+    /// Range of sequence numbers.
+    pub sequences: SequenceRange,
+    /// What it says about itself.
+    pub properties: Properties,
+}
+
+/// Builds a table: [`TableBuilder::add`] in order, write what [`TableBuilder::take_output`] gives whenever
+/// [`TableBuilder::output_bytes`] is worth it, then [`TableBuilder::finish`].
+///
+/// Memory: one data block, the output not yet taken, and the table's filters and index (about 2 % of the data).
+#[derive(Debug)]
+pub struct TableBuilder {
+    options: TableOptions,
+    identity: u64,
+    data: BlockBuilder,
+    /// The data block that was closed last; its separator waits for the next key.
+    pending: Option<BlockHandle>,
+    last_key: Vec<u8>,
+    last_trailer: Trailer,
+    index: BlockBuilder,
+    filter: FilterBuilder,
+    /// Stored partitions, checksums not yet bound to a place: `(separator, filter, index)`.
+    partitions: Vec<Partition>,
+    compressor: Compressor,
+    raw: Vec<u8>,
+    out: Vec<u8>,
+    /// Bytes of the table before `out`.
+    taken: u64,
+    first_key: Option<Vec<u8>>,
+    sequences: SequenceRange,
+    properties: Properties,
+    separator: Vec<u8>,
+}
+
+#[derive(Debug)]
+struct Partition {
+    last_key: Vec<u8>,
+    last_trailer: Trailer,
+    filter: Vec<u8>,
+    index: Vec<u8>,
+}
+
+impl TableBuilder {
+    /// A builder of a table with this random identity.
+    pub fn new(options: TableOptions, identity: u64) -> TableBuilder {
+        TableBuilder {
+            options,
+            identity,
+            data: BlockBuilder::new(RESTART_INTERVAL),
+            pending: None,
+            last_key: Vec::new(),
+            last_trailer: Trailer::FIRST,
+            index: BlockBuilder::new(1),
+            filter: FilterBuilder::new(options.filter_bits_per_key),
+            partitions: Vec::new(),
+            compressor: Compressor::new(),
+            raw: Vec::new(),
+            out: Vec::new(),
+            taken: 0,
+            first_key: None,
+            sequences: SequenceRange { first: SequenceNumber::MAX, last: SequenceNumber::ZERO },
+            properties: Properties {
+                filter_bits_per_key: options.filter_bits_per_key,
+                value_alignment: 1,
+                compression: options.compression as u8,
+                keyspace: options.keyspace,
+                oldest_unix_seconds: options.oldest_unix_seconds,
+                ..Properties::default()
+            },
+            separator: Vec::new(),
+        }
+    }
+
+    /// Adds an entry.
+    ///
+    /// # Errors
+    /// `Limit` when key or value is beyond its limit; nothing was added.
+    ///
+    /// # Panics
+    /// When the entry does not come after the last one.
+    pub fn add(&mut self, user_key: &[u8], sequence: SequenceNumber, kind: EntryKind, value: &[u8]) -> Result<()> {
+        check_limits(user_key, value)?;
+        let key = InternalKey::new(user_key, Trailer::new(sequence, kind));
+        if self.first_key.is_none() {
+            self.first_key = Some(user_key.to_vec());
+        } else {
+            let last = InternalKey::new(&self.last_key, self.last_trailer);
+            assert!(last < key, "entries out of order: {last:?} before {key:?}");
+        }
+        // A block ends before an entry that is large itself, so that what is small stays in small blocks.
+        if !self.data.is_empty() && self.data.block_bytes() + value.len() > self.options.block_bytes.saturating_mul(2) {
+            self.close_block();
+        }
+        self.index_pending(Some(key));
+        self.filter.add(user_key);
+        self.data.add(key, value);
+        self.last_key.clear();
+        self.last_key.extend_from_slice(user_key);
+        self.last_trailer = key.trailer;
+        self.count(key, kind, value);
+        if self.data.block_bytes() >= self.options.block_bytes {
+            self.close_block();
+        }
+        Ok(())
+    }
+
+    fn count(&mut self, key: InternalKey<'_>, kind: EntryKind, value: &[u8]) {
+        let sequence = key.trailer.sequence();
+        self.sequences.first = self.sequences.first.min(sequence);
+        self.sequences.last = self.sequences.last.max(sequence);
+        self.properties.entries += 1;
+        self.properties.deletes += u64::from(kind.is_delete());
+        self.properties.key_bytes += key.user_key.len() as u64;
+        self.properties.value_bytes += value.len() as u64;
+    }
+
+    /// Whether nothing was added.
+    pub fn is_empty(&self) -> bool {
+        self.first_key.is_none()
+    }
+
+    /// Number of entries so far.
+    pub fn entries(&self) -> u64 {
+        self.properties.entries
+    }
+
+    /// Bytes of the data blocks so far, the open one estimated: for deciding when a table is large enough.
+    pub fn data_bytes(&self) -> u64 {
+        self.taken + self.out.len() as u64 + self.data.block_bytes() as u64
+    }
+
+    /// Bytes that [`TableBuilder::take_output`] would give.
+    pub fn output_bytes(&self) -> usize {
+        self.out.len()
+    }
+
+    /// The table's next bytes.
+    pub fn take_output(&mut self) -> Bytes {
+        self.taken += self.out.len() as u64;
+        let capacity = self.out.len();
+        std::mem::replace(&mut self.out, Vec::with_capacity(capacity)).into()
+    }
+
+    /// Completes the table: its last bytes, and what it is. `None` when nothing was added.
+    ///
+    /// # Panics
+    /// When the tail is larger than 4 GiB: the engine ends tables long before.
+    pub fn finish(mut self) -> Option<(Bytes, TableSummary)> {
+        let first_key = self.first_key.take()?;
+        if !self.data.is_empty() {
+            self.close_block();
+        }
+        self.index_pending(None);
+        if !self.index.is_empty() {
+            self.close_partition();
+        }
+        let data_end = self.position();
+        self.put_partitions();
+        let top_offset = self.position();
+        let top_index = self.seal_raw(Compression::None);
+        self.properties.first_sequence = self.sequences.first.0;
+        self.properties.last_sequence = self.sequences.last.0;
+        self.raw = self.properties.encode();
+        let properties = self.seal_raw(Compression::None);
+        let table_bytes = self.position() + FOOTER_BYTES as u64;
+        let footer = Footer { identity: self.identity, table_bytes, data_end, top_index, properties_bytes: properties.length };
+        self.out.extend_from_slice(&footer.encode());
+        let whole = u32::try_from(table_bytes - data_end).expect("a table's tail is below 4 GiB");
+        let top = u32::try_from(table_bytes - top_offset).expect("a table's top is below 4 GiB");
+        let summary = TableSummary {
+            table_bytes,
+            tail_bytes: if whole <= TAIL_BYTES_MAX { whole } else { top },
+            first_key: first_key.into(),
+            last_key: self.last_key.into(),
+            sequences: self.sequences,
+            properties: self.properties,
+        };
+        Some((self.out.into(), summary))
+    }
+
+    /// Offset in the table of the next byte of output.
+    fn position(&self) -> u64 {
+        self.taken + self.out.len() as u64
+    }
+
+    /// Stores `raw` as the next block.
+    fn seal_raw(&mut self, compression: Compression) -> BlockHandle {
+        let offset = self.position();
+        stored::seal(&mut self.compressor, compression, &self.raw, self.identity, offset, &mut self.out)
+    }
+
+    fn close_block(&mut self) {
+        self.raw.clear();
+        self.data.finish_into(&mut self.raw);
+        self.properties.data_blocks += 1;
+        self.properties.raw_data_bytes += self.raw.len() as u64;
+        self.pending = Some(self.seal_raw(self.options.compression));
+    }
+
+    /// Puts the block that was closed last into the index; `next` is the first key after it.
+    fn index_pending(&mut self, next: Option<InternalKey<'_>>) {
+        let Some(handle) = self.pending.take() else { return };
+        let last = InternalKey::new(&self.last_key, self.last_trailer);
+        let trailer = match next {
+            Some(next) => separator(last, next, &mut self.separator),
+            None => {
+                self.separator.clone_from(&self.last_key);
+                Trailer::LAST
+            }
+        };
+        self.index.add(InternalKey::new(&self.separator, trailer), &handle.encode());
+        if self.index.block_bytes() >= self.options.partition_bytes {
+            self.close_partition();
+        }
+    }
+
+    /// Ends the partition of index and filter. Its place is not known yet: only its raw bytes are kept.
+    fn close_partition(&mut self) {
+        let last = self.index.last_key();
+        let (last_key, last_trailer) = (last.user_key.to_vec(), last.trailer);
+        let (mut filter, mut index) = (Vec::with_capacity(self.filter.filter_bytes()), Vec::with_capacity(self.index.block_bytes()));
+        self.filter.finish_into(&mut filter);
+        self.index.finish_into(&mut index);
+        self.partitions.push(Partition { last_key, last_trailer, filter, index });
+    }
+
+    /// Stores all partitions, and leaves the top index in `raw`.
+    fn put_partitions(&mut self) {
+        let mut top = BlockBuilder::new(1);
+        for partition in std::mem::take(&mut self.partitions) {
+            let offset = self.position();
+            let mut filter_bytes = 0;
+            if !partition.filter.is_empty() {
+                self.raw = partition.filter;
+                filter_bytes = self.seal_raw(Compression::None).length;
+            }
+            self.raw = partition.index;
+            let index_bytes = self.seal_raw(Compression::None).length;
+            let handle = PartitionHandle { offset, filter_bytes, index_bytes };
+            top.add(InternalKey::new(&partition.last_key, partition.last_trailer), &handle.encode());
+        }
+        self.raw.clear();
+        top.finish_into(&mut self.raw);
+    }
+}

@@ -1,0 +1,135 @@
+//! What a table says about itself: for people, statistics and later versions; opening and reading need none of it.
+//!
+//! | id | bytes | property |
+//! |---|---|---|
+//! | 1 | 8 | entries |
+//! | 2 | 8 | entries that delete |
+//! | 3 | 8 | bytes of user keys |
+//! | 4 | 8 | bytes of values |
+//! | 5 | 8 | data blocks |
+//! | 6 | 8 | data bytes before compression |
+//! | 7 | 8 | smallest sequence number |
+//! | 8 | 8 | greatest sequence number |
+//! | 9 | 4 | filter bits per key |
+//! | 10 | 4 | value alignment in data blocks (1: none; others reserved) |
+//! | 11 | 1 | compression asked for |
+//! | 12 | 4 | keyspace |
+//! | 13 | 8 | seconds since the Unix epoch of the oldest data |
+//!
+//! Ids that this version does not know are skipped.
+
+use crate::codec::Reader;
+use crate::error::{FormatError, Result};
+
+/// Most bytes of the properties.
+pub const PROPERTIES_BYTES_MAX: usize = 64 << 10;
+
+/// What a table says about itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Properties {
+    /// Number of entries.
+    pub entries: u64,
+    /// Number of entries that delete.
+    pub deletes: u64,
+    /// Bytes of all user keys.
+    pub key_bytes: u64,
+    /// Bytes of all values.
+    pub value_bytes: u64,
+    /// Number of data blocks.
+    pub data_blocks: u64,
+    /// Bytes of all data blocks before compression.
+    pub raw_data_bytes: u64,
+    /// Smallest sequence number.
+    pub first_sequence: u64,
+    /// Greatest sequence number.
+    pub last_sequence: u64,
+    /// Filter bits per key; 0 without filters.
+    pub filter_bits_per_key: u32,
+    /// Alignment of values in data blocks; 1 is none.
+    pub value_alignment: u32,
+    /// The compression asked for, as its byte.
+    pub compression: u8,
+    /// The keyspace it was written for.
+    pub keyspace: u32,
+    /// When its oldest data was written.
+    pub oldest_unix_seconds: u64,
+}
+
+impl Properties {
+    /// The properties' bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        let mut put = |id: u16, value: &[u8]| {
+            out.extend_from_slice(&id.to_le_bytes());
+            out.extend_from_slice(&(value.len() as u32).to_le_bytes());
+            out.extend_from_slice(value);
+        };
+        let words = [
+            self.entries,
+            self.deletes,
+            self.key_bytes,
+            self.value_bytes,
+            self.data_blocks,
+            self.raw_data_bytes,
+            self.first_sequence,
+            self.last_sequence,
+        ];
+        for (id, word) in (1..).zip(words) {
+            put(id, &word.to_le_bytes());
+        }
+        put(9, &self.filter_bits_per_key.to_le_bytes());
+        put(10, &self.value_alignment.to_le_bytes());
+        put(11, &[self.compression]);
+        put(12, &self.keyspace.to_le_bytes());
+        put(13, &self.oldest_unix_seconds.to_le_bytes());
+        out
+    }
+
+    /// Reads properties.
+    ///
+    /// # Errors
+    /// `Damaged`; `Newer` for a value alignment that this version cannot read.
+    pub fn decode(bytes: &[u8]) -> Result<Properties> {
+        if bytes.len() > PROPERTIES_BYTES_MAX {
+            return Err(FormatError::damaged(0, format!("at most {PROPERTIES_BYTES_MAX} bytes"), bytes.len().to_string()));
+        }
+        let mut properties = Properties { value_alignment: 1, ..Properties::default() };
+        let mut reader = Reader::new(bytes);
+        let mut last = 0;
+        while reader.remaining() > 0 {
+            let at = reader.position();
+            let id = reader.u16()?;
+            let value = reader.prefixed(PROPERTIES_BYTES_MAX)?;
+            if id <= last {
+                return Err(FormatError::damaged(at, format!("a property after {last}"), id.to_string()));
+            }
+            last = id;
+            properties.set(id, value).map_err(|error| error.shifted(at as u64 + 6))?;
+        }
+        Ok(properties)
+    }
+
+    fn set(&mut self, id: u16, value: &[u8]) -> Result<()> {
+        let mut reader = Reader::new(value);
+        match id {
+            1 => self.entries = reader.u64()?,
+            2 => self.deletes = reader.u64()?,
+            3 => self.key_bytes = reader.u64()?,
+            4 => self.value_bytes = reader.u64()?,
+            5 => self.data_blocks = reader.u64()?,
+            6 => self.raw_data_bytes = reader.u64()?,
+            7 => self.first_sequence = reader.u64()?,
+            8 => self.last_sequence = reader.u64()?,
+            9 => self.filter_bits_per_key = reader.u32()?,
+            10 => self.value_alignment = reader.u32()?,
+            11 => self.compression = reader.u8()?,
+            12 => self.keyspace = reader.u32()?,
+            13 => self.oldest_unix_seconds = reader.u64()?,
+            _ => return Ok(()),
+        }
+        if self.value_alignment != 1 {
+            return Err(FormatError::newer(0, format!("values aligned to {} bytes", self.value_alignment)));
+        }
+        reader.end()
+    }
+}

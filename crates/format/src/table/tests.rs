@@ -1,0 +1,186 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::compression::Compression;
+use crate::key::EntryKind;
+
+type Owned = (Vec<u8>, u64, Vec<u8>);
+
+const IDENTITY: u64 = 0x7ab1e;
+
+fn options(compression: Compression) -> TableOptions {
+    TableOptions { block_bytes: 256, partition_bytes: 128, compression, ..TableOptions::default() }
+}
+
+fn build(entries: &[Owned], options: TableOptions) -> (Bytes, TableSummary) {
+    let mut builder = TableBuilder::new(options, IDENTITY);
+    let mut bytes = Vec::new();
+    for (user_key, sequence, value) in entries {
+        let kind = if value.is_empty() { EntryKind::Delete } else { EntryKind::Put };
+        builder.add(user_key, SequenceNumber(*sequence), kind, value).unwrap();
+        if builder.output_bytes() > 300 {
+            bytes.extend_from_slice(&builder.take_output());
+        }
+    }
+    let (end, summary) = builder.finish().unwrap();
+    bytes.extend_from_slice(&end);
+    assert_eq!(bytes.len() as u64, summary.table_bytes);
+    (bytes.into(), summary)
+}
+
+fn many(count: usize) -> Vec<Owned> {
+    (0..count).map(|index| (format!("key-{index:06}").into_bytes(), 1 + index as u64, format!("value {index}").into_bytes())).collect()
+}
+
+fn read_all(bytes: &Bytes) -> Result<Vec<Owned>> {
+    let top = Top::decode(bytes, bytes.len() as u64, IDENTITY)?;
+    let mut entries = Vec::new();
+    verify(bytes, &top, |key, value| {
+        entries.push((key.user_key.to_vec(), key.trailer.sequence().0, value.to_vec()));
+        Ok(())
+    })?;
+    Ok(entries)
+}
+
+#[test]
+fn a_footer_is_the_bytes_of_its_table() {
+    let top_index = BlockHandle { offset: 300, length: 40 };
+    let footer = Footer { identity: 0x11, table_bytes: 446, data_end: 200, top_index, properties_bytes: 10 };
+    let bytes = footer.encode();
+    assert_eq!(FOOTER_BYTES, 96);
+    for (at, value) in [(0, 0x11), (8, 446), (16, 200), (24, 300)] {
+        assert_eq!(bytes[at..at + 8], u64::to_le_bytes(value), "offset {at}");
+    }
+    assert_eq!((bytes[32], bytes[36], bytes[80]), (40, 10, 1));
+    assert!(bytes[40..80].iter().all(|byte| *byte == 0));
+    assert_eq!(bytes[84..88], crc32c(&bytes[..84]).to_le_bytes());
+    assert_eq!(&bytes[88..], b"TMBLOTAB");
+    assert_eq!(Footer::decode(&bytes), Ok(footer));
+}
+
+#[test]
+fn newer_footers_are_told_from_damaged_ones() {
+    let top_index = BlockHandle { offset: 300, length: 40 };
+    let bytes = Footer { identity: 0x11, table_bytes: 446, data_end: 200, top_index, properties_bytes: 10 }.encode();
+    for at in 0..FOOTER_BYTES {
+        let mut flipped = bytes;
+        flipped[at] ^= 2;
+        assert!(matches!(Footer::decode(&flipped), Err(FormatError::Damaged { .. })), "byte {at}");
+    }
+    for at in [40, 80] {
+        let mut newer = bytes;
+        newer[at] = 2;
+        let checksum = crc32c(&newer[..84]).to_le_bytes();
+        newer[84..88].copy_from_slice(&checksum);
+        assert!(matches!(Footer::decode(&newer), Err(FormatError::Newer { offset, .. }) if offset == at as u64), "byte {at}");
+    }
+}
+
+#[test]
+fn tables_round_trip_with_every_compression() {
+    let entries = many(2000);
+    for compression in [Compression::None, Compression::Lz4, Compression::Zstd] {
+        let (bytes, summary) = build(&entries, options(compression));
+        assert_eq!(read_all(&bytes).as_ref(), Ok(&entries));
+        assert_eq!((summary.first_key.as_ref(), summary.last_key.as_ref()), (&b"key-000000"[..], &b"key-001999"[..]));
+        assert_eq!((summary.sequences.first.0, summary.sequences.last.0, summary.properties.entries), (1, 2000, 2000));
+        let top = Top::decode(&bytes.slice(bytes.len() - summary.tail_bytes as usize..), summary.table_bytes, IDENTITY).unwrap();
+        assert_eq!(top.properties, summary.properties);
+        assert!(summary.properties.data_blocks > 10);
+    }
+}
+
+#[test]
+fn a_table_of_one_entry_and_of_large_entries_round_trips() {
+    for entries in
+        [vec![(vec![], 1, vec![])], vec![(b"a".to_vec(), 1, vec![1]), (b"b".to_vec(), 2, vec![2; 100_000]), (b"c".to_vec(), 3, vec![3])]]
+    {
+        let (bytes, _) = build(&entries, options(Compression::Lz4));
+        assert_eq!(read_all(&bytes), Ok(entries));
+    }
+    assert!(TableBuilder::new(TableOptions::default(), 1).finish().is_none());
+}
+
+#[test]
+fn many_versions_of_one_key_span_blocks_and_partitions() {
+    let entries: Vec<Owned> = (0..500u64).rev().map(|sequence| (b"same".to_vec(), sequence, sequence.to_le_bytes().to_vec())).collect();
+    let (bytes, _) = build(&entries, options(Compression::None));
+    assert_eq!(read_all(&bytes).as_ref(), Ok(&entries));
+}
+
+#[test]
+fn a_large_tail_is_fetched_without_its_partitions() {
+    let entries: Vec<Owned> = (0..40_000).map(|index| (format!("{index:032}").into_bytes(), 1, vec![0; 40])).collect();
+    let (bytes, summary) = build(&entries, TableOptions { block_bytes: 64, ..TableOptions::default() });
+    let footer = Footer::decode(&bytes).unwrap();
+    assert!(summary.table_bytes - footer.data_end > u64::from(TAIL_BYTES_MAX));
+    assert_eq!(u64::from(summary.tail_bytes), summary.table_bytes - footer.top_index.offset);
+    assert!(Top::decode(&bytes.slice(bytes.len() - summary.tail_bytes as usize..), summary.table_bytes, IDENTITY).is_ok());
+}
+
+#[test]
+#[should_panic(expected = "out of order")]
+fn entries_out_of_order_are_a_bug_across_blocks_too() {
+    build(&[(b"b".to_vec(), 1, vec![0; 300]), (b"a".to_vec(), 1, vec![])], options(Compression::None));
+}
+
+#[test]
+fn every_flipped_byte_is_damage() {
+    let entries = many(60);
+    let (bytes, _) = build(&entries, options(Compression::Lz4));
+    for at in 0..bytes.len() {
+        let mut flipped = bytes.to_vec();
+        flipped[at] ^= 0x08;
+        assert!(matches!(read_all(&flipped.into()), Err(FormatError::Damaged { .. })), "byte {at}");
+    }
+}
+
+#[test]
+fn every_truncation_is_damage() {
+    let (bytes, _) = build(&many(60), options(Compression::None));
+    for length in 0..bytes.len() {
+        let cut = bytes.slice(..length);
+        assert!(Top::decode(&cut, length as u64, IDENTITY).is_err(), "{length} bytes");
+        assert!(Top::decode(&cut, bytes.len() as u64, IDENTITY).is_err(), "{length} bytes");
+    }
+    assert!(Top::decode(&bytes, bytes.len() as u64, IDENTITY + 1).is_err(), "another table");
+}
+
+#[test]
+fn swapped_blocks_are_damage_although_each_is_sound() {
+    let entries: Vec<Owned> = (0..8u8).map(|key| (vec![key], 1, vec![key; 40])).collect();
+    let (bytes, _) = build(&entries, TableOptions { block_bytes: 64, compression: Compression::None, ..TableOptions::default() });
+    let top = Top::decode(&bytes, bytes.len() as u64, IDENTITY).unwrap();
+    let length = top.footer.data_end as usize / 4;
+    let mut swapped = bytes.to_vec();
+    swapped[..2 * length].rotate_left(length);
+    let error = read_all(&swapped.into()).unwrap_err();
+    assert!(matches!(&error, FormatError::Damaged { expected, .. } if expected.starts_with("checksum")), "{error}");
+}
+
+#[test]
+fn properties_skip_what_they_do_not_know() {
+    let properties = Properties { entries: 5, value_alignment: 1, keyspace: 9, ..Properties::default() };
+    let mut bytes = properties.encode();
+    assert_eq!(bytes[..14], [1, 0, 8, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0]);
+    bytes.extend_from_slice(&[200, 0, 1, 0, 0, 0, 77]);
+    assert_eq!(Properties::decode(&bytes), Ok(properties));
+    let aligned = Properties { value_alignment: 4096, ..properties };
+    assert!(matches!(Properties::decode(&aligned.encode()), Err(FormatError::Newer { .. })));
+}
+
+proptest! {
+    #[test]
+    fn random_tables_round_trip(
+        mut entries in prop::collection::vec((prop::collection::vec(0u8..4, 0..6), 0u64..4, prop::collection::vec(any::<u8>(), 0..60)), 1..120),
+        block_bytes in 1usize..400,
+        partition_bytes in 1usize..200,
+        bits in 0u32..12,
+    ) {
+        entries.sort_by(|left, right| left.0.cmp(&right.0).then(right.1.cmp(&left.1)));
+        entries.dedup_by(|left, right| left.0 == right.0 && left.1 == right.1);
+        let options = TableOptions { block_bytes, partition_bytes, filter_bits_per_key: bits, ..TableOptions::default() };
+        let (bytes, _) = build(&entries, options);
+        prop_assert_eq!(read_all(&bytes), Ok(entries));
+    }
+}
