@@ -76,7 +76,7 @@ impl BlockBuilder {
             0
         } else {
             let last = InternalKey::new(&self.last_key, self.last_trailer);
-            assert!(last < key, "entries out of order: {:?} before {:?}", last, key);
+            assert!(last < key, "entries out of order: {last:?} before {key:?}");
             shared_bytes(&self.last_key, key.user_key)
         };
         let mut shared = shared;

@@ -17,8 +17,11 @@ use crate::manifest::{decode_edit, decode_record, encode_record};
 use crate::stored;
 use crate::table::{Footer, Properties, Top};
 
+/// A target.
+pub type Target = fn(&[u8]);
+
 /// All targets by name.
-pub const TARGETS: [(&str, fn(&[u8])); 8] = [
+pub const TARGETS: [(&str, Target); 8] = [
     ("batch", batch),
     ("log_segment", log_segment),
     ("manifest_record", manifest_record),

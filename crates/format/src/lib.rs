@@ -4,7 +4,13 @@
 //! little-endian and of fixed width unless a table says otherwise. Decoders take any bytes: what is damaged, or written by a newer
 //! version, is a [`FormatError`]; nothing panics, and every size is checked before memory is allocated for it.
 
-#![cfg_attr(test, allow(clippy::cast_possible_truncation, reason = "sizes in tests are small"))]
+#![allow(
+    clippy::cast_possible_truncation,
+    reason = "lengths are checked against this crate's limits, all below u32::MAX, before they are narrowed; hashes are cut on purpose"
+)]
+
+#[cfg(not(target_pointer_width = "64"))]
+compile_error!("sizes in files are 64 bits wide: Tombolo needs a 64-bit target");
 
 pub mod batch;
 pub mod block;
