@@ -18,10 +18,10 @@ pub mod checksum;
 pub mod codec;
 pub mod compression;
 pub mod error;
-pub mod incarnation;
 pub mod filter;
 #[doc(hidden)]
 pub mod fuzzing;
+pub mod incarnation;
 pub mod index;
 pub mod key;
 pub mod log_frame;
