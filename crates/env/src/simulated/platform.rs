@@ -1,0 +1,89 @@
+//! A simulated process's view of its world.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::ProcessId;
+use super::files::SimulatedFiles;
+use super::network::SimulatedNetwork;
+use super::scheduler::{Shared, Sleep, Yield};
+use crate::{BoxFuture, FileSystem, Instant, Network, Platform, Task, TaskClass};
+
+/// The wall clock at the beginning: 2026-01-01 00:00:00 UTC.
+const UNIX_START_NANOS: i128 = 1_767_225_600_000_000_000;
+
+pub(super) struct SimulatedPlatform {
+    shared: Arc<Shared>,
+    process: ProcessId,
+    files: SimulatedFiles,
+    network: SimulatedNetwork,
+}
+
+impl SimulatedPlatform {
+    pub(super) fn new(shared: Arc<Shared>, process: ProcessId) -> SimulatedPlatform {
+        let files = SimulatedFiles::new(Arc::clone(&shared), process);
+        let network = SimulatedNetwork::new(Arc::clone(&shared), process);
+        SimulatedPlatform { shared, process, files, network }
+    }
+}
+
+impl fmt::Debug for SimulatedPlatform {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "SimulatedPlatform(process {})", self.process.0)
+    }
+}
+
+impl Platform for SimulatedPlatform {
+    fn now(&self) -> Instant {
+        Instant::from_nanos(self.shared.state.lock().now)
+    }
+
+    fn unix_time(&self) -> Duration {
+        let mut state = self.shared.state.lock();
+        let nanos = UNIX_START_NANOS + i128::from(state.now) + state.host_of(self.process).unix_offset_nanos;
+        Duration::from_nanos(u64::try_from(nanos.max(0)).unwrap_or(u64::MAX))
+    }
+
+    fn random_u64(&self) -> u64 {
+        self.shared.state.lock().values.next()
+    }
+
+    fn boot_id(&self) -> u128 {
+        self.shared.state.lock().host_of(self.process).boot_id
+    }
+
+    fn spawn(&self, _class: TaskClass, _name: &'static str, future: BoxFuture<'static, ()>) -> Task {
+        self.shared.spawn(self.process, future)
+    }
+
+    fn sleep_until(&self, deadline: Instant) -> BoxFuture<'static, ()> {
+        Box::pin(Sleep::new(Arc::clone(&self.shared), deadline))
+    }
+
+    fn yield_now(&self) -> BoxFuture<'static, ()> {
+        Box::pin(Yield(false))
+    }
+
+    fn drive(&self, future: Pin<&mut (dyn Future<Output = ()> + Send)>, deadline: Option<Instant>) -> bool {
+        self.shared.drive(Some(self.process), future, deadline)
+    }
+
+    fn preemption_point(&self) {
+        self.shared.preempt(self.process);
+    }
+
+    fn is_simulated(&self) -> bool {
+        true
+    }
+
+    fn files(&self) -> &dyn FileSystem {
+        &self.files
+    }
+
+    fn network(&self) -> &dyn Network {
+        &self.network
+    }
+}
