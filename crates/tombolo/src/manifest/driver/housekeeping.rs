@@ -26,8 +26,13 @@ pub(super) async fn snapshot_and_truncate(inner: &Inner, tip: &Tip) -> Result<()
         checksum: end.checksum,
     };
     let committed = inner.enqueue(kind).await;
-    // Of unknown outcome, the object may be named: it stays.
-    committed.unwrap_or_else(|| Err(Error::new(ErrorKind::OutcomeUnknown, "the manifest's task ended")))?;
+    if let Err(error) = committed.unwrap_or_else(|| Err(Error::new(ErrorKind::OutcomeUnknown, "the manifest's task ended"))) {
+        // Of unknown outcome, the object may be named: it stays.
+        if !matches!(error.kind(), ErrorKind::OutcomeUnknown | ErrorKind::Fenced) {
+            inner.io.delete(&names::snapshot(inner.incarnation, tip.slot, random)).await?;
+        }
+        return Err(error);
+    }
     inner.io.run(&mut Truncate::new(inner.incarnation, tip.slot), Patience::Bounded).await.flatten()?;
     let older = |name: &ObjectName| names::parse_snapshot(inner.incarnation, name).is_some_and(|(slot, _)| slot < tip.slot);
     delete_under(&inner.io, &names::snapshot_prefix(inner.incarnation), older).await

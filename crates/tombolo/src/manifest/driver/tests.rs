@@ -1,6 +1,7 @@
 use std::sync::Arc;
 
 use tombolo_env::Env;
+use tombolo_env::simulated::World;
 use tombolo_format::key::SequenceNumber;
 use tombolo_storage::backend::memory::MemoryObjectStore;
 use tombolo_storage::{LogId, LogOffset, Request};
@@ -12,24 +13,22 @@ fn options(mode: OpenMode) -> ManifestOptions {
     ManifestOptions { mode, log_identity: "memory".into() }
 }
 
-fn store(env: &Env) -> Arc<dyn ObjectStore> {
-    Arc::new(MemoryObjectStore::unnamed(env))
-}
-
 fn reached(sequence: u64) -> Vec<Edit> {
     vec![Edit::StreamReached { stream: 0, sequence: SequenceNumber(sequence) }]
 }
 
-fn world() -> (Env, Arc<dyn ObjectStore>) {
-    let env = Env::real();
-    let store = store(&env);
-    (env, store)
+/// A simulated world with one process, and a store in its memory.
+fn world() -> (World, Env, Arc<dyn ObjectStore>) {
+    let world = World::new(1);
+    let env = world.process("process").env();
+    let store = Arc::new(MemoryObjectStore::unnamed(&env));
+    (world, env, store)
 }
 
 /// Create, commit, open again: everything is there, the epoch is higher, and the first handle learns that it is fenced.
 #[test]
 fn a_second_opener_takes_over() {
-    let (env, store) = world();
+    let (_world, env, store) = world();
     env.block_on(async {
         let (first, state) = Manifest::open(&env, Arc::clone(&store), options(OpenMode::Create)).await.unwrap();
         assert_eq!(state.database().unwrap().log_identity, "memory");
@@ -57,7 +56,7 @@ fn a_second_opener_takes_over() {
 /// What opening refuses, it refuses before it claims: the writer goes on.
 #[test]
 fn refusals_do_not_disturb_the_writer() {
-    let (env, store) = world();
+    let (_world, env, store) = world();
     env.block_on(async {
         let missing = Manifest::open(&env, Arc::clone(&store), options(OpenMode::Open)).await.unwrap_err();
         assert_eq!(missing.kind(), ErrorKind::NotFound);
@@ -76,7 +75,7 @@ fn refusals_do_not_disturb_the_writer() {
 /// An edit that does not fit fails alone, and the chain goes on.
 #[test]
 fn a_wrong_edit_fails_alone() {
-    let (env, store) = world();
+    let (_world, env, store) = world();
     env.block_on(async {
         let (writer, _) = Manifest::open(&env, Arc::clone(&store), options(OpenMode::Create)).await.unwrap();
         let commits = [writer.commit(reached(5)), writer.commit(reached(4)), writer.commit(reached(6))];
@@ -93,7 +92,7 @@ fn a_wrong_edit_fails_alone() {
 /// A long history is kept short by snapshots, and loads to the same state.
 #[test]
 fn snapshots_bound_what_opening_reads() {
-    let (env, store) = world();
+    let (_world, env, store) = world();
     env.block_on(async {
         let (writer, _) = Manifest::open(&env, Arc::clone(&store), options(OpenMode::Create)).await.unwrap();
         for sequence in 0..400 {
@@ -118,7 +117,7 @@ fn snapshots_bound_what_opening_reads() {
 /// Destroying ends the incarnation, and creating again begins the next one, empty.
 #[test]
 fn destroyed_and_created_again() {
-    let (env, store) = world();
+    let (_world, env, store) = world();
     env.block_on(async {
         let (first, _) = Manifest::open(&env, Arc::clone(&store), options(OpenMode::Create)).await.unwrap();
         first.commit(reached(5)).await.unwrap().unwrap();
@@ -134,7 +133,7 @@ fn destroyed_and_created_again() {
 /// A log store publishes through the manifest, and finds what it published.
 #[test]
 fn publishes_log_configurations() {
-    let (env, store) = world();
+    let (_world, env, store) = world();
     env.block_on(async {
         let (writer, _) = Manifest::open(&env, Arc::clone(&store), options(OpenMode::Create)).await.unwrap();
         let id = LogId { epoch: writer.epoch(), lane: 0 };
