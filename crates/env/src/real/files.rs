@@ -222,6 +222,14 @@ impl File for RealFile {
         self.0.sync_data()
     }
 
+    fn try_lock(&self) -> io::Result<bool> {
+        match self.0.try_lock() {
+            Ok(()) => Ok(true),
+            Err(std::fs::TryLockError::WouldBlock) => Ok(false),
+            Err(std::fs::TryLockError::Error(error)) => Err(error),
+        }
+    }
+
     fn map(&self, length: usize) -> io::Result<Arc<dyn Mapping>> {
         Ok(Arc::new(Mapped::new(&self.0, length)?))
     }
