@@ -30,6 +30,7 @@ impl LogOffset {
     }
 
     /// The byte in the segment.
+    #[expect(clippy::cast_possible_truncation, reason = "the lower half is what is asked for")]
     pub const fn byte(self) -> u32 {
         self.0 as u32
     }

@@ -178,7 +178,7 @@ impl Run {
             ensure!(kind_of(&copy) == expect, "copying the absent {name} was not NotFound");
             self.store.delete(request(), &name).await?;
         }
-        ensure!(self.all(&here).await? == &b"x"[..], "deleting names around an object changed it");
+        ensure!(self.all(&here).await? == b"x"[..], "deleting names around an object changed it");
         Ok(())
     }
 
@@ -233,7 +233,7 @@ impl Run {
         writer.append(pattern(2, 1000)).await?;
         ensure!(self.put(&taken, &b"put"[..]).await? == PutOutcome::Created, "an unfinished object holds its name");
         ensure!(kind_of(&writer.finish().await) == Some(ErrorKind::AlreadyExists), "finishing a taken name was not AlreadyExists");
-        ensure!(self.all(&taken).await? == &b"put"[..], "finishing a taken name changed it");
+        ensure!(self.all(&taken).await? == b"put"[..], "finishing a taken name changed it");
         Ok(())
     }
 
@@ -302,7 +302,7 @@ impl Run {
         self.put(&self.name("copies/taken")?, &b"taken"[..]).await?;
         let outcome = self.store.copy(request(), &from, &self.name("copies/taken")?).await?;
         ensure!(outcome == PutOutcome::Exists, "a copy to a taken name was not Exists");
-        ensure!(self.all(&self.name("copies/taken")?).await? == &b"taken"[..], "a copy changed what held its name");
+        ensure!(self.all(&self.name("copies/taken")?).await? == b"taken"[..], "a copy changed what held its name");
         self.store.delete(request(), &from).await?;
         ensure!(self.all(&to).await? == bytes, "a copy went with its source");
         Ok(())
@@ -434,7 +434,7 @@ impl Run {
     async fn moving_name(&self) -> Verdict {
         // Up and down, so that neither order of reading a directory is lucky.
         let name = |run: &Run, step: u64| {
-            let place = if step % 2 == 0 { step } else { 1000 - step };
+            let place = if step.is_multiple_of(2) { step } else { 1000 - step };
             run.name(format_args!("moving/{place:016x}"))
         };
         self.put(&name(self, 0)?, pattern(0, 10)).await?;

@@ -47,10 +47,13 @@ struct Lane {
     closed: bool,
 }
 
+/// A lane as its writer, its readers and its fencer share it.
+type SharedLane = Arc<Mutex<Lane>>;
+
 /// What all handles of one name share.
 #[derive(Debug, Default)]
 pub(super) struct Shared {
-    lanes: Mutex<BTreeMap<(Incarnation, LogId), Arc<Mutex<Lane>>>>,
+    lanes: Mutex<BTreeMap<(Incarnation, LogId), SharedLane>>,
 }
 
 /// A handle of a log store in memory. Handles of the same name see the same logs.
@@ -92,7 +95,7 @@ impl MemoryLogStore {
         Ok(())
     }
 
-    fn lane(&self, context: &LogContext, log: &LogRecord) -> Result<Arc<Mutex<Lane>>> {
+    fn lane(&self, context: &LogContext, log: &LogRecord) -> Result<SharedLane> {
         self.check(log)?;
         match self.shared.lanes.lock().get(&(context.incarnation, log.id)) {
             Some(lane) => Ok(Arc::clone(lane)),
@@ -200,7 +203,7 @@ fn fenced(place: &str) -> Error {
 struct MemoryLog {
     env: Env,
     /// Lanes with their names for messages.
-    lanes: Vec<(Arc<Mutex<Lane>>, String)>,
+    lanes: Vec<(SharedLane, String)>,
 }
 
 impl MemoryLog {
@@ -310,7 +313,7 @@ impl Log for MemoryLog {
 #[derive(Debug)]
 struct MemoryReader {
     env: Env,
-    lane: Arc<Mutex<Lane>>,
+    lane: SharedLane,
     next: LogOffset,
     to: LogOffset,
     place: String,
