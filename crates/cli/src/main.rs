@@ -1,2 +1,104 @@
-//! The `tombolo` command.
-fn main() {}
+//! The `tombolo` command: the main job shown on real input, databases at the prompt, and what their bytes say.
+//!
+//! Every command reaches every store through the registry of URI schemes, and names none.
+
+mod crash;
+mod database;
+mod db;
+mod demo;
+mod explain;
+mod failure;
+mod output;
+mod process;
+mod text;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::output::Output;
+
+const EXIT_CODES: &str = "\
+Exit codes:
+  0  all is well
+  1  a check failed: the demo lost a write, or verify found damage
+  2  wrong usage, a wrong URI or option, or something that this version or store cannot do
+  3  what was named does not exist (a key without a value included)
+  4  fenced: another process has taken the database over
+  5  corrupt: bytes in storage are not what was written
+  6  no permission, a read-only disk, or a full one
+  7  passing trouble or an unknown outcome: try again
+  8  a bug of Tombolo: report it";
+
+const TOUR: &str = "\
+Begin with:
+  tombolo demo                                   the whole claim, on a part of /usr, in half a minute
+  tombolo db put file:///tmp/orders 1 'two books'
+  tombolo db scan file:///tmp/orders
+  tombolo explain file:///tmp/orders             what a write survives there
+  tombolo inspect file:///tmp/orders             what the bytes say";
+
+/// An embedded key-value engine whose data lives on shared storage: a process that dies, or is paused, is replaced by another with
+/// nothing acknowledged lost.
+#[derive(Parser)]
+#[command(name = "tombolo", version, max_term_width = 110, after_help = TOUR, after_long_help = format!("{TOUR}\n\n{EXIT_CODES}"))]
+struct Arguments {
+    /// Print one JSON document on standard output (a line per entry for scans), and errors as JSON on standard error.
+    #[arg(long, global = true)]
+    json: bool,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Indexes a real directory tree while its writers are paused, woken and killed; checks every acknowledged write.
+    Demo(demo::Arguments),
+    /// Creates, writes, reads, scans and verifies databases.
+    #[command(subcommand)]
+    Db(db::Command),
+    /// Says what accepted and durable writes survive on a store, and on its log.
+    Explain(explain::Arguments),
+    /// A writer of the demo, started by it.
+    #[command(hide = true)]
+    DemoWriter(demo::writer::Arguments),
+    /// Kills a real writer in a loop and checks what it acknowledged: `cargo xtask crash`.
+    #[command(hide = true)]
+    Crash(crash::Arguments),
+    /// A writer of `crash`, started by it.
+    #[command(hide = true)]
+    CrashWriter(crash::writer::Arguments),
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let output = Output::new(arguments.json);
+    let result = match arguments.command {
+        Command::Demo(arguments) => demo::run(&arguments, &output),
+        Command::Db(command) => db::run(&command, &output),
+        Command::Explain(arguments) => explain::run(&arguments, &output),
+        Command::DemoWriter(arguments) => demo::writer::run(&arguments),
+        Command::Crash(arguments) => crash::run(&arguments, &output),
+        Command::CrashWriter(arguments) => crash::writer::run(&arguments),
+    };
+    let result = result.and_then(|()| output.finish());
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        // Whoever read our output has seen enough: `tombolo db scan … | head` is no failure.
+        Err(failure) if failure.is_broken_pipe() => ExitCode::SUCCESS,
+        Err(failure) => {
+            failure.print(arguments.json);
+            ExitCode::from(failure.exit_code())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        super::Arguments::command().debug_assert();
+    }
+}

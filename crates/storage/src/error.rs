@@ -148,6 +148,11 @@ impl Error {
         self.0.kind
     }
 
+    /// What happened, without place and advice.
+    pub fn message(&self) -> &str {
+        &self.0.message
+    }
+
     /// The object or file concerned.
     pub fn object_name(&self) -> Option<&str> {
         self.0.object.as_deref()

@@ -73,10 +73,12 @@ pub fn collect(folder: &Path, extension: &str, into: &mut Vec<PathBuf>) -> io::R
         let entry = entry?;
         let name = entry.file_name();
         let name = name.to_string_lossy();
-        if name.starts_with('.') || name == "target" || name == "corpus" || name == "artifacts" {
+        let path = entry.path();
+        // Cargo marks its output; a source folder may be called target too.
+        let output = path.join("CACHEDIR.TAG").exists();
+        if output || name.starts_with('.') || name == "corpus" || name == "artifacts" {
             continue;
         }
-        let path = entry.path();
         if entry.file_type()?.is_dir() {
             collect(&path, extension, into)?;
         } else if path.extension().is_some_and(|found| found == extension) {

@@ -1,0 +1,247 @@
+//! Kills a real writer process with SIGKILL at random moments, and checks after each kill that what it acknowledged is there.
+//!
+//! The oracle: each thread's batches are numbered, and each writes its number under a marker key. After a kill the database must hold,
+//! for each thread, exactly the state after its first `m` batches, where `m` is the marker, not below the last acknowledged batch and not
+//! above the last announced one. That is durability, order and wholeness in one comparison.
+
+mod script;
+pub mod writer;
+
+use std::ffi::OsString;
+use std::ops::Bound;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use clap::Args;
+use rand::Rng;
+use serde_json::json;
+use tombolo::{Db, OpenMode};
+
+use self::script::{KEYSPACES, State, THREADS};
+use crate::database::{self, HowArguments};
+use crate::failure::{Failure, Result};
+use crate::output::Output;
+use crate::process::Message;
+use crate::process::child::Writer;
+use crate::text;
+
+/// Arguments of `crash`.
+#[derive(Args)]
+pub struct Arguments {
+    /// How many times to kill.
+    #[arg(long, default_value_t = 100)]
+    rounds: u64,
+    /// Form of the local log.
+    #[arg(long, value_parser = ["mapped", "written"])]
+    form: Option<String>,
+    /// Seed of keys, values and moments.
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Where to keep the database; it must not exist, and is kept.
+    #[arg(long)]
+    directory: Option<PathBuf>,
+    /// Longest life of a writer, in milliseconds.
+    #[arg(long, default_value_t = 150)]
+    life_ms: u64,
+}
+
+/// What a writer said of one thread's batches.
+#[derive(Clone, Copy, Debug, Default)]
+struct Heard {
+    announced: u64,
+    acknowledged: u64,
+}
+
+type Ears = Arc<Mutex<(Vec<Heard>, Option<String>)>>;
+
+/// Runs it.
+pub fn run(arguments: &Arguments, output: &Output) -> Result<()> {
+    let seed = arguments.seed.unwrap_or_else(|| tombolo::Env::real().random_u64());
+    let (folder, temporary) = folder(arguments)?;
+    let path = folder.to_str().ok_or_else(|| Failure::Usage(format!("{} is no UTF-8", folder.display())))?;
+    let store = format!("file://{path}");
+    let log = arguments.form.as_ref().map(|form| format!("{store}?form={form}"));
+    // Small memtables: flushes and trims happen all the time.
+    let how = HowArguments { log, settings: vec!["memory_bytes=8388608".to_owned(), "memtable_bytes=262144".to_owned()] };
+    let mut test = Test {
+        arguments,
+        store,
+        how,
+        seed,
+        base: vec![State::default(); usize::from(THREADS)],
+        last: vec![0; usize::from(THREADS)],
+        acknowledged: 0,
+        surviving: 0,
+    };
+    for round in 1..=arguments.rounds {
+        if let Err(failure) = test.round(round) {
+            let form = arguments.form.as_deref().unwrap_or("the default");
+            return Err(Failure::Check(format!(
+                "round {round} of seed {seed}, {form} form: {failure}\n  the database is kept: {}\n  again: cargo xtask crash --rounds {round} --seed {seed}",
+                folder.display()
+            )));
+        }
+        if round.is_multiple_of(10) && !output.is_json() {
+            eprintln!("{round} kills, {} batches acknowledged, none lost", text::count(test.acknowledged));
+        }
+    }
+    if temporary {
+        std::fs::remove_dir_all(&folder).map_err(|error| Failure::io(error, format!("removing {}", folder.display())))?;
+    }
+    let form = arguments.form.as_deref().unwrap_or("default");
+    output.result(
+        || json!({ "rounds": arguments.rounds, "seed": seed, "form": form, "batches_acknowledged": test.acknowledged, "batches_unacknowledged_surviving": test.surviving }),
+        || {
+            let (acknowledged, surviving) = (text::count(test.acknowledged), text::count(test.surviving));
+            format!(
+                "{} kills of a real process, log form {form}, seed {seed}: {acknowledged} batches acknowledged, 0 lost, 0 half; {surviving} unacknowledged ones survived whole",
+                arguments.rounds
+            )
+        },
+    )
+}
+
+fn folder(arguments: &Arguments) -> Result<(PathBuf, bool)> {
+    if let Some(folder) = &arguments.directory {
+        std::fs::create_dir_all(folder).map_err(|error| Failure::io(error, format!("making {}", folder.display())))?;
+        let folder = folder.canonicalize().map_err(|error| Failure::io(error, format!("finding {}", folder.display())))?;
+        return Ok((folder, false));
+    }
+    let folder =
+        std::env::temp_dir().join(format!("tombolo-crash-{}-{}", std::process::id(), arguments.form.as_deref().unwrap_or("default")));
+    std::fs::create_dir_all(&folder).map_err(|error| Failure::io(error, format!("making {}", folder.display())))?;
+    Ok((folder, true))
+}
+
+struct Test<'a> {
+    arguments: &'a Arguments,
+    store: String,
+    how: HowArguments,
+    seed: u64,
+    /// The state of each thread's keys after its last batch in the database.
+    base: Vec<State>,
+    /// The number of that batch.
+    last: Vec<u64>,
+    acknowledged: u64,
+    surviving: u64,
+}
+
+impl Test<'_> {
+    fn round(&mut self, round: u64) -> Result<()> {
+        let heard = self.write_and_kill(round)?;
+        let db = database::open(&self.store, &self.how, OpenMode::CreateOrOpen)?;
+        for thread in 0..THREADS {
+            self.check(&db, round, thread, heard[usize::from(thread)])?;
+        }
+        if round.is_multiple_of(20)
+            && let Some(damage) = db.verify().wait()?.damage.first()
+        {
+            return Err(Failure::Check(format!("verify found {damage}")));
+        }
+        // Closed in half of the rounds, dropped in the others: the next writer finds both.
+        if round.is_multiple_of(2) {
+            db.close().wait()?;
+        }
+        Ok(())
+    }
+
+    fn write_and_kill(&self, round: u64) -> Result<Vec<Heard>> {
+        let ears: Ears =
+            Arc::new(Mutex::new((self.last.iter().map(|last| Heard { announced: *last, acknowledged: *last }).collect(), None)));
+        let listening = Arc::clone(&ears);
+        let heard = move |message| hear(&mut listening.lock().unwrap_or_else(PoisonError::into_inner), message);
+        let writer = Writer::start(&self.writer_arguments(round), heard).map_err(|error| Failure::io(error, "starting a writer"))?;
+        let mut random = tombolo_workload::random(self.seed, round);
+        std::thread::sleep(Duration::from_micros(random.random_range(0..=self.arguments.life_ms * 1000)));
+        writer.kill().map_err(|error| Failure::io(error, "killing a writer"))?;
+        let (heard, failed) = ears.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        match failed {
+            Some(text) => Err(Failure::Check(format!("the writer failed before it was killed: {text}"))),
+            None => Ok(heard),
+        }
+    }
+
+    fn writer_arguments(&self, round: u64) -> Vec<OsString> {
+        let mut arguments: Vec<OsString> = vec!["crash-writer".into(), "--store".into(), self.store.clone().into()];
+        for (name, value) in [("--seed", self.seed), ("--round", round), ("--parent", u64::from(std::process::id()))] {
+            arguments.extend([name.into(), value.to_string().into()]);
+        }
+        if let Some(log) = &self.how.log {
+            arguments.extend(["--log".into(), log.into()]);
+        }
+        for setting in &self.how.settings {
+            arguments.extend(["--set".into(), setting.into()]);
+        }
+        for last in &self.last {
+            arguments.extend(["--last".into(), last.to_string().into()]);
+        }
+        arguments
+    }
+
+    fn check(&mut self, db: &Db, round: u64, thread: u8, heard: Heard) -> Result<()> {
+        let found = read(db, thread)?;
+        let marker =
+            found.0.get(&(0, script::marker_key(thread))).and_then(|value| Some(u64::from_be_bytes(value.as_slice().try_into().ok()?)));
+        let marker = marker.unwrap_or(0);
+        let Heard { announced, acknowledged } = heard;
+        if marker < acknowledged {
+            return Err(Failure::Check(format!("thread {thread}: batch {acknowledged} was acknowledged, the last one there is {marker}")));
+        }
+        if marker > announced {
+            return Err(Failure::Check(format!("thread {thread}: batch {marker} is there, the last one announced is {announced}")));
+        }
+        let index = usize::from(thread);
+        let state = &mut self.base[index];
+        for number in self.last[index] + 1..=marker {
+            state.apply(&script::batch(self.seed, round, thread, number));
+        }
+        if let Some(difference) = state.difference(&found) {
+            return Err(Failure::Check(format!(
+                "thread {thread} after batch {marker} (acknowledged {acknowledged}, announced {announced}): {difference}"
+            )));
+        }
+        self.acknowledged += acknowledged - self.last[index];
+        self.surviving += marker - acknowledged;
+        self.last[index] = marker;
+        Ok(())
+    }
+}
+
+fn hear(ears: &mut (Vec<Heard>, Option<String>), message: Message) {
+    let place = |sequence: u64| (usize::try_from(sequence >> 56).unwrap_or(usize::MAX), sequence & ((1 << 56) - 1));
+    match message {
+        Message::Intent { sequence, .. } => {
+            let (thread, number) = place(sequence);
+            if let Some(heard) = ears.0.get_mut(thread) {
+                heard.announced = number;
+            }
+        }
+        Message::Acknowledged { sequence, .. } => {
+            let (thread, number) = place(sequence);
+            if let Some(heard) = ears.0.get_mut(thread) {
+                heard.acknowledged = number;
+            }
+        }
+        Message::Ended { text, .. } => ears.1 = Some(text),
+        Message::Opened { .. } | Message::Refused { .. } | Message::Unreadable { .. } => {}
+    }
+}
+
+/// Everything that a thread's keys hold, read twice: by a scan and by gets.
+fn read(db: &Db, thread: u8) -> Result<State> {
+    let mut state = State::default();
+    for (index, name) in KEYSPACES.iter().enumerate() {
+        // A writer killed before its first batch may have left no second keyspace.
+        let Ok(keyspace) = db.keyspace(name) else { continue };
+        for entry in keyspace.scan::<Vec<u8>>((Bound::Included(vec![thread]), Bound::Excluded(vec![thread + 1]))) {
+            let (key, value) = entry?;
+            let got = keyspace.get(&key).wait()?;
+            if got.as_deref() != Some(&value[..]) {
+                return Err(Failure::Check(format!("a get and a scan of {} differ in keyspace {name}", text::escape(&key))));
+            }
+            state.0.insert((index, key.to_vec()), value.to_vec());
+        }
+    }
+    Ok(state)
+}

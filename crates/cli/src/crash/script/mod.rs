@@ -1,0 +1,98 @@
+//! The script of the crash test: which operations each batch holds is a function of seed, round, thread and number, so that writer and
+//! oracle need no words about it.
+
+use std::collections::BTreeMap;
+
+use rand::{Rng, RngCore};
+use tombolo::Durability;
+
+/// Threads that write at once. Each has keys of its own; all share the log.
+pub const THREADS: u8 = 2;
+/// Keyspaces that every batch may span.
+pub const KEYSPACES: [&str; 2] = ["default", "second"];
+/// Keys of a thread in each keyspace.
+const KEYS: u32 = 300;
+
+/// One write of a batch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Write {
+    /// Index into [`KEYSPACES`].
+    pub keyspace: usize,
+    /// The key.
+    pub key: Vec<u8>,
+    /// The value; `None` deletes.
+    pub value: Option<Vec<u8>>,
+}
+
+/// A batch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Scripted {
+    /// Its writes; the last is the marker.
+    pub writes: Vec<Write>,
+    /// What it must survive.
+    pub durability: Durability,
+}
+
+/// The key under which thread `thread` says which batch was its last.
+pub fn marker_key(thread: u8) -> Vec<u8> {
+    vec![thread, b'!']
+}
+
+/// Batch `number` of `thread` in `round`.
+pub fn batch(seed: u64, round: u64, thread: u8, number: u64) -> Scripted {
+    let mixed = seed ^ round.wrapping_mul(0xd6e8_feb8_6659_fd93) ^ number.wrapping_mul(0xff51_afd7_ed55_8ccd);
+    let mut random = tombolo_workload::random(mixed, u64::from(thread));
+    let mut writes: Vec<Write> = (0..random.random_range(1..=6))
+        .map(|_| {
+            let mut key = vec![thread, b'k'];
+            key.extend(random.random_range(0..KEYS).to_be_bytes());
+            let value = random.random_bool(0.85).then(|| {
+                // Mostly short, now and then one that spans blocks and pages.
+                let length = if random.random_bool(0.02) { random.random_range(0..40_000) } else { random.random_range(0..300) };
+                let mut value = vec![0; length];
+                random.fill_bytes(&mut value);
+                value
+            });
+            Write { keyspace: random.random_range(0..KEYSPACES.len()), key, value }
+        })
+        .collect();
+    writes.push(Write { keyspace: 0, key: marker_key(thread), value: Some(number.to_be_bytes().to_vec()) });
+    let durability = if random.random_bool(0.3) { Durability::Accepted } else { Durability::Durable };
+    Scripted { writes, durability }
+}
+
+/// What a thread's keys hold.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct State(pub BTreeMap<(usize, Vec<u8>), Vec<u8>>);
+
+impl State {
+    /// Applies a batch.
+    pub fn apply(&mut self, batch: &Scripted) {
+        for write in &batch.writes {
+            let place = (write.keyspace, write.key.clone());
+            match &write.value {
+                Some(value) => self.0.insert(place, value.clone()),
+                None => self.0.remove(&place),
+            };
+        }
+    }
+
+    /// The first place in which two states differ, in words.
+    pub fn difference(&self, found: &State) -> Option<String> {
+        let say = |value: Option<&Vec<u8>>| value.map_or("nothing".to_owned(), |value| format!("{} bytes", value.len()));
+        let places = self.0.keys().chain(found.0.keys());
+        let different = places.into_iter().find(|place| self.0.get(*place) != found.0.get(*place))?;
+        let (expected, there) = (self.0.get(different), found.0.get(different));
+        let key = crate::text::escape(&different.1);
+        let mut words = format!("key {key} of keyspace {}: expected {}, found {}", KEYSPACES[different.0], say(expected), say(there));
+        if let (Some(expected), Some(there)) = (expected, there)
+            && expected.len() == there.len()
+        {
+            words += " of another content";
+        }
+        Some(words)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,407 @@
+//! `tombolo db`: databases at the prompt.
+
+use std::ops::Bound;
+
+use clap::{Args, Subcommand, ValueEnum};
+use serde_json::json;
+use tombolo::{Compression, Db, Durability, Keyspace, KeyspaceOptions, OpenMode};
+
+use crate::database::DatabaseArguments;
+use crate::failure::{Failure, Result};
+use crate::output::Output;
+use crate::text::{self, Form};
+
+/// Databases at the prompt. Keys and values are text with the escapes \n \r \t \0 \\ \xHH, or hexadecimal with --hex.
+///
+/// Every command opens the database as its writer, as any process does: one that has it open already is fenced, and learns it at its
+/// next write. Reading beside a live writer comes with readers, in a later version.
+#[derive(Subcommand)]
+pub enum Command {
+    /// Creates a database; with --keyspace, a keyspace in it.
+    Create(Create),
+    /// Writes a key.
+    Put(Put),
+    /// Prints the value of a key; exit code 3 when it has none.
+    Get(Get),
+    /// Deletes a key, there or not.
+    Delete(Delete),
+    /// Prints keys and values in order.
+    Scan(Scan),
+    /// Lists the keyspaces.
+    Keyspaces(DatabaseArguments),
+    /// Reads every byte and checks it; exit code 1 when something is damaged.
+    Verify(DatabaseArguments),
+    /// Merges all tables of each keyspace into one run.
+    Compact(DatabaseArguments),
+    /// Drops a keyspace with all in it.
+    Drop(Drop),
+    /// Destroys a database: its objects are deleted, its numbered life ends for ever.
+    Destroy(Destroy),
+}
+
+/// Where and in which form.
+#[derive(Args)]
+pub struct Common {
+    #[command(flatten)]
+    database: DatabaseArguments,
+    /// The keyspace.
+    #[arg(long, value_name = "NAME", default_value = "default")]
+    keyspace: String,
+    /// Keys and values are hexadecimal.
+    #[arg(long)]
+    hex: bool,
+}
+
+impl Common {
+    fn form(&self) -> Form {
+        if self.hex { Form::Hexadecimal } else { Form::Escaped }
+    }
+
+    fn open(&self) -> Result<(Db, Keyspace)> {
+        let db = self.database.open(OpenMode::Open)?;
+        let keyspace = db.keyspace(&self.keyspace)?;
+        Ok((db, keyspace))
+    }
+}
+
+/// Arguments of `create`.
+#[derive(Args)]
+pub struct Create {
+    #[command(flatten)]
+    database: DatabaseArguments,
+    /// Create this keyspace; the database too, if it does not exist.
+    #[arg(long, value_name = "NAME")]
+    keyspace: Option<String>,
+    /// How the keyspace's tables are compressed.
+    #[arg(long, requires = "keyspace", value_enum)]
+    compression: Option<Compressed>,
+}
+
+/// Compression of tables.
+#[derive(Clone, Copy, ValueEnum)]
+enum Compressed {
+    None,
+    Lz4,
+    Zstd,
+}
+
+/// What a write must survive before the command ends.
+#[derive(Clone, Copy, Default, ValueEnum)]
+enum Survives {
+    /// In memory until the database is closed, which this command does.
+    Unlogged,
+    /// In the log, not synced.
+    Accepted,
+    /// Whatever the log's failure model says.
+    #[default]
+    Durable,
+}
+
+impl From<Survives> for Durability {
+    fn from(survives: Survives) -> Durability {
+        match survives {
+            Survives::Unlogged => Durability::Unlogged,
+            Survives::Accepted => Durability::Accepted,
+            Survives::Durable => Durability::Durable,
+        }
+    }
+}
+
+/// Arguments of `put`.
+#[derive(Args)]
+pub struct Put {
+    #[command(flatten)]
+    common: Common,
+    /// The key.
+    key: String,
+    /// The value.
+    value: String,
+    /// What the write must survive; `tombolo explain URI` says what each means there.
+    #[arg(long, value_enum, default_value_t)]
+    durability: Survives,
+}
+
+/// Arguments of `get`.
+#[derive(Args)]
+pub struct Get {
+    #[command(flatten)]
+    common: Common,
+    /// The key.
+    key: String,
+    /// Write the value's bytes as they are, without escapes and newline.
+    #[arg(long, conflicts_with_all = ["hex", "json"])]
+    raw: bool,
+}
+
+/// Arguments of `delete`.
+#[derive(Args)]
+pub struct Delete {
+    #[command(flatten)]
+    common: Common,
+    /// The key.
+    key: String,
+    /// What the delete must survive.
+    #[arg(long, value_enum, default_value_t)]
+    durability: Survives,
+}
+
+/// Arguments of `scan`.
+#[derive(Args)]
+pub struct Scan {
+    #[command(flatten)]
+    common: Common,
+    /// Only keys that begin with this.
+    #[arg(long, conflicts_with_all = ["from", "to"])]
+    prefix: Option<String>,
+    /// Keys from this one on.
+    #[arg(long)]
+    from: Option<String>,
+    /// Keys before this one.
+    #[arg(long)]
+    to: Option<String>,
+    /// At most so many.
+    #[arg(long)]
+    limit: Option<u64>,
+    /// In descending order.
+    #[arg(long)]
+    reverse: bool,
+    /// Only keys.
+    #[arg(long)]
+    keys_only: bool,
+}
+
+/// Arguments of `drop`.
+#[derive(Args)]
+pub struct Drop {
+    #[command(flatten)]
+    database: DatabaseArguments,
+    /// The keyspace.
+    #[arg(long, value_name = "NAME")]
+    keyspace: String,
+}
+
+/// Arguments of `destroy`.
+#[derive(Args)]
+pub struct Destroy {
+    #[command(flatten)]
+    database: DatabaseArguments,
+    /// Says that you mean it.
+    #[arg(long)]
+    yes: bool,
+}
+
+/// Runs a command.
+pub fn run(command: &Command, output: &Output) -> Result<()> {
+    match command {
+        Command::Create(arguments) => create(arguments, output),
+        Command::Put(arguments) => put(arguments, output),
+        Command::Get(arguments) => get(arguments, output),
+        Command::Delete(arguments) => delete(arguments, output),
+        Command::Scan(arguments) => scan(arguments, output),
+        Command::Keyspaces(arguments) => keyspaces(arguments, output),
+        Command::Verify(arguments) => verify(arguments, output),
+        Command::Compact(arguments) => compact(arguments, output),
+        Command::Drop(arguments) => drop_keyspace(arguments, output),
+        Command::Destroy(arguments) => destroy(arguments, output),
+    }
+}
+
+fn create(arguments: &Create, output: &Output) -> Result<()> {
+    let mode = if arguments.keyspace.is_some() { OpenMode::CreateOrOpen } else { OpenMode::Create };
+    let db = arguments.database.open(mode)?;
+    if let Some(name) = &arguments.keyspace {
+        let mut options = KeyspaceOptions::default();
+        if let Some(compression) = arguments.compression {
+            options.compression = match compression {
+                Compressed::None => Compression::None,
+                Compressed::Lz4 => Compression::Lz4,
+                Compressed::Zstd => Compression::Zstd,
+            };
+        }
+        let _ = db.create_keyspace(name, options).wait()?;
+    }
+    let (incarnation, epoch) = (db.incarnation().0, db.epoch().0);
+    db.close().wait()?;
+    let store = &arguments.database.store;
+    output.result(
+        || json!({ "store": store, "incarnation": incarnation, "epoch": epoch, "keyspace": arguments.keyspace }),
+        || match &arguments.keyspace {
+            Some(name) => format!("keyspace {name} of {store} is there"),
+            None => format!("{store} is there; write to it: tombolo db put {store} KEY VALUE"),
+        },
+    )
+}
+
+fn put(arguments: &Put, output: &Output) -> Result<()> {
+    let form = arguments.common.form();
+    let (key, value) = (form.parse(&arguments.key)?, form.parse(&arguments.value)?);
+    // A first put makes the database: the prompt is where people begin.
+    let db = arguments.common.database.open(OpenMode::CreateOrOpen)?;
+    let keyspace = db.keyspace(&arguments.common.keyspace)?;
+    keyspace.put_with(&key, &value, arguments.durability.into()).wait()?;
+    finish_write(&db, output)
+}
+
+fn delete(arguments: &Delete, output: &Output) -> Result<()> {
+    let key = arguments.common.form().parse(&arguments.key)?;
+    let (db, keyspace) = arguments.common.open()?;
+    keyspace.delete_with(&key, arguments.durability.into()).wait()?;
+    finish_write(&db, output)
+}
+
+fn finish_write(db: &Db, output: &Output) -> Result<()> {
+    let epoch = db.epoch().0;
+    db.close().wait()?;
+    if output.is_json() { output.line(json!({ "epoch": epoch })) } else { Ok(()) }
+}
+
+fn get(arguments: &Get, output: &Output) -> Result<()> {
+    let form = arguments.common.form();
+    let key = form.parse(&arguments.key)?;
+    let (db, keyspace) = arguments.common.open()?;
+    let value = keyspace.get(&key).wait()?;
+    let Some(value) = value else {
+        db.close().wait()?;
+        let keyspace = &arguments.common.keyspace;
+        return Err(Failure::NotFound(format!("the key {} has no value in keyspace {keyspace}", form.show(&key))));
+    };
+    if arguments.raw {
+        output.bytes(&value)?;
+    } else {
+        output.result(|| json!({ "key": form.show(&key), "value": form.show(&value) }), || form.show(&value))?;
+    }
+    Ok(db.close().wait()?)
+}
+
+fn scan(arguments: &Scan, output: &Output) -> Result<()> {
+    let form = arguments.common.form();
+    let parse = |text: &Option<String>| text.as_deref().map(|text| form.parse(text)).transpose();
+    let (from, to) = match parse(&arguments.prefix)? {
+        Some(prefix) => (Bound::Included(prefix.clone()), after_prefix(prefix).map_or(Bound::Unbounded, Bound::Excluded)),
+        None => (
+            parse(&arguments.from)?.map_or(Bound::Unbounded, Bound::Included),
+            parse(&arguments.to)?.map_or(Bound::Unbounded, Bound::Excluded),
+        ),
+    };
+    let (db, keyspace) = arguments.common.open()?;
+    let mut entries = keyspace.scan::<Vec<u8>>((from, to));
+    if arguments.reverse {
+        entries.seek_to_last();
+    }
+    let mut left = arguments.limit.unwrap_or(u64::MAX);
+    while left > 0 {
+        let Some(entry) = (if arguments.reverse { entries.prev() } else { entries.next() }) else { break };
+        let (key, value) = entry?;
+        left -= 1;
+        let key = form.show(&key);
+        if arguments.keys_only {
+            output.result(|| json!({ "key": key }), || key.clone())?;
+        } else {
+            let value = form.show(&value);
+            output.result(|| json!({ "key": key, "value": value }), || format!("{key}\t{value}"))?;
+        }
+    }
+    drop(entries);
+    Ok(db.close().wait()?)
+}
+
+/// The smallest key after all that begin with `prefix`; `None` when there is none.
+fn after_prefix(mut prefix: Vec<u8>) -> Option<Vec<u8>> {
+    while prefix.last() == Some(&u8::MAX) {
+        prefix.pop();
+    }
+    let last = prefix.last_mut()?;
+    *last += 1;
+    Some(prefix)
+}
+
+fn keyspaces(arguments: &DatabaseArguments, output: &Output) -> Result<()> {
+    let db = arguments.open(OpenMode::Open)?;
+    for keyspace in db.keyspaces() {
+        let options = keyspace.options();
+        let compression = format!("{:?}", options.compression).to_lowercase();
+        output.result(
+            || json!({ "name": keyspace.name(), "id": keyspace.id(), "compression": compression }),
+            || format!("{}\tid {}, compression {compression}", keyspace.name(), keyspace.id()),
+        )?;
+    }
+    Ok(db.close().wait()?)
+}
+
+fn verify(arguments: &DatabaseArguments, output: &Output) -> Result<()> {
+    let db = arguments.open(OpenMode::Open)?;
+    let report = db.verify().wait()?;
+    db.close().wait()?;
+    output.result(
+        || {
+            json!({
+                "tables": report.tables, "blocks": report.blocks, "entries": report.entries, "bytes": report.bytes,
+                "manifest_records": report.manifest_records, "damage": report.damage,
+            })
+        },
+        || {
+            let (tables, blocks, entries) = (text::count(report.tables), text::count(report.blocks), text::count(report.entries));
+            let records = text::count(report.manifest_records);
+            let bytes = text::bytes(report.bytes);
+            let mut text =
+                format!("read {tables} tables ({blocks} blocks, {entries} entries, {bytes}) and {records} records of the manifest");
+            for damage in &report.damage {
+                text += &format!("\ndamage: {damage}");
+            }
+            text
+        },
+    )?;
+    match report.damage.len() {
+        0 => Ok(()),
+        count => {
+            Err(Failure::Check(format!("{count} damaged places: restore these objects from a copy; `tombolo inspect` shows the bytes")))
+        }
+    }
+}
+
+fn compact(arguments: &DatabaseArguments, output: &Output) -> Result<()> {
+    let db = arguments.open(OpenMode::Open)?;
+    let before = db.stats();
+    db.compact().wait()?;
+    let after = db.stats();
+    db.close().wait()?;
+    output.result(
+        || json!({ "tables_before": before.tables, "bytes_before": before.table_bytes, "tables": after.tables, "bytes": after.table_bytes }),
+        || {
+            let (from, to) = (text::bytes(before.table_bytes), text::bytes(after.table_bytes));
+            format!("{} tables of {from} before, {} tables of {to} now", before.tables, after.tables)
+        },
+    )
+}
+
+fn drop_keyspace(arguments: &Drop, output: &Output) -> Result<()> {
+    let db = arguments.database.open(OpenMode::Open)?;
+    db.drop_keyspace(&arguments.keyspace).wait()?;
+    finish_write(&db, output)
+}
+
+fn destroy(arguments: &Destroy, output: &Output) -> Result<()> {
+    let store = &arguments.database.store;
+    if !arguments.yes {
+        return Err(Failure::Usage(format!("destroying {store} deletes all that is in it: say --yes if that is meant")));
+    }
+    let mut builder = Db::builder(store);
+    if let Some(log) = &arguments.database.how.log {
+        builder = builder.log(log);
+    }
+    builder.destroy().wait()?;
+    output.result(|| json!({ "store": store, "destroyed": true }), || format!("{store} is destroyed"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::after_prefix;
+
+    #[test]
+    fn the_end_of_a_prefix_is_the_next_one() {
+        assert_eq!(after_prefix(b"ab".to_vec()), Some(b"ac".to_vec()));
+        assert_eq!(after_prefix(b"a\xff\xff".to_vec()), Some(b"b".to_vec()));
+        assert_eq!(after_prefix(b"\xff".to_vec()), None);
+        assert_eq!(after_prefix(Vec::new()), None);
+    }
+}

@@ -1,0 +1,365 @@
+//! `tombolo demo`: the main job on real input, while everything that can happen to a writer happens to it.
+//!
+//! `writer 1 indexes → SIGSTOP → writer 2 takes over and goes on → SIGCONT 1: it learns that it is fenced → SIGKILL 2 → writer 3 takes over
+//! → SIGKILL … → the last writer closes → read back every acknowledged write`.
+
+mod oracle;
+mod report;
+mod scratch;
+mod tree;
+pub mod writer;
+
+use std::ffi::OsString;
+use std::ops::Bound;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+use tombolo::OpenMode;
+use tombolo_storage::Uri;
+
+use self::oracle::{Check, History, Oracle, Verdict};
+use self::report::{Report, Takeover};
+use self::scratch::Scratch;
+use crate::database::{self, HowArguments};
+use crate::failure::{Failure, Result};
+use crate::output::Output;
+use crate::process::child::Writer;
+use crate::text;
+
+/// Arguments of `demo`.
+#[derive(Args)]
+#[command(after_help = "\
+The writers are this program again, in processes of their own; each reports every acknowledgement over a pipe. Each file is one durable
+batch over two keyspaces: its newest record, and a journal entry that no later write replaces. At the end every acknowledged write is
+read back. Exit code 1 when one is lost or wrong; the database is then kept, and its path printed.")]
+pub struct Arguments {
+    /// Where to make the database, as a URI; a temporary directory, removed afterwards, when not given.
+    #[arg(long, value_name = "URI")]
+    store: Option<String>,
+    #[command(flatten)]
+    how: HowArguments,
+    /// The tree to index: path → size, mode, times, checksum. Default: /usr/share.
+    #[arg(long, value_name = "DIRECTORY")]
+    source: Option<PathBuf>,
+    /// How many writers to kill with SIGKILL, after the one that is paused.
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(0..=100))]
+    rounds: u32,
+    /// About how long to write, in seconds; reading back comes on top.
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    seconds: u64,
+    /// Most writes in flight in a writer.
+    #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..=60_000))]
+    window: u32,
+}
+
+/// Longest wait for a process to do its next step.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How often the parent looks.
+const TICK: Duration = Duration::from_millis(5);
+/// Acknowledged writes that a writer has made, at least, before the next thing happens to it.
+const WRITES_MIN: u64 = 20;
+
+/// Runs the demo.
+pub fn run(arguments: &Arguments, output: &Output) -> Result<()> {
+    let source = arguments.source.clone().unwrap_or_else(tree::default_source);
+    if !source.is_dir() {
+        return Err(Failure::Usage(format!("{} is no directory: name a tree to index with --source", source.display())));
+    }
+    let source = source.canonicalize().map_err(|error| Failure::io(error, format!("finding {}", source.display())))?;
+    let mut scratch = Scratch::new(arguments.store.as_deref())?;
+    for uri in [Some(scratch.uri()), arguments.how.log.as_deref()].into_iter().flatten() {
+        if Uri::parse(uri)?.scheme == "mem" {
+            return Err(Failure::Usage(format!(
+                "{uri} lives in one process, and the demo takes a database over between processes: name another store"
+            )));
+        }
+    }
+    let mut show = Show::new(arguments, scratch.uri().to_owned(), source, output)?;
+    let result = show.run();
+    show.bar.finish_and_clear();
+    let report = match result {
+        Ok(report) => report,
+        Err(failure) => {
+            scratch.keep_unless(matches!(failure, Failure::Interrupted | Failure::Usage(_)));
+            return Err(failure);
+        }
+    };
+    let failed = report.failed();
+    scratch.keep_unless(!failed);
+    output.result(|| report.to_json(), || report.to_text())?;
+    output.finish()?;
+    if !failed {
+        return Ok(());
+    }
+    Err(Failure::Check(report.verdict_words()))
+}
+
+/// The demo while it runs.
+struct Show<'a> {
+    arguments: &'a Arguments,
+    output: &'a Output,
+    store: String,
+    source: PathBuf,
+    oracle: Arc<Mutex<Oracle>>,
+    interrupted: Arc<AtomicBool>,
+    bar: ProgressBar,
+    begun: Instant,
+    last_line: Instant,
+    phase: String,
+    takeovers: Vec<Takeover>,
+}
+
+impl<'a> Show<'a> {
+    fn new(arguments: &'a Arguments, store: String, source: PathBuf, output: &'a Output) -> Result<Show<'a>> {
+        let interrupted = Arc::new(AtomicBool::new(false));
+        for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+            signal_hook::flag::register(signal, Arc::clone(&interrupted)).map_err(|error| Failure::io(error, "listening for Ctrl-C"))?;
+        }
+        let bar = if output.is_watched() { ProgressBar::new_spinner() } else { ProgressBar::hidden() };
+        if let Ok(style) = ProgressStyle::with_template("{spinner} {wide_msg}") {
+            bar.set_style(style);
+        }
+        Ok(Show {
+            arguments,
+            output,
+            store,
+            source,
+            oracle: Arc::default(),
+            interrupted,
+            bar,
+            begun: Instant::now(),
+            last_line: Instant::now(),
+            phase: String::new(),
+            takeovers: Vec::new(),
+        })
+    }
+
+    fn run(&mut self) -> Result<Report> {
+        self.say(&format!("indexing {} into {}", self.source.display(), self.store));
+        let phases = self.arguments.rounds + 3;
+        let phase = Duration::from_secs(self.arguments.seconds) / phases;
+        let writing = Instant::now();
+
+        let first = self.start(1)?;
+        self.until_opened(1)?;
+        self.write_for(1, phase, "writer 1 writes".to_owned())?;
+
+        first.stop().map_err(|error| Failure::io(error, "stopping writer 1"))?;
+        let stopped = Instant::now();
+        self.say("writer 1 is stopped in the middle (SIGSTOP); writer 2 takes the database over");
+        let mut current = self.start(2)?;
+        self.until_opened(2)?;
+        self.oracle().taken_over(1);
+        self.write_for(2, phase, "writer 2 writes, writer 1 stands still".to_owned())?;
+        self.note_takeover(2, stopped, "paused");
+
+        first.wake().map_err(|error| Failure::io(error, "waking writer 1"))?;
+        self.say("writer 1 is woken (SIGCONT): it goes on where it stood");
+        self.until(1, "learn that it is fenced", |writer| writer.ended.is_some())?;
+        drop(first);
+        self.expect_fenced()?;
+        self.write_for(2, phase, "writer 2 writes on".to_owned())?;
+
+        for round in 1..=self.arguments.rounds {
+            let number = round + 1;
+            let killed = Instant::now();
+            current.kill().map_err(|error| Failure::io(error, format!("killing writer {number}")))?;
+            self.say(&format!(
+                "writer {number} is killed (SIGKILL), kill {round} of {}; writer {} takes over",
+                self.arguments.rounds,
+                number + 1
+            ));
+            current = self.start(number + 1)?;
+            self.until_opened(number + 1)?;
+            self.write_for(number + 1, phase, format!("writer {} writes", number + 1))?;
+            self.note_takeover(number + 1, killed, "killed");
+        }
+
+        let number = self.arguments.rounds + 2;
+        let wrote = writing.elapsed();
+        current.finish();
+        self.until(number, "finish", |writer| writer.ended.is_some())?;
+        current.wait().map_err(|error| Failure::io(error, "waiting for the last writer"))?;
+        if let Some((code, text)) = self.oracle().writers.last().and_then(|writer| writer.ended.clone()).filter(|(code, _)| *code != 0) {
+            return Err(Failure::Check(format!("writer {number} failed with exit code {code}: {text}")));
+        }
+        let reading = Instant::now();
+        let verdict = self.read_back()?;
+        let read = reading.elapsed();
+        let oracle = self.oracle();
+        Ok(Report::new(&oracle, verdict, self.takeovers.clone(), &self.store, &self.source, [wrote, read, self.begun.elapsed()]))
+    }
+
+    /// Whoever panicked while holding the lock has failed the demo already.
+    fn oracle(&self) -> MutexGuard<'_, Oracle> {
+        self.oracle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn start(&self, number: u32) -> Result<Writer> {
+        let mut arguments: Vec<OsString> = vec!["demo-writer".into(), "--store".into(), self.store.clone().into()];
+        for (name, value) in [("--writer", number), ("--window", self.arguments.window), ("--parent", std::process::id())] {
+            arguments.extend([name.into(), value.to_string().into()]);
+        }
+        arguments.extend(["--source".into(), self.source.clone().into()]);
+        if let Some(log) = &self.arguments.how.log {
+            arguments.extend(["--log".into(), log.into()]);
+        }
+        for setting in &self.arguments.how.settings {
+            arguments.extend(["--set".into(), setting.into()]);
+        }
+        let oracle = Arc::clone(&self.oracle);
+        let heard = move |message| oracle.lock().unwrap_or_else(PoisonError::into_inner).hear(number, message, Instant::now());
+        Writer::start(&arguments, heard).map_err(|error| Failure::io(error, format!("starting writer {number}")))
+    }
+
+    fn until_opened(&mut self, number: u32) -> Result<()> {
+        self.until(number, "open the database", |writer| writer.opened.is_some() || writer.ended.is_some())?;
+        self.check_alive(number)
+    }
+
+    /// Lets a writer write for a while, and in any case until it has something to lose.
+    fn write_for(&mut self, number: u32, time: Duration, phase: String) -> Result<()> {
+        self.phase = phase;
+        let end = Instant::now() + time;
+        while Instant::now() < end {
+            self.tick()?;
+            self.check_alive(number)?;
+        }
+        self.until(number, "write", |writer| writer.acknowledged >= WRITES_MIN || writer.ended.is_some())?;
+        self.check_alive(number)
+    }
+
+    fn check_alive(&self, number: u32) -> Result<()> {
+        let ended = self.oracle().writers.get(number as usize - 1).and_then(|writer| writer.ended.clone());
+        match ended {
+            None => Ok(()),
+            Some((2, text)) => Err(Failure::Usage(text)),
+            Some((code, text)) => Err(Failure::Check(format!("writer {number} ended by itself with exit code {code}: {text}"))),
+        }
+    }
+
+    fn until(&mut self, number: u32, what: &str, done: impl Fn(&History) -> bool) -> Result<()> {
+        let end = Instant::now() + PATIENCE;
+        while !self.oracle().writers.get(number as usize - 1).is_some_and(&done) {
+            self.tick()?;
+            if Instant::now() > end {
+                return Err(Failure::Check(format!("writer {number} did not {what} within {} s", PATIENCE.as_secs())));
+            }
+        }
+        Ok(())
+    }
+
+    fn expect_fenced(&self) -> Result<()> {
+        let (ended, refused) = {
+            let oracle = self.oracle();
+            (oracle.writers[0].ended.clone(), oracle.writers[0].refused)
+        };
+        match ended {
+            Some((4, _)) if refused > 0 => {
+                self.say(&format!("writer 1 has learnt it: {} writes refused", text::count(refused)));
+                Ok(())
+            }
+            other => Err(Failure::Check(format!(
+                "the woken writer should have been refused, exit code 4; it ended with {other:?} after {refused} refusals"
+            ))),
+        }
+    }
+
+    fn note_takeover(&mut self, number: u32, began: Instant, fate: &'static str) {
+        let oracle = self.oracle();
+        let writer = &oracle.writers[number as usize - 1];
+        let takeover = writer.opened.zip(writer.first_acknowledged).map(|((_, open), first)| Takeover {
+            writer: number,
+            predecessor: fate,
+            open,
+            outage: first.saturating_duration_since(began),
+            replayed_bytes: writer.replayed_bytes,
+        });
+        drop(oracle);
+        self.takeovers.extend(takeover);
+    }
+
+    /// Waits a moment, shows where things stand, and looks for Ctrl-C.
+    fn tick(&mut self) -> Result<()> {
+        std::thread::sleep(TICK);
+        if self.interrupted.load(Ordering::Relaxed) {
+            return Err(Failure::Interrupted);
+        }
+        let every = if self.output.is_watched() { Duration::from_millis(100) } else { Duration::from_secs(1) };
+        if self.last_line.elapsed() >= every {
+            self.last_line = Instant::now();
+            let (acknowledged, files, refused) = {
+                let oracle = self.oracle();
+                (oracle.acknowledged(), oracle.paths(), oracle.refused())
+            };
+            let line = format!(
+                "{:>4.1} s  {}: {} files, {} writes acknowledged, {} refused to the stale writer",
+                self.begun.elapsed().as_secs_f64(),
+                self.phase,
+                text::count(files),
+                text::count(acknowledged),
+                text::count(refused)
+            );
+            if self.output.is_watched() {
+                self.bar.set_message(line);
+                self.bar.tick();
+            } else if !self.output.is_json() {
+                self.print(&line);
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells what happens now.
+    fn say(&self, what: &str) {
+        let line = format!("{:>4.1} s  {what}", self.begun.elapsed().as_secs_f64());
+        if self.output.is_watched() {
+            self.bar.println(line);
+        } else if !self.output.is_json() {
+            self.print(&line);
+        }
+    }
+
+    fn print(&self, line: &str) {
+        use std::io::Write;
+        // A closed standard error hides progress and nothing else.
+        let _ = writeln!(std::io::stderr(), "{line}");
+    }
+
+    fn read_back(&mut self) -> Result<Verdict> {
+        self.say("the last writer has closed the database; every acknowledged write is read back");
+        let db = database::open(&self.store, &self.arguments.how, OpenMode::Open)?;
+        let (journal, files) = (db.keyspace(writer::JOURNAL)?, db.keyspace(writer::FILES)?);
+        let mut oracle = self.oracle();
+        let mut check = Check::new(&mut oracle);
+        let everything = || (Bound::<Vec<u8>>::Unbounded, Bound::Unbounded);
+        for entry in journal.scan(everything()) {
+            let (key, value) = entry?;
+            check.journal(&key, &value);
+            self.look_for_interrupt()?;
+        }
+        for entry in files.scan(everything()) {
+            let (path, record) = entry?;
+            // A get takes another way than a scan: filters, one table after the other.
+            let again = files.get(&path).wait()?;
+            check.file(&path, if again.as_deref() == Some(&record[..]) { &record } else { b"a get and a scan differ" });
+            self.look_for_interrupt()?;
+        }
+        let verdict = check.finish();
+        drop(oracle);
+        let damage = db.verify().wait()?.damage;
+        db.close().wait()?;
+        match damage.first() {
+            None => Ok(verdict),
+            Some(first) => Err(Failure::Check(format!("verify found {} damaged places, the first: {first}", damage.len()))),
+        }
+    }
+
+    fn look_for_interrupt(&self) -> Result<()> {
+        if self.interrupted.load(Ordering::Relaxed) { Err(Failure::Interrupted) } else { Ok(()) }
+    }
+}

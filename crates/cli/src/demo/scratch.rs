@@ -1,0 +1,53 @@
+//! The demo's database: temporary and removed, or where the user wants it.
+
+use std::path::PathBuf;
+
+use crate::failure::{Failure, Result};
+
+/// Where the database is, and whether it goes when the demo ends.
+pub struct Scratch {
+    uri: String,
+    /// Removed on drop.
+    folder: Option<PathBuf>,
+}
+
+impl Scratch {
+    /// At `store`, or in a fresh temporary directory.
+    pub fn new(store: Option<&str>) -> Result<Scratch> {
+        if let Some(store) = store {
+            return Ok(Scratch { uri: store.to_owned(), folder: None });
+        }
+        // /var/tmp is a disk where /tmp often is memory, and a demo of durable writes belongs on a disk.
+        let base = std::env::var_os("TMPDIR").map_or_else(|| PathBuf::from("/var/tmp"), PathBuf::from);
+        let base = if base.is_dir() { base } else { std::env::temp_dir() };
+        let stamp = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |time| time.as_nanos());
+        let folder = base.join(format!("tombolo-demo-{}-{stamp:x}", std::process::id()));
+        std::fs::create_dir(&folder).map_err(|error| Failure::io(error, format!("making the directory {}", folder.display())))?;
+        let path =
+            folder.to_str().ok_or_else(|| Failure::Usage(format!("{} is no UTF-8: set TMPDIR to a path that is", base.display())))?;
+        let uri = format!("file://{}", path.replace('%', "%25").replace('#', "%23").replace('?', "%3F"));
+        Ok(Scratch { uri, folder: Some(folder) })
+    }
+
+    /// The database's URI.
+    pub fn uri(&self) -> &str {
+        &self.uri
+    }
+
+    /// Keeps the directory, and says so, unless all is well.
+    pub fn keep_unless(&mut self, well: bool) {
+        if !well && let Some(folder) = self.folder.take() {
+            eprintln!("the database is kept for a look at it: {}", folder.display());
+        }
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        if let Some(folder) = self.folder.take()
+            && let Err(error) = std::fs::remove_dir_all(&folder)
+        {
+            eprintln!("cannot remove {}: {error}", folder.display());
+        }
+    }
+}

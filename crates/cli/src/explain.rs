@@ -1,0 +1,68 @@
+//! `tombolo explain`: what accepted and durable writes survive on a pair of stores.
+
+use std::sync::Arc;
+
+use clap::Args;
+use serde_json::json;
+use tombolo::{Env, Registry};
+use tombolo_storage::{Survival, Uri};
+
+use crate::failure::Result;
+use crate::output::Output;
+
+/// Arguments of `explain`.
+#[derive(Args)]
+pub struct Arguments {
+    /// The store, then the log where it is another; without a log, every form of the store's own log is explained.
+    #[arg(value_name = "URI", required = true, num_args = 1..=2)]
+    uris: Vec<String>,
+}
+
+/// Runs it. Touches nothing: the stores are named, not opened for writing.
+pub fn run(arguments: &Arguments, output: &Output) -> Result<()> {
+    let (env, registry) = (Env::real(), Registry::with_defaults());
+    let store = Uri::parse(&arguments.uris[0])?;
+    let logs = match arguments.uris.get(1) {
+        Some(log) => vec![Some(Uri::parse(log)?)],
+        None => forms(&store),
+    };
+    let objects = registry.open_object_store(&env, &store)?;
+    let mut found = Vec::new();
+    for log in &logs {
+        let logs = registry.open_log_store(&env, &store, log.as_ref(), &Arc::clone(&objects))?;
+        found.push((log.as_ref().unwrap_or(&store).to_string(), logs.survival()));
+    }
+    if output.is_json() {
+        let logs: Vec<_> = found.iter().map(|(uri, survival)| to_json(uri, survival)).collect();
+        return output.line(json!({ "store": store.to_string(), "description": objects.describe(), "logs": logs }));
+    }
+    output.line(format!("store {store}: {}", objects.describe()))?;
+    output.line("  Tables and the manifest are durable there before anything names them.")?;
+    for (uri, survival) in &found {
+        output.line(format!("\nlog {uri}: {}", survival.store))?;
+        output.line("  unlogged   is in memory only, until a flush: lost with the process.")?;
+        output.line(format!("  accepted   {}", survival.accepted))?;
+        output.line(format!("  durable    {}", survival.durable))?;
+        for note in &survival.notes {
+            output.line(format!("  note       {note}"))?;
+        }
+    }
+    Ok(())
+}
+
+/// The log URIs to explain when none is given: a local store's log comes in two forms, and the choice is the reader's question.
+fn forms(store: &Uri) -> Vec<Option<Uri>> {
+    if store.scheme != "file" || store.parameter("form").is_some() {
+        return vec![None];
+    }
+    let with_form = |form: &str| {
+        let mut uri = store.clone();
+        uri.parameters.insert("form".to_owned(), form.to_owned());
+        Some(uri)
+    };
+    vec![with_form("written"), with_form("mapped")]
+}
+
+fn to_json(uri: &str, survival: &Survival) -> serde_json::Value {
+    json!({ "uri": uri, "log": survival.store, "accepted": survival.accepted, "durable": survival.durable, "notes": survival.notes })
+}

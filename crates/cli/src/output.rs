@@ -1,0 +1,52 @@
+//! Standard output: text for people or JSON for machines, and no panic when its reader goes away.
+
+use std::cell::RefCell;
+use std::fmt::Display;
+use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
+
+use serde_json::Value;
+
+use crate::failure::Result;
+
+/// Where results go. Progress and errors go to standard error.
+pub struct Output {
+    json: bool,
+    stdout: RefCell<BufWriter<StdoutLock<'static>>>,
+}
+
+impl Output {
+    /// Results as JSON, or as text.
+    pub fn new(json: bool) -> Output {
+        Output { json, stdout: RefCell::new(BufWriter::new(io::stdout().lock())) }
+    }
+
+    /// Whether machines read.
+    pub fn is_json(&self) -> bool {
+        self.json
+    }
+
+    /// Whether a person watches progress.
+    pub fn is_watched(&self) -> bool {
+        io::stderr().is_terminal()
+    }
+
+    /// Prints one result in the form asked for.
+    pub fn result(&self, value: impl FnOnce() -> Value, text: impl FnOnce() -> String) -> Result<()> {
+        if self.json { self.line(value()) } else { self.line(text()) }
+    }
+
+    /// Prints a line.
+    pub fn line(&self, line: impl Display) -> Result<()> {
+        Ok(writeln!(self.stdout.borrow_mut(), "{line}")?)
+    }
+
+    /// Writes bytes as they are.
+    pub fn bytes(&self, bytes: &[u8]) -> Result<()> {
+        Ok(self.stdout.borrow_mut().write_all(bytes)?)
+    }
+
+    /// Hands everything to the reader.
+    pub fn finish(&self) -> Result<()> {
+        Ok(self.stdout.borrow_mut().flush()?)
+    }
+}

@@ -1,0 +1,133 @@
+//! Bytes as text and back, and figures with human units.
+
+use std::time::Duration;
+
+use crate::failure::{Failure, Result};
+
+/// How keys and values are written at the prompt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// Text with escapes.
+    Escaped,
+    /// Hexadecimal digits.
+    Hexadecimal,
+}
+
+impl Form {
+    /// Reads an argument.
+    pub fn parse(self, text: &str) -> Result<Vec<u8>> {
+        match self {
+            Form::Escaped => unescape(text),
+            Form::Hexadecimal => unhex(text),
+        }
+    }
+
+    /// Shows bytes so that `parse` reads them back.
+    pub fn show(self, bytes: &[u8]) -> String {
+        match self {
+            Form::Escaped => escape(bytes),
+            Form::Hexadecimal => bytes.iter().map(|byte| format!("{byte:02x}")).collect(),
+        }
+    }
+}
+
+/// Reads `\n`, `\r`, `\t`, `\0`, `\\` and `\xHH`; everything else stands for itself.
+fn unescape(text: &str) -> Result<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.chars();
+    while let Some(character) = rest.next() {
+        if character != '\\' {
+            bytes.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes());
+            continue;
+        }
+        bytes.push(match rest.next() {
+            Some('n') => b'\n',
+            Some('r') => b'\r',
+            Some('t') => b'\t',
+            Some('0') => 0,
+            Some('\\') => b'\\',
+            Some('x') => {
+                let digits: String = rest.by_ref().take(2).collect();
+                unhex(&digits).ok().and_then(|byte| byte.first().copied()).ok_or_else(|| bad_escape(text))?
+            }
+            _ => return Err(bad_escape(text)),
+        });
+    }
+    Ok(bytes)
+}
+
+fn bad_escape(text: &str) -> Failure {
+    Failure::Usage(format!("{text:?} has an escape that is none of \\n \\r \\t \\0 \\\\ \\xHH; write a backslash as \\\\, or use --hex"))
+}
+
+fn unhex(text: &str) -> Result<Vec<u8>> {
+    let bad = || Failure::Usage(format!("{text:?} is not hexadecimal: write two digits 0-9 a-f for each byte"));
+    if !text.len().is_multiple_of(2) || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return Err(bad());
+    }
+    (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).map_err(|_| bad())).collect()
+}
+
+/// Printable UTF-8 as it is; everything else, and backslashes, escaped.
+pub fn escape(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        for character in chunk.valid().chars() {
+            match character {
+                '\\' => text.push_str("\\\\"),
+                '\n' => text.push_str("\\n"),
+                '\r' => text.push_str("\\r"),
+                '\t' => text.push_str("\\t"),
+                '\0' => text.push_str("\\0"),
+                _ if character.is_control() => {
+                    for byte in character.encode_utf8(&mut [0; 4]).bytes() {
+                        text += &format!("\\x{byte:02x}");
+                    }
+                }
+                _ => text.push(character),
+            }
+        }
+        for byte in chunk.invalid() {
+            text += &format!("\\x{byte:02x}");
+        }
+    }
+    text
+}
+
+/// `1234567` as `1,234,567`.
+pub fn count(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// Bytes in binary units.
+pub fn bytes(number: u64) -> String {
+    const UNITS: [&str; 6] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
+    #[allow(clippy::cast_precision_loss, reason = "three digits are shown")]
+    let (mut value, mut unit) = (number as f64, 0);
+    while value >= 1024.0 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    if unit == 0 { format!("{number} B") } else { format!("{value:.1} {}", UNITS[unit]) }
+}
+
+/// A duration with three digits.
+pub fn duration(duration: Duration) -> String {
+    let seconds = duration.as_secs_f64();
+    match seconds {
+        _ if seconds >= 1.0 => format!("{seconds:.2} s"),
+        _ if seconds >= 1e-3 => format!("{:.2} ms", seconds * 1e3),
+        _ => format!("{:.0} µs", seconds * 1e6),
+    }
+}
+
+#[cfg(test)]
+mod tests;
