@@ -79,7 +79,16 @@ impl<T> Future for Completion<T> {
         if slot.closed {
             return Poll::Ready(slot.value.take());
         }
-        slot.waker = Some(context.waker().clone());
+        let before = match &slot.waker {
+            Some(waker) if waker.will_wake(context.waker()) => None,
+            _ => slot.waker.replace(context.waker().clone()),
+        };
+        drop(slot);
+        // Dropping a waker may end a task, whose destructors may complete or drop something of their own.
+        drop(before);
         Poll::Pending
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -47,6 +47,8 @@
 //! - **Faults.** [`World::inject`] takes a condition on operations and an [`Action`]; [`Process::crash_at`], [`Process::fail_at`],
 //!   [`Process::stall_at`] and [`Process::call_at`] are short for the n-th operation of a process. [`Process::kill`],
 //!   [`Process::pause`] and [`Host::power_loss`] act at once. [`Host`] also fills, protects and damages the disk.
+//! - **Network.** A host's name is its address (`host-1:7000`); port 0 picks one. [`World::partition`], [`World::heal`],
+//!   [`World::reset_connections`] and [`World::set_network_delay`] shape it.
 //! - **Determinism.** The same seed gives the same history as long as the code under test asks only its `Env`. Iterating a std `HashMap`
 //!   in an order that matters breaks this. [`World::digest`] tells two histories apart; [`World::trace`] shows the last events.
 //! - **A panic in a task** ends the test, unless [`World::set_panics_propagate`] says otherwise.
@@ -68,6 +70,7 @@ use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::sync::Arc;
+use std::task::Waker;
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -203,6 +206,44 @@ impl World {
     pub fn clear_faults(&self) {
         let faults = std::mem::take(&mut self.state().faults);
         drop(faults);
+    }
+
+    /// Time that a piece of bytes is under way between processes; by default 20 to 500 µs.
+    pub fn set_network_delay(&self, min: Duration, max: Duration) {
+        self.state().network.set_delay(min, max);
+    }
+
+    /// Cuts the network between two hosts, both ways: nothing arrives until [`World::heal`], connecting times out after 20 s.
+    pub fn partition(&self, one: &Host, other: &Host) {
+        self.partition_one_way(one, other);
+        self.partition_one_way(other, one);
+    }
+
+    /// Cuts the way from one host to another.
+    pub fn partition_one_way(&self, from: &Host, to: &Host) {
+        self.state().network.cut(from.id, to.id);
+    }
+
+    /// Undoes [`World::partition`]; what was under way arrives.
+    pub fn heal(&self, one: &Host, other: &Host) {
+        let mut wakers = Vec::new();
+        {
+            let mut state = self.state();
+            let now = state.now;
+            wakers.extend(state.network.heal(one.id, other.id, now));
+            wakers.extend(state.network.heal(other.id, one.id, now));
+        }
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    /// Resets all connections between two hosts at once; what was under way is lost.
+    pub fn reset_connections(&self, one: &Host, other: &Host) {
+        let wakers = {
+            let mut state = self.state();
+            let now = state.now;
+            state.network.reset(one.id, other.id, now)
+        };
+        wakers.into_iter().for_each(Waker::wake);
     }
 
     /// Runs the world until `future` is ready.

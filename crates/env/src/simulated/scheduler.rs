@@ -345,7 +345,8 @@ impl Shared {
             let (dead, living) = std::mem::take(&mut state.runnable).into_iter().partition(|(other, _)| *other == process);
             state.runnable = living;
             let dead: Vec<(ProcessId, Runnable)> = dead;
-            let wakers = state.network.process_ended(process);
+            let now = state.now;
+            let wakers = state.network.process_ended(process, now);
             (tasks, dead, wakers)
         };
         // Dropping the runnables cancels their tasks; the others are woken once more, and find their process dead.
@@ -360,15 +361,13 @@ impl Shared {
 
     /// Ends all processes of a host; its disk keeps what was synced and some of the rest.
     pub(super) fn power_loss(&self, host: HostId) {
-        let (processes, wakers) = {
+        let processes: Vec<ProcessId> = {
             let mut state = self.state.lock();
             let name = state.host(host).name.clone();
             state.note(format!("{name} loses power"));
-            // Peers learn nothing from a host without power.
-            let wakers = state.network.host_lost(host);
-            let all = 0..state.processes.len();
-            let of_host = all.filter(|index| state.processes[*index].host == host);
-            (of_host.filter_map(|index| u32::try_from(index).ok()).map(ProcessId).collect::<Vec<_>>(), wakers)
+            state.network.host_lost(host);
+            let of_host = (0..state.processes.len()).filter(|index| state.processes[*index].host == host);
+            of_host.filter_map(|index| u32::try_from(index).ok()).map(ProcessId).collect()
         };
         for process in processes {
             self.kill(process);
@@ -380,8 +379,6 @@ impl Shared {
         host.disk.power_loss(disk_chance);
         host.boot += 1;
         host.boot_id = boot_id;
-        drop(state);
-        wakers.into_iter().for_each(Waker::wake);
     }
 
     pub(super) fn crash(&self, process: ProcessId, crash: Crash) {
