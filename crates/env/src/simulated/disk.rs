@@ -13,6 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, ErrorKind};
 use std::path::{Component, Path, PathBuf};
 
+use super::ProcessId;
 use super::random::Random;
 use crate::{DirectoryEntry, FileSystemKind, Metadata, Space};
 
@@ -74,6 +75,15 @@ struct FileNode {
     lost: BTreeMap<u64, Sector>,
     links: u64,
     handles: u64,
+    /// The open file that holds the advisory lock.
+    lock: Option<LockHolder>,
+}
+
+/// An open file of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct LockHolder {
+    pub(super) process: ProcessId,
+    pub(super) handle: u64,
 }
 
 /// One atomic change of names: each edit sets a name of a directory, or removes it.
@@ -171,6 +181,7 @@ impl FileNode {
         self.content.truncate(to_index(survived));
         self.durable_length = survived;
         self.handles = 0;
+        self.lock = None;
     }
 }
 
@@ -510,6 +521,27 @@ impl Disk {
         }
     }
 
+    /// Takes the lock, unless another open file holds it.
+    pub(super) fn try_lock(&mut self, inode: InodeNumber, holder: LockHolder) -> io::Result<bool> {
+        let Some(Inode::File(file)) = self.inodes.get_mut(&inode) else { return Err(ErrorKind::NotFound.into()) };
+        Ok(*file.lock.get_or_insert(holder) == holder)
+    }
+
+    pub(super) fn unlock(&mut self, inode: InodeNumber, holder: LockHolder) {
+        if let Some(Inode::File(file)) = self.inodes.get_mut(&inode) {
+            file.lock = file.lock.filter(|held| *held != holder);
+        }
+    }
+
+    /// Gives up all locks of a process that has ended.
+    pub(super) fn unlock_all(&mut self, process: ProcessId) {
+        for inode in self.inodes.values_mut() {
+            if let Inode::File(file) = inode {
+                file.lock = file.lock.filter(|held| held.process != process);
+            }
+        }
+    }
+
     pub(super) fn length(&self, inode: InodeNumber) -> io::Result<u64> {
         Ok(self.file(inode)?.length())
     }
@@ -692,6 +724,7 @@ impl Disk {
                 file.lost.clear();
                 file.durable_length = file.length();
                 file.handles = 0;
+                file.lock = None;
             }
         }
         self.dirty_files.clear();

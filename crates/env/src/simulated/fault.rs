@@ -26,6 +26,7 @@ pub enum OperationKind {
     Write,
     SetLength,
     Sync,
+    Lock,
     Map,
     MapPopulate,
     MapWrite,
@@ -45,6 +46,7 @@ impl OperationKind {
                 | OperationKind::List
                 | OperationKind::Metadata
                 | OperationKind::Read
+                | OperationKind::Lock
                 | OperationKind::Map
                 | OperationKind::MapPopulate
                 | OperationKind::MapRead

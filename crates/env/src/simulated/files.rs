@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::ProcessId;
-use super::disk::{Disk, InodeNumber};
+use super::disk::{Disk, InodeNumber, LockHolder};
 use super::fault::{Action, Crash, Fault, Operation, OperationKind, crash_error};
 use super::random::Random;
 use super::scheduler::Shared;
@@ -152,8 +152,9 @@ impl SimulatedFiles {
     }
 
     fn handle(&self, inode: InodeNumber, path: &Path, access: Access) -> SimulatedFile {
-        let boot = self.shared.state.lock().host_of(self.process).boot;
-        SimulatedFile { handle: Handle { files: self.clone(), inode, path: path.to_path_buf(), boot }, access }
+        let mut state = self.shared.state.lock();
+        let (boot, id) = (state.host_of(self.process).boot, state.fresh_id());
+        SimulatedFile { handle: Handle { files: self.clone(), inode, path: path.to_path_buf(), boot }, access, id }
     }
 }
 
@@ -286,9 +287,25 @@ impl Drop for Handle {
 struct SimulatedFile {
     handle: Handle,
     access: Access,
+    id: u64,
+}
+
+impl Drop for SimulatedFile {
+    fn drop(&mut self) {
+        let holder = self.holder();
+        let mut state = self.handle.files.shared.state.lock();
+        let host = state.host_of(holder.process);
+        if host.boot == self.handle.boot {
+            host.disk.unlock(self.handle.inode, holder);
+        }
+    }
 }
 
 impl SimulatedFile {
+    fn holder(&self) -> LockHolder {
+        LockHolder { process: self.handle.files.process, handle: self.id }
+    }
+
     fn perform<T>(
         &self,
         kind: OperationKind,
@@ -341,6 +358,13 @@ impl File for SimulatedFile {
                 disk.fail_sync(self.handle.inode, random);
                 Ok(())
             }
+        })
+    }
+
+    fn try_lock(&self) -> io::Result<bool> {
+        self.perform(OperationKind::Lock, 0, 0, |disk, _, extent| match extent {
+            Extent::Whole => disk.try_lock(self.handle.inode, self.holder()),
+            Extent::Torn | Extent::Failed => Ok(false),
         })
     }
 

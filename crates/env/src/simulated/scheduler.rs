@@ -341,6 +341,7 @@ impl Shared {
             let name = state.process(process).name.clone();
             state.note(format!("{name} is killed"));
             state.process(process).alive = false;
+            state.host_of(process).disk.unlock_all(process);
             let tasks = std::mem::take(&mut state.process(process).tasks);
             let (dead, living) = std::mem::take(&mut state.runnable).into_iter().partition(|(other, _)| *other == process);
             state.runnable = living;

@@ -4,6 +4,7 @@ use std::io::ErrorKind;
 use std::path::Path;
 
 use tombolo_env::file::read_exact_at;
+use tombolo_env::simulated::World;
 use tombolo_env::{Access, DirectoryEntry, Env, FileSystem};
 
 use crate::worlds::each_world;
@@ -150,6 +151,35 @@ fn lists_are_sorted_and_whole() {
         expected.push(DirectoryEntry { name: "sub".into(), is_directory: true });
         assert_eq!(listed, expected);
     });
+}
+
+#[test]
+fn a_lock_has_one_holder() {
+    each_world(|env, directory| {
+        let path = directory.join("a");
+        let first = env.files().create_new(&path).unwrap();
+        let second = env.files().open(&path, Access::Read).unwrap();
+        assert!(first.try_lock().unwrap());
+        assert!(first.try_lock().unwrap(), "asking again changes nothing");
+        assert!(!second.try_lock().unwrap());
+        drop(first);
+        assert!(second.try_lock().unwrap());
+    });
+}
+
+#[test]
+fn a_lock_goes_with_its_process() {
+    let world = World::new(1);
+    let (holder, other) = (world.process("holder"), world.process("other"));
+    let held = holder.files().create_new(Path::new("/a")).unwrap();
+    assert!(held.try_lock().unwrap());
+    let file = other.files().open(Path::new("/a"), Access::Read).unwrap();
+    assert!(!file.try_lock().unwrap());
+    holder.kill();
+    assert!(file.try_lock().unwrap());
+    drop(held);
+    let third = world.process("third").files().open(Path::new("/a"), Access::Read).unwrap();
+    assert!(!third.try_lock().unwrap(), "what a dead process held is not given up twice");
 }
 
 #[test]
