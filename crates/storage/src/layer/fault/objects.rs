@@ -251,7 +251,7 @@ impl ObjectStore for FaultObjectStore {
     }
 
     fn describe(&self) -> String {
-        format!("{} with faults", self.inner.describe())
+        self.inner.describe()
     }
 }
 
