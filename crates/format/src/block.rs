@@ -305,6 +305,17 @@ impl Block {
         self.bytes.slice_ref(value)
     }
 
+    /// Where `value`, a slice of this block's bytes, lies in them.
+    ///
+    /// # Panics
+    /// When `value` is no slice of this block.
+    #[inline]
+    pub fn range_of(&self, value: &[u8]) -> std::ops::Range<usize> {
+        let start = (value.as_ptr() as usize).wrapping_sub(self.bytes.as_ptr() as usize);
+        assert!(start <= self.bytes.len() && value.len() <= self.bytes.len() - start, "a slice of another block");
+        start..start + value.len()
+    }
+
     fn entries(&self) -> &[u8] {
         &self.bytes[..self.entries_end as usize]
     }

@@ -8,10 +8,12 @@
 //! - Compaction: `pick (pure) → run (anywhere) → install (writer only)`.
 //! - Open: `read manifest → claim → fence the logs → replay → serve`.
 
+pub mod cache;
 pub mod db;
 pub mod manifest;
 pub mod op;
 pub mod options;
+pub mod table;
 mod value;
 
 pub use db::{Batch, Blocking, BlockingKeyspace, Builder, Db, Keyspace, Rejected, Scan, Snapshot, Stats, VerifyReport};

@@ -1,0 +1,247 @@
+//! The block cache: verified, decompressed blocks and partitions in memory, bounded in bytes.
+//!
+//! Read path, between filter and object store. A hit takes no lock and counts no reference that other threads contend for: slots are
+//! found by an atomic tag, read through [`arc_swap`], and marked as used only when they are not marked yet. Insertions and evictions of a
+//! shard take its mutex.
+//!
+//! Eviction is CLOCK over the slots of a shard: what was not used since the hand last passed goes. A new block is not marked, so that a
+//! scan's blocks go before those that were read twice.
+//!
+//! Invariants:
+//! 1. Keys are never used again (rule 6): an entry is never wrong, and nothing has to be invalidated.
+//! 2. Bytes charged, reservations and slots included, never exceed the budget, save for what hits still hold after an eviction.
+
+mod shard;
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use arc_swap::Guard;
+use tombolo_format::block::Block;
+use tombolo_format::manifest::TableName;
+use tombolo_format::table::Partition;
+
+use shard::{Entry, SLOT_BYTES, Shard};
+
+/// Which block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct CacheKey {
+    /// The table, whose name is never used again.
+    pub table: TableName,
+    /// Where the block begins in the table.
+    pub offset: u64,
+}
+
+impl CacheKey {
+    /// A hash of all bits; names are random already.
+    fn hash(&self) -> u64 {
+        let mixed =
+            (self.table.random ^ self.table.epoch.rotate_left(32) ^ self.offset.rotate_left(17)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let mixed = (mixed ^ (mixed >> 32)).wrapping_mul(0xd6e8_feb8_6659_fd93);
+        mixed ^ (mixed >> 29)
+    }
+}
+
+/// What the cache holds.
+#[derive(Clone, Debug)]
+pub enum Resident {
+    /// A data block.
+    Block(Block),
+    /// A partition of filter and index.
+    Partition(Partition),
+}
+
+impl Resident {
+    /// Bytes of memory that it takes.
+    fn memory_bytes(&self) -> u64 {
+        let bytes = match self {
+            Resident::Block(block) => block.memory_bytes(),
+            Resident::Partition(partition) => partition.memory_bytes(),
+        };
+        (bytes + size_of::<Entry>() + 32) as u64
+    }
+}
+
+/// A resident block, borrowed from the cache or held by itself. Hold it briefly: it keeps the memory alive.
+pub struct Pinned(
+    /// Invariant: there is an entry.
+    Guard<Option<Arc<Entry>>>,
+);
+
+impl Pinned {
+    /// One that the cache need not know.
+    pub fn own(key: CacheKey, resident: Resident) -> Pinned {
+        Pinned(Guard::from_inner(Some(Arc::new(Entry { key, resident }))))
+    }
+
+    /// The same, held by a count of its own: to keep it longer than a look-up.
+    pub fn keep(self) -> Kept {
+        Kept(Guard::into_inner(self.0))
+    }
+
+    /// The block, unless it is a partition.
+    #[inline]
+    pub fn block(&self) -> Option<&Block> {
+        block(&self.0)
+    }
+
+    /// The partition, unless it is a block.
+    #[inline]
+    pub fn partition(&self) -> Option<&Partition> {
+        partition(&self.0)
+    }
+}
+
+impl fmt::Debug for Pinned {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_tuple("Pinned").field(&self.0.as_ref().map(|entry| entry.key)).finish()
+    }
+}
+
+/// A resident block that a reader keeps.
+#[derive(Clone, Debug)]
+pub struct Kept(
+    /// Invariant: there is an entry.
+    Option<Arc<Entry>>,
+);
+
+impl Kept {
+    /// The block, unless it is a partition.
+    #[inline]
+    pub fn block(&self) -> Option<&Block> {
+        block(&self.0)
+    }
+
+    /// The partition, unless it is a block.
+    #[inline]
+    pub fn partition(&self) -> Option<&Partition> {
+        partition(&self.0)
+    }
+}
+
+#[inline]
+fn block(entry: &Option<Arc<Entry>>) -> Option<&Block> {
+    match &entry.as_ref()?.resident {
+        Resident::Block(block) => Some(block),
+        Resident::Partition(_) => None,
+    }
+}
+
+#[inline]
+fn partition(entry: &Option<Arc<Entry>>) -> Option<&Partition> {
+    match &entry.as_ref()?.resident {
+        Resident::Partition(partition) => Some(partition),
+        Resident::Block(_) => None,
+    }
+}
+
+/// The cache. Shared by all tables of a process, if one likes.
+pub struct BlockCache {
+    shards: Box<[Shard]>,
+    /// Bytes that entries may take together when nothing is reserved.
+    entry_bytes_max: u64,
+    reserved: AtomicU64,
+}
+
+impl fmt::Debug for BlockCache {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("BlockCache")
+            .field("used", &self.used_bytes())
+            .field("budget", &self.entry_bytes_max)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Bytes taken from the cache's budget for something else, until dropped.
+#[derive(Debug)]
+pub struct Reservation {
+    cache: Arc<BlockCache>,
+    bytes: u64,
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        self.cache.reserved.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+/// What the cache did so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CacheStats {
+    /// Look-ups that found nothing.
+    pub misses: u64,
+    /// Entries taken in.
+    pub insertions: u64,
+    /// Entries put out.
+    pub evictions: u64,
+    /// Bytes in use, reservations included.
+    pub used_bytes: u64,
+}
+
+impl BlockCache {
+    /// A cache of at most `bytes`; 0 caches nothing.
+    pub fn new(bytes: u64) -> Arc<BlockCache> {
+        // A shard of less than 1 MiB would refuse blocks that fit the cache.
+        let shards = (bytes >> 20).clamp(1, 16).next_power_of_two().min(16);
+        // One slot for each 4 KiB, half a block: buckets fill unevenly.
+        let slots = (bytes / shards / 4096).max(8);
+        let slots_bytes = slots * shards * SLOT_BYTES as u64;
+        let shards = (0..shards).map(|_| Shard::new(usize::try_from(slots).unwrap_or(usize::MAX))).collect();
+        Arc::new(BlockCache { shards, entry_bytes_max: bytes.saturating_sub(slots_bytes), reserved: AtomicU64::new(0) })
+    }
+
+    /// The entry of a key, if it is resident.
+    #[inline]
+    pub fn get(&self, key: &CacheKey) -> Option<Pinned> {
+        let hash = key.hash();
+        self.shard(hash).get(key, hash).map(Pinned)
+    }
+
+    /// Takes an entry in, if it fits, and gives it back. When the key is resident already, that one is given.
+    pub fn insert(&self, key: CacheKey, resident: Resident) -> Pinned {
+        let hash = key.hash();
+        let charge = resident.memory_bytes();
+        let entry = Arc::new(Entry { key, resident });
+        Pinned(Guard::from_inner(Some(self.shard(hash).insert(entry, hash, charge, self.shard_bytes_max()))))
+    }
+
+    /// Takes `bytes` from the budget for something that is not in the cache but belongs to its tables; evicts to make room.
+    pub fn reserve(self: &Arc<Self>, bytes: u64) -> Reservation {
+        self.reserved.fetch_add(bytes, Ordering::Relaxed);
+        let bytes_max = self.shard_bytes_max();
+        for shard in &self.shards {
+            shard.shrink(bytes_max);
+        }
+        Reservation { cache: Arc::clone(self), bytes }
+    }
+
+    /// What it did so far.
+    pub fn stats(&self) -> CacheStats {
+        let mut stats = CacheStats { used_bytes: self.used_bytes(), ..CacheStats::default() };
+        for shard in &self.shards {
+            shard.add_stats(&mut stats);
+        }
+        stats
+    }
+
+    /// Bytes in use, reservations included.
+    pub fn used_bytes(&self) -> u64 {
+        self.shards.iter().map(Shard::used_bytes).sum::<u64>() + self.reserved.load(Ordering::Relaxed)
+    }
+
+    fn shard_bytes_max(&self) -> u64 {
+        self.entry_bytes_max.saturating_sub(self.reserved.load(Ordering::Relaxed)) / self.shards.len() as u64
+    }
+
+    #[inline]
+    fn shard(&self, hash: u64) -> &Shard {
+        // The shard count is a power of two.
+        let mask = self.shards.len() - 1;
+        &self.shards[(hash >> 56) as usize & mask]
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,470 @@
+//! Walking a table in both directions, block by block.
+//!
+//! A move is synchronous while blocks are in memory. When one is not, the move answers [`Step::Blocked`] and stays pending:
+//! [`InternalIterator::load`] fetches what it needs and completes it. A merge of several iterators can so load them side by side.
+//!
+//! Position: `top index → partition → block`, each with a cursor. A pending move is a stage (which of the three comes next) and how to
+//! enter it; whatever interrupts it, nothing is lost, and loading goes on from there.
+//!
+//! Read-ahead: the third block in a row forward asks for more than itself, 16 KiB, doubling up to 256 KiB, in one request; a seek begins
+//! anew. What was read ahead stays with the iterator, not in the cache, until it is reached.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tombolo_env::BoxFuture;
+use tombolo_format::block::{Block, Cursor};
+use tombolo_format::index::{PartitionHandle, decode_block_handle};
+use tombolo_format::key::{InternalKey, Trailer};
+use tombolo_format::stored::BlockHandle;
+use tombolo_format::table::Top;
+use tombolo_storage::{Request, Result};
+
+use super::Table;
+use crate::cache::{Kept, Pinned, Resident};
+
+/// How a move ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "a blocked move is completed by load()"]
+pub enum Step {
+    /// It is complete: look at `valid`.
+    Done,
+    /// Something that it needs is not in memory: `load` completes it.
+    Blocked,
+}
+
+/// What the engine merges: a position in entries ordered by internal key.
+///
+/// `key` and `value` may be asked only while `valid`, and a move may begin only when none is pending (`next` and `prev` only while `valid`).
+/// After an error the position is not valid, until a seek.
+pub trait InternalIterator: Send {
+    /// Whether it is at an entry.
+    fn valid(&self) -> bool;
+    /// The entry's key.
+    fn key(&self) -> InternalKey<'_>;
+    /// The entry's value.
+    fn value(&self) -> &[u8];
+    /// The entry's value, sharing memory where that pays.
+    fn share_value(&self) -> Bytes;
+    /// To the first entry.
+    ///
+    /// # Errors
+    /// `Corrupt`.
+    fn first(&mut self) -> Result<Step>;
+    /// To the last entry.
+    ///
+    /// # Errors
+    /// `Corrupt`.
+    fn last(&mut self) -> Result<Step>;
+    /// To the first entry at or after `target`.
+    ///
+    /// # Errors
+    /// `Corrupt`.
+    fn seek(&mut self, target: InternalKey<'_>) -> Result<Step>;
+    /// To the last entry before `target`.
+    ///
+    /// # Errors
+    /// `Corrupt`.
+    fn seek_before(&mut self, target: InternalKey<'_>) -> Result<Step>;
+    /// To the next entry.
+    ///
+    /// # Errors
+    /// `Corrupt`.
+    fn next(&mut self) -> Result<Step>;
+    /// To the entry before.
+    ///
+    /// # Errors
+    /// `Corrupt`.
+    fn prev(&mut self) -> Result<Step>;
+    /// Completes a move that is [`Step::Blocked`], with as many requests as it takes; does nothing when none is.
+    /// If the future is dropped, the move stays pending.
+    ///
+    /// # Errors
+    /// `Corrupt`; what the store returns: the move stays pending, and loading may be tried again.
+    fn load(&mut self) -> BoxFuture<'_, Result<()>>;
+}
+
+/// How to enter a level.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Entry {
+    First,
+    Last,
+    /// At or after `target`.
+    Seek,
+    /// Before `target`.
+    SeekBefore,
+}
+
+impl Entry {
+    fn is_backward(self) -> bool {
+        matches!(self, Entry::Last | Entry::SeekBefore)
+    }
+}
+
+/// What comes next in a move.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Idle,
+    Top(Entry),
+    Partition(Entry),
+    Block(Entry),
+}
+
+/// What a pending move waits for.
+#[derive(Clone, Copy, Debug)]
+enum Need {
+    Top,
+    Partition(PartitionHandle),
+    Block(BlockHandle),
+}
+
+/// Least and most bytes that are read ahead.
+const AHEAD_BYTES_MIN: u64 = 16 << 10;
+const AHEAD_BYTES_MAX: u64 = 256 << 10;
+
+/// A position in a table. See the module's documentation.
+#[derive(Debug)]
+pub struct TableIterator {
+    table: Arc<Table>,
+    request: Request,
+    fill_cache: bool,
+    stage: Stage,
+    need: Option<Need>,
+    /// Of a pending or finished seek.
+    target_key: Vec<u8>,
+    target_trailer: Trailer,
+    top: Cursor,
+    partition: Option<Kept>,
+    partition_at: u64,
+    blocks: Cursor,
+    block: Option<Kept>,
+    block_at: u64,
+    entries: Cursor,
+    /// What `load` fetched last, for the stage that waits for it; at most one, so that a cache too small for it does not matter.
+    loaded: Option<(u64, Kept)>,
+    /// Bytes of the table read ahead, from an offset on.
+    ahead: Option<(u64, Bytes)>,
+    /// Bytes to read ahead next; 0 before the walk is known to be one.
+    ahead_bytes: u64,
+    blocks_in_a_row: u32,
+}
+
+impl TableIterator {
+    pub(super) fn new(table: Arc<Table>, request: Request, fill_cache: bool) -> TableIterator {
+        TableIterator {
+            table,
+            request,
+            fill_cache,
+            stage: Stage::Idle,
+            need: None,
+            target_key: Vec::new(),
+            target_trailer: Trailer::LAST,
+            top: Cursor::new(),
+            partition: None,
+            partition_at: 0,
+            blocks: Cursor::new(),
+            block: None,
+            block_at: 0,
+            entries: Cursor::new(),
+            loaded: None,
+            ahead: None,
+            ahead_bytes: 0,
+            blocks_in_a_row: 0,
+        }
+    }
+
+    fn begin(&mut self, entry: Entry) -> Result<Step> {
+        self.entries.clear();
+        self.blocks_in_a_row = 0;
+        self.ahead_bytes = 0;
+        self.stage = Stage::Top(entry);
+        self.run()
+    }
+
+    fn begin_at(&mut self, target: InternalKey<'_>, entry: Entry) -> Result<Step> {
+        self.target_key.clear();
+        self.target_key.extend_from_slice(target.user_key);
+        self.target_trailer = target.trailer;
+        self.begin(entry)
+    }
+
+    /// Goes on with the move until it is done or needs something.
+    fn run(&mut self) -> Result<Step> {
+        self.need = None;
+        let result = self.run_stages();
+        if result.is_err() {
+            self.stage = Stage::Idle;
+            self.entries.clear();
+        }
+        result
+    }
+
+    fn run_stages(&mut self) -> Result<Step> {
+        let table = Arc::clone(&self.table);
+        loop {
+            match self.stage {
+                Stage::Idle => return Ok(Step::Done),
+                Stage::Top(entry) => {
+                    let Some(opened) = table.opened.get() else { return Ok(self.wait(Need::Top)) };
+                    let at = opened.top.footer.top_index.offset;
+                    enter(&mut self.top, &opened.top.index, entry, &self.target_key, self.target_trailer, false)
+                        .map_err(|error| table.damaged(error.shifted(at)))?;
+                    self.stage = if self.top.valid() { Stage::Partition(entry) } else { Stage::Idle };
+                }
+                Stage::Partition(entry) => {
+                    let Some(opened) = table.opened.get() else { return Ok(self.wait(Need::Top)) };
+                    if !self.enter_partition(&table, &opened.top, entry)? {
+                        return Ok(Step::Blocked);
+                    }
+                }
+                Stage::Block(entry) => {
+                    let Some(opened) = table.opened.get() else { return Ok(self.wait(Need::Top)) };
+                    if !self.enter_block(&table, &opened.top, entry)? {
+                        return Ok(Step::Blocked);
+                    }
+                }
+            }
+        }
+    }
+
+    fn wait(&mut self, need: Need) -> Step {
+        self.need = Some(need);
+        Step::Blocked
+    }
+
+    /// Enters the partition at the top cursor; `false` when it is not in memory.
+    fn enter_partition(&mut self, table: &Table, top: &Top, entry: Entry) -> Result<bool> {
+        let at = top.footer.top_index.offset;
+        let handle = PartitionHandle::decode(self.top.value(&top.index), at).map_err(|error| table.damaged(error.shifted(at)))?;
+        if self.partition.is_none() || self.partition_at != handle.offset {
+            let Some(kept) = self.resident(table, handle.offset) else {
+                self.need = Some(Need::Partition(handle));
+                return Ok(false);
+            };
+            (self.partition, self.partition_at) = (Some(kept), handle.offset);
+        }
+        let partition = self.partition.as_ref().and_then(Kept::partition).ok_or_else(|| table.not_a("partition", handle.offset))?;
+        enter(&mut self.blocks, &partition.index, entry, &self.target_key, self.target_trailer, false)
+            .map_err(|error| table.damaged(error.shifted(handle.index().offset)))?;
+        self.stage = match (self.blocks.valid(), entry.is_backward()) {
+            (true, _) => Stage::Block(entry),
+            (false, backward) => self.neighbour(table, top, backward)?,
+        };
+        Ok(true)
+    }
+
+    /// Enters the block at the partition's cursor; `false` when it is not in memory.
+    fn enter_block(&mut self, table: &Table, top: &Top, entry: Entry) -> Result<bool> {
+        let partition = self.partition.as_ref().and_then(Kept::partition).ok_or_else(|| table.not_a("partition", self.partition_at))?;
+        let handle = decode_block_handle(self.blocks.value(&partition.index), top.footer.data_end)
+            .map_err(|error| table.damaged(error.shifted(self.partition_at)))?;
+        if self.block.is_none() || self.block_at != handle.offset {
+            let kept = match self.resident(table, handle.offset) {
+                Some(kept) => Some(kept),
+                None => self.from_ahead(table, handle)?,
+            };
+            let Some(kept) = kept else {
+                self.need = Some(Need::Block(handle));
+                return Ok(false);
+            };
+            (self.block, self.block_at) = (Some(kept), handle.offset);
+        }
+        let block = self.block.as_ref().and_then(Kept::block).ok_or_else(|| table.not_a("data block", handle.offset))?;
+        enter(&mut self.entries, block, entry, &self.target_key, self.target_trailer, true)
+            .map_err(|error| table.damaged(error.shifted(handle.offset)))?;
+        self.stage = if self.entries.valid() { Stage::Idle } else { self.neighbour_block(table, top, entry.is_backward())? };
+        Ok(true)
+    }
+
+    /// The stage that enters the next block, or the one before.
+    fn neighbour_block(&mut self, table: &Table, top: &Top, backward: bool) -> Result<Stage> {
+        let partition = self.partition.as_ref().and_then(Kept::partition).ok_or_else(|| table.not_a("partition", self.partition_at))?;
+        let moved = if backward { self.blocks.prev(&partition.index) } else { self.blocks.next(&partition.index) };
+        moved.map_err(|error| table.damaged(error.shifted(self.partition_at)))?;
+        if !self.blocks.valid() {
+            return self.neighbour(table, top, backward);
+        }
+        self.blocks_in_a_row = if backward { 0 } else { self.blocks_in_a_row.saturating_add(1) };
+        Ok(Stage::Block(if backward { Entry::Last } else { Entry::First }))
+    }
+
+    /// The stage that enters the next partition, or the one before; `Idle` at the table's end.
+    fn neighbour(&mut self, table: &Table, top: &Top, backward: bool) -> Result<Stage> {
+        let moved = if backward { self.top.prev(&top.index) } else { self.top.next(&top.index) };
+        moved.map_err(|error| table.damaged(error.shifted(top.footer.top_index.offset)))?;
+        Ok(match (self.top.valid(), backward) {
+            (false, _) => Stage::Idle,
+            (true, true) => Stage::Partition(Entry::Last),
+            (true, false) => Stage::Partition(Entry::First),
+        })
+    }
+
+    /// What was just loaded, or is in the cache.
+    fn resident(&mut self, table: &Table, offset: u64) -> Option<Kept> {
+        if let Some((at, kept)) = self.loaded.take()
+            && at == offset
+        {
+            return Some(kept);
+        }
+        table.cache.get(&table.key(offset)).map(Pinned::keep)
+    }
+
+    /// A block from what was read ahead.
+    fn from_ahead(&mut self, table: &Table, handle: BlockHandle) -> Result<Option<Kept>> {
+        let Some((start, piece)) = &self.ahead else { return Ok(None) };
+        let end = start + piece.len() as u64;
+        if handle.offset < *start || handle.end() > end {
+            return Ok(None);
+        }
+        let kept = self.take_from(table, handle, piece, *start)?;
+        if handle.end() == end {
+            self.ahead = None;
+        }
+        Ok(Some(kept))
+    }
+
+    /// A block out of a larger piece of the table.
+    fn take_from(&self, table: &Table, handle: BlockHandle, piece: &Bytes, start: u64) -> Result<Kept> {
+        let mut block = table.decode_block(piece, start, handle)?;
+        let key = table.key(handle.offset);
+        if !self.fill_cache {
+            return Ok(Pinned::own(key, Resident::Block(block)).keep());
+        }
+        // Uncompressed blocks are slices of the piece: in the cache a copy must not keep all of it.
+        if piece.as_ptr_range().contains(&block.bytes().as_ptr()) {
+            let copied = Block::new(Bytes::copy_from_slice(block.bytes()));
+            block = copied.map_err(|error| table.damaged(error.shifted(handle.offset)))?;
+        }
+        Ok(table.cache.insert(key, Resident::Block(block)).keep())
+    }
+
+    /// Fetches what the pending move needs next.
+    async fn fetch(&mut self, need: Need) -> Result<()> {
+        let table = Arc::clone(&self.table);
+        match need {
+            Need::Top => {
+                table.open(self.request).await?;
+            }
+            Need::Partition(handle) => {
+                let kept = table.load_partition(self.request, handle).await?.keep();
+                self.loaded = Some((handle.offset, kept));
+            }
+            Need::Block(handle) => {
+                if self.blocks_in_a_row < 2 {
+                    let kept = table.load_block(self.request, handle, self.fill_cache).await?.keep();
+                    self.loaded = Some((handle.offset, kept));
+                    return Ok(());
+                }
+                let wanted = (self.ahead_bytes * 2).clamp(AHEAD_BYTES_MIN, AHEAD_BYTES_MAX);
+                let data_end = table.opened.get().map_or(handle.end(), |opened| opened.top.footer.data_end);
+                let end = (handle.offset + wanted).max(handle.end()).min(data_end);
+                let piece = table.read(self.request, handle.offset..end).await?;
+                // The block itself must be there; the rest is a hope, and what is cut off is read again.
+                let kept = self.take_from(&table, handle, &piece, handle.offset)?;
+                self.loaded = Some((handle.offset, kept));
+                self.ahead_bytes = wanted;
+                self.ahead = Some((handle.offset, piece));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Moves a cursor. In an index (`exact` false) the entry to seek to is the first that may hold what is sought in either direction.
+fn enter(cursor: &mut Cursor, block: &Block, entry: Entry, key: &[u8], trailer: Trailer, exact: bool) -> tombolo_format::Result<()> {
+    let target = InternalKey::new(key, trailer);
+    match (entry, exact) {
+        (Entry::First, _) => cursor.first(block),
+        (Entry::Last, _) => cursor.last(block),
+        (Entry::Seek, _) => cursor.seek(block, target),
+        (Entry::SeekBefore, true) => cursor.seek_before(block, target),
+        (Entry::SeekBefore, false) => {
+            cursor.seek(block, target)?;
+            // All keys lie before the target: the last block holds the last of them.
+            if cursor.valid() { Ok(()) } else { cursor.last(block) }
+        }
+    }
+}
+
+impl InternalIterator for TableIterator {
+    #[inline]
+    fn valid(&self) -> bool {
+        self.entries.valid() && self.stage == Stage::Idle
+    }
+
+    #[inline]
+    fn key(&self) -> InternalKey<'_> {
+        self.entries.key()
+    }
+
+    #[inline]
+    fn value(&self) -> &[u8] {
+        self.block.as_ref().and_then(Kept::block).map_or(&[], |block| self.entries.value(block))
+    }
+
+    fn share_value(&self) -> Bytes {
+        match self.block.as_ref().and_then(Kept::block) {
+            Some(block) if self.value().len() >= super::SHARE_BYTES_MIN => block.value_bytes(self.value()),
+            _ => Bytes::copy_from_slice(self.value()),
+        }
+    }
+
+    fn first(&mut self) -> Result<Step> {
+        self.begin(Entry::First)
+    }
+
+    fn last(&mut self) -> Result<Step> {
+        self.begin(Entry::Last)
+    }
+
+    fn seek(&mut self, target: InternalKey<'_>) -> Result<Step> {
+        self.begin_at(target, Entry::Seek)
+    }
+
+    fn seek_before(&mut self, target: InternalKey<'_>) -> Result<Step> {
+        self.begin_at(target, Entry::SeekBefore)
+    }
+
+    #[inline]
+    fn next(&mut self) -> Result<Step> {
+        debug_assert!(self.valid(), "next() at no entry");
+        if let Some(block) = self.block.as_ref().and_then(Kept::block) {
+            self.entries.next(block).map_err(|error| self.table.damaged(error.shifted(self.block_at)))?;
+            if self.entries.valid() {
+                return Ok(Step::Done);
+            }
+        }
+        self.leave_block(false)
+    }
+
+    #[inline]
+    fn prev(&mut self) -> Result<Step> {
+        debug_assert!(self.valid(), "prev() at no entry");
+        if let Some(block) = self.block.as_ref().and_then(Kept::block) {
+            self.entries.prev(block).map_err(|error| self.table.damaged(error.shifted(self.block_at)))?;
+            if self.entries.valid() {
+                return Ok(Step::Done);
+            }
+        }
+        self.leave_block(true)
+    }
+
+    fn load(&mut self) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move {
+            while let Some(need) = self.need {
+                self.fetch(need).await?;
+                let _ = self.run()?;
+            }
+            Ok(())
+        })
+    }
+}
+
+impl TableIterator {
+    fn leave_block(&mut self, backward: bool) -> Result<Step> {
+        let table = Arc::clone(&self.table);
+        let Some(opened) = table.opened.get() else { return Ok(Step::Done) };
+        self.stage = self.neighbour_block(&table, &opened.top, backward)?;
+        self.run()
+    }
+}

@@ -1,0 +1,369 @@
+//! Tables on an object store: written in order, opened lazily, read through the block cache.
+//!
+//! - [`TableWriter`]: entries in order → an object, and the [`TableDescription`] that the manifest keeps.
+//! - [`Table`]: one table for reading. [`Table::try_get`] is plain synchronous code over what is in memory; when something is not, it says
+//!   so, and [`Table::get`] fetches it.
+//! - [`TableIterator`]: both directions; an [`InternalIterator`], of which the engine merges several.
+//!
+//! Requests: opening takes one (the tail, whose size the manifest holds; up to 1 MiB it brings all filters and indexes). A get takes one for
+//! the data block when its partition is in memory, and one more for filter and index together when not.
+//!
+//! Invariants:
+//! 1. Nothing of a table is used before its checksum, bound to the table's identity and its offset, was found right; an error names the
+//!    object, the offset, what was expected and what is there.
+//! 2. A table handle holds its top index (about a millionth of the data) and nothing else outside the cache's budget.
+
+mod iterator;
+mod writer;
+
+use std::ops::Range;
+use std::sync::{Arc, OnceLock};
+
+use bytes::Bytes;
+use tombolo_format::FormatError;
+use tombolo_format::block::Block;
+use tombolo_format::checksum::key_hash;
+use tombolo_format::index::{PartitionHandle, decode_block_handle};
+use tombolo_format::key::{InternalKey, SequenceNumber, Trailer};
+use tombolo_format::manifest::TableDescription;
+use tombolo_format::stored::BlockHandle;
+use tombolo_format::table::{Partition, TAIL_BYTES_LIMIT, Top, open_within};
+use tombolo_storage::{Error, ErrorKind, ObjectName, ObjectStore, Request, Result};
+
+use crate::cache::{BlockCache, CacheKey, Pinned, Reservation, Resident};
+
+pub use iterator::{InternalIterator, Step, TableIterator};
+pub use tombolo_format::table::TableOptions;
+pub use writer::{NewTable, TableWriter};
+
+/// What a point read looks for: made once, used for every table.
+#[derive(Clone, Copy, Debug)]
+pub struct Lookup<'a> {
+    /// The user's key, with the greatest trailer that the snapshot sees.
+    pub target: InternalKey<'a>,
+    /// The key's hash, for filters.
+    pub hash: u64,
+}
+
+impl<'a> Lookup<'a> {
+    /// A look-up of `user_key` as of `snapshot`.
+    #[inline]
+    pub fn new(user_key: &'a [u8], snapshot: SequenceNumber) -> Lookup<'a> {
+        Lookup { target: InternalKey::new(user_key, Trailer::seek(snapshot)), hash: key_hash(user_key) }
+    }
+}
+
+/// The newest entry of a key that a look-up may see. Holds its block: copy the value out, or hand it on with [`Hit::into_value`].
+#[derive(Debug)]
+pub struct Hit {
+    /// Sequence number and kind.
+    pub trailer: Trailer,
+    block: Pinned,
+    value: Range<usize>,
+}
+
+impl Hit {
+    /// The value.
+    #[inline]
+    pub fn value(&self) -> &[u8] {
+        self.block.block().and_then(|block| block.bytes().get(self.value.clone())).unwrap_or_default()
+    }
+
+    /// The value as bytes of their own or sharing the block's memory: what is small is copied, so that it does not keep a block alive.
+    pub fn into_value(self) -> Bytes {
+        let value = self.value();
+        match self.block.block() {
+            Some(block) if value.len() >= SHARE_BYTES_MIN => block.value_bytes(value),
+            _ => Bytes::copy_from_slice(value),
+        }
+    }
+}
+
+/// Values from here on share the block's memory instead of being copied: half of a default block.
+const SHARE_BYTES_MIN: usize = 4096;
+
+/// What a synchronous look-up found.
+#[derive(Debug)]
+pub enum Probe {
+    /// The newest visible entry of the key.
+    Found(Hit),
+    /// The table has no visible entry of the key.
+    Absent,
+    /// Something that is needed is not in memory: [`Table::get`].
+    Miss,
+}
+
+/// One table, for reading. Opens itself on first use. Safe to use from many threads.
+pub struct Table {
+    description: TableDescription,
+    object: ObjectName,
+    store: Arc<dyn ObjectStore>,
+    cache: Arc<BlockCache>,
+    opened: OnceLock<Opened>,
+}
+
+#[derive(Debug)]
+struct Opened {
+    top: Top,
+    _memory: Reservation,
+}
+
+impl std::fmt::Debug for Table {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Table").field("object", &self.object).field("opened", &self.opened.get().is_some()).finish_non_exhaustive()
+    }
+}
+
+impl Table {
+    /// The table that `description` says `object` holds. Reads nothing yet.
+    pub fn new(description: TableDescription, object: ObjectName, store: Arc<dyn ObjectStore>, cache: Arc<BlockCache>) -> Table {
+        Table { description, object, store, cache, opened: OnceLock::new() }
+    }
+
+    /// What the manifest says about it.
+    pub fn description(&self) -> &TableDescription {
+        &self.description
+    }
+
+    /// The object that holds it.
+    pub fn object(&self) -> &ObjectName {
+        &self.object
+    }
+
+    /// Whether a user key lies between the table's first and last.
+    #[inline]
+    pub fn covers(&self, user_key: &[u8]) -> bool {
+        *self.description.first_key <= *user_key && *user_key <= *self.description.last_key
+    }
+
+    /// Looks a key up in what is in memory. No request, no lock that others contend for, no allocation.
+    ///
+    /// # Errors
+    /// `Corrupt`.
+    #[inline]
+    pub fn try_get(&self, lookup: &Lookup<'_>) -> Result<Probe> {
+        if !self.covers(lookup.target.user_key) {
+            return Ok(Probe::Absent);
+        }
+        let Some(opened) = self.opened.get() else { return Ok(Probe::Miss) };
+        let Some(handle) = self.partition_for(&opened.top, lookup.target)? else { return Ok(Probe::Absent) };
+        let Some(pinned) = self.cache.get(&self.key(handle.offset)) else { return Ok(Probe::Miss) };
+        let Some(handle) = self.block_for(&opened.top, &pinned, handle, lookup)? else { return Ok(Probe::Absent) };
+        let Some(block) = self.cache.get(&self.key(handle.offset)) else { return Ok(Probe::Miss) };
+        Ok(self.hit(block, handle, lookup)?.map_or(Probe::Absent, Probe::Found))
+    }
+
+    /// Looks a key up, and fetches what is not in memory: at most three requests, one if the table was opened and its index is resident.
+    ///
+    /// # Errors
+    /// `Corrupt`; what the store returns.
+    pub async fn get(&self, request: Request, lookup: &Lookup<'_>) -> Result<Option<Hit>> {
+        if !self.covers(lookup.target.user_key) {
+            return Ok(None);
+        }
+        let top = self.open(request).await?;
+        let Some(handle) = self.partition_for(top, lookup.target)? else { return Ok(None) };
+        let pinned = match self.cache.get(&self.key(handle.offset)) {
+            Some(pinned) => pinned,
+            None => self.load_partition(request, handle).await?,
+        };
+        let Some(handle) = self.block_for(top, &pinned, handle, lookup)? else { return Ok(None) };
+        drop(pinned);
+        let block = match self.cache.get(&self.key(handle.offset)) {
+            Some(block) => block,
+            None => self.load_block(request, handle, true).await?,
+        };
+        self.hit(block, handle, lookup)
+    }
+
+    /// Opens the table if it is not: one request.
+    ///
+    /// # Errors
+    /// `Corrupt`, `Unsupported` for a newer format; what the store returns.
+    pub async fn open(&self, request: Request) -> Result<&Top> {
+        if let Some(opened) = self.opened.get() {
+            return Ok(&opened.top);
+        }
+        let description = &self.description;
+        if description.tail_bytes > TAIL_BYTES_LIMIT || u64::from(description.tail_bytes) > description.length {
+            let expected = format!("a tail of at most {} bytes", description.length.min(u64::from(TAIL_BYTES_LIMIT)));
+            return Err(Error::corrupt(&self.object, description.offset, expected, description.tail_bytes));
+        }
+        let start = description.length - u64::from(description.tail_bytes);
+        let tail = self.read(request, start..description.length).await?;
+        if tail.len() as u64 != u64::from(description.tail_bytes) {
+            let at = description.offset + start + tail.len() as u64;
+            return Err(Error::corrupt(&self.object, at, format!("a table of {} bytes", description.length), "the end of the object"));
+        }
+        let tail_offset = start;
+        // The index keeps a part of the bytes read: a copy, so that it does not keep all of them.
+        let top = Top::decode(&tail, description.length, description.identity).map_err(|error| self.damaged(error))?;
+        let top = Top { index: Block::new(Bytes::copy_from_slice(top.index.bytes())).map_err(|error| self.damaged(error))?, ..top };
+        if top.footer.data_end >= tail_offset {
+            self.take_partitions(&top, &tail, tail_offset)?;
+        }
+        let memory = self.cache.reserve(top.memory_bytes() as u64);
+        // Another task may have opened it meanwhile: the first one stays.
+        let opened = self.opened.get_or_init(|| Opened { top, _memory: memory });
+        Ok(&opened.top)
+    }
+
+    /// Whether the table was opened.
+    pub fn is_open(&self) -> bool {
+        self.opened.get().is_some()
+    }
+
+    /// An iterator over all entries. `fill_cache` is off for what is read once: compaction, verification.
+    pub fn iterator(self: &Arc<Self>, request: Request, fill_cache: bool) -> TableIterator {
+        TableIterator::new(Arc::clone(self), request, fill_cache)
+    }
+
+    /// Reads the whole table and checks every byte: checksums, order, filters, counts. One request for each MiB, memory for the table.
+    ///
+    /// # Errors
+    /// `Corrupt` for the first damage found; `Unsupported`; what the store returns.
+    pub async fn verify(&self, request: Request) -> Result<()> {
+        const PIECE_BYTES: u64 = 1 << 20;
+        let length = self.description.length;
+        let mut bytes = Vec::new();
+        while (bytes.len() as u64) < length {
+            let at = bytes.len() as u64;
+            let piece = self.read(request, at..(at + PIECE_BYTES).min(length)).await?;
+            if piece.is_empty() {
+                let found = "the end of the object";
+                return Err(Error::corrupt(&self.object, self.description.offset + at, format!("a table of {length} bytes"), found));
+            }
+            bytes.extend_from_slice(&piece);
+        }
+        let bytes = Bytes::from(bytes);
+        let top = Top::decode(&bytes, length, self.description.identity).map_err(|error| self.damaged(error))?;
+        let mut first = None;
+        tombolo_format::table::verify(&bytes, &top, |key, _| {
+            first.get_or_insert_with(|| key.user_key.to_vec());
+            Ok(())
+        })
+        .map_err(|error| self.damaged(error))?;
+        if top.properties.entries != self.description.entries || first.as_deref() != Some(&*self.description.first_key) {
+            let expected = format!("{} entries from {:?}", self.description.entries, self.description.first_key);
+            let found = format!("{} from {first:?}", top.properties.entries);
+            return Err(Error::corrupt(&self.object, self.description.offset, expected, found));
+        }
+        Ok(())
+    }
+
+    /// The partition that may hold the target.
+    #[inline]
+    fn partition_for(&self, top: &Top, target: InternalKey<'_>) -> Result<Option<PartitionHandle>> {
+        let at = top.footer.top_index.offset;
+        let found = top.index.at_or_after(target).map_err(|error| self.damaged(error.shifted(at)))?;
+        let Some(entry) = found else { return Ok(None) };
+        let handle = PartitionHandle::decode(entry.value, at).map_err(|error| self.damaged(error.shifted(at)))?;
+        Ok(Some(handle))
+    }
+
+    /// The block that may hold the look-up's key, if the filter lets it pass.
+    #[inline]
+    fn block_for(&self, top: &Top, pinned: &Pinned, place: PartitionHandle, lookup: &Lookup<'_>) -> Result<Option<BlockHandle>> {
+        let partition = pinned.partition().ok_or_else(|| self.not_a("partition", place.offset))?;
+        if !partition.may_contain(lookup.hash) {
+            return Ok(None);
+        }
+        let at = place.index().offset;
+        let found = partition.index.at_or_after(lookup.target).map_err(|error| self.damaged(error.shifted(at)))?;
+        let Some(entry) = found else { return Ok(None) };
+        let handle = decode_block_handle(entry.value, top.footer.data_end).map_err(|error| self.damaged(error.shifted(at)))?;
+        Ok(Some(handle))
+    }
+
+    #[inline]
+    fn hit(&self, pinned: Pinned, place: BlockHandle, lookup: &Lookup<'_>) -> Result<Option<Hit>> {
+        let block = pinned.block().ok_or_else(|| self.not_a("data block", place.offset))?;
+        let found = block.get(lookup.target).map_err(|error| self.damaged(error.shifted(place.offset)))?;
+        let Some((trailer, value)) = found.map(|entry| (entry.trailer, block.range_of(entry.value))) else { return Ok(None) };
+        Ok(Some(Hit { trailer, block: pinned, value }))
+    }
+
+    fn key(&self, offset: u64) -> CacheKey {
+        CacheKey { table: self.description.name, offset }
+    }
+
+    /// Bytes of the table; fewer at the object's end.
+    async fn read(&self, request: Request, range: Range<u64>) -> Result<Bytes> {
+        let base = self.description.offset;
+        self.store.read(request, &self.object, base + range.start..base + range.end).await
+    }
+
+    /// Fetches a partition: filter and index with one request.
+    async fn load_partition(&self, request: Request, handle: PartitionHandle) -> Result<Pinned> {
+        let piece = self.read(request, handle.offset..handle.offset + handle.length()).await?;
+        let partition = Partition::decode(&piece, handle.offset, handle, self.description.identity).map_err(|error| self.damaged(error))?;
+        Ok(self.cache.insert(self.key(handle.offset), Resident::Partition(partition)))
+    }
+
+    /// Fetches a data block.
+    async fn load_block(&self, request: Request, handle: BlockHandle, fill_cache: bool) -> Result<Pinned> {
+        let piece = self.read(request, handle.offset..handle.end()).await?;
+        let block = self.decode_block(&piece, handle.offset, handle)?;
+        let (key, resident) = (self.key(handle.offset), Resident::Block(block));
+        Ok(if fill_cache { self.cache.insert(key, resident) } else { Pinned::own(key, resident) })
+    }
+
+    /// A data block from `piece`, bytes of the table from `piece_offset` on.
+    fn decode_block(&self, piece: &Bytes, piece_offset: u64, handle: BlockHandle) -> Result<Block> {
+        let raw = open_within(piece, piece_offset, handle, self.description.identity).map_err(|error| self.damaged(error))?;
+        Block::new(raw).map_err(|error| self.damaged(error.shifted(handle.offset)))
+    }
+
+    /// Puts the partitions that came with the tail into the cache.
+    fn take_partitions(&self, top: &Top, tail: &Bytes, tail_offset: u64) -> Result<()> {
+        let mut cursor = tombolo_format::block::Cursor::new();
+        let at = top.footer.top_index.offset;
+        cursor.first(&top.index).map_err(|error| self.damaged(error.shifted(at)))?;
+        while cursor.valid() {
+            let handle = PartitionHandle::decode(cursor.value(&top.index), at).map_err(|error| self.damaged(error.shifted(at)))?;
+            let start = handle.offset.checked_sub(tail_offset).and_then(|start| usize::try_from(start).ok());
+            let length = usize::try_from(handle.length()).ok();
+            let range = start.zip(length).and_then(|(start, length)| Some(start..start.checked_add(length)?));
+            let Some(range) = range.filter(|range| range.end <= tail.len()) else {
+                return Err(self.damaged(FormatError::damaged(0, "partitions within the tail", format!("{handle:?}")).shifted(at)));
+            };
+            // A copy: a partition in the cache must not keep the whole tail.
+            let piece = Bytes::copy_from_slice(&tail[range]);
+            let partition =
+                Partition::decode(&piece, handle.offset, handle, self.description.identity).map_err(|error| self.damaged(error))?;
+            self.cache.insert(self.key(handle.offset), Resident::Partition(partition));
+            cursor.next(&top.index).map_err(|error| self.damaged(error.shifted(at)))?;
+        }
+        Ok(())
+    }
+
+    /// What is wrong at an offset of the table, with the object's name and the offset in it.
+    #[cold]
+    fn damaged(&self, error: FormatError) -> Error {
+        Error::format(&self.object, self.description.offset, error)
+    }
+
+    #[cold]
+    fn not_a(&self, what: &str, offset: u64) -> Error {
+        // Two handles of the index name one offset as different things.
+        Error::corrupt(&self.object, self.description.offset + offset, format!("a {what}"), "another kind of block")
+    }
+}
+
+/// Refuses descriptions that cannot be of a table.
+///
+/// # Errors
+/// `Corrupt`, in the name of `object`.
+pub fn check_description(description: &TableDescription, object: &ObjectName) -> Result<()> {
+    let sound = description.offset.checked_add(description.length).is_some()
+        && u64::from(description.tail_bytes) <= description.length
+        && description.first_key <= description.last_key
+        && description.first_sequence <= description.last_sequence;
+    if sound {
+        return Ok(());
+    }
+    Err(Error::new(ErrorKind::Corrupt, "the manifest describes no table").object(object).found(format!("{description:?}")))
+}
+
+#[cfg(test)]
+mod tests;

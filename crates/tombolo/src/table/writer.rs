@@ -1,0 +1,130 @@
+//! Writes a table: entries in order → a stream of bytes → an object. Flush and compaction, the step before the manifest.
+//!
+//! ```text
+//! TableWriter::create → add … (flush when it asks for it) → finish → TableDescription
+//! ```
+//!
+//! Memory: one data block, at most 256 KiB of output and what the store holds, and the table's filters and index.
+//! Nothing is visible before `finish` returned; dropping the writer leaves nothing.
+
+use tombolo_format::key::{InternalKey, SequenceNumber};
+use tombolo_format::manifest::{TableDescription, TableName};
+use tombolo_format::table::{TableBuilder, TableOptions};
+use tombolo_storage::{Error, ErrorKind, Life, ObjectKind, ObjectName, ObjectStore, ObjectWriter, Placement, Request, Result};
+
+/// Output is handed to the store in pieces of this size.
+const PIECE_BYTES: usize = 256 << 10;
+
+/// What a new table will be.
+#[derive(Clone, Debug)]
+pub struct NewTable {
+    /// Its fresh name {epoch, random}, never used before (rule 6).
+    pub name: TableName,
+    /// The object that will hold it.
+    pub object: ObjectName,
+    /// Fresh randomness, mixed into its checksums. Not derived from the name: an object with the right name and wrong bytes is caught.
+    pub identity: u64,
+    /// The level it is written for.
+    pub level: u8,
+    /// Seconds since its oldest data was written, for placement.
+    pub age_seconds: u64,
+    /// How it is built. `keyspace` and `oldest_unix_seconds` go into the description.
+    pub options: TableOptions,
+}
+
+/// A table that is being written.
+#[derive(Debug)]
+pub struct TableWriter {
+    new: NewTable,
+    builder: TableBuilder,
+    object: Box<dyn ObjectWriter>,
+}
+
+impl TableWriter {
+    /// Begins the object.
+    ///
+    /// # Errors
+    /// What the store returns.
+    pub async fn create(store: &dyn ObjectStore, request: Request, new: NewTable) -> Result<TableWriter> {
+        let life = match new.level {
+            0 => Life::Short,
+            1..=3 => Life::Medium,
+            _ => Life::Long,
+        };
+        let placement = Placement { kind: ObjectKind::Table, level: new.level, life, age_seconds: new.age_seconds };
+        let object = store.create(request, &new.object, placement).await?;
+        let builder = TableBuilder::new(new.options, new.identity);
+        Ok(TableWriter { new, builder, object })
+    }
+
+    /// Adds the next entry, in memory. When [`TableWriter::wants_flush`] says so afterwards, flush.
+    ///
+    /// # Errors
+    /// `Invalid` for a key or value beyond the limits.
+    ///
+    /// # Panics
+    /// When the entry does not come after the last one, or its kind is unknown: bugs of the caller.
+    pub fn add(&mut self, key: InternalKey<'_>, value: &[u8]) -> Result<()> {
+        let kind = key.trailer.kind().expect("entries in memory have kinds that this version knows");
+        self.builder.add(key.user_key, key.trailer.sequence(), kind, value).map_err(|error| Error::format(&self.new.object, 0, error))
+    }
+
+    /// Whether enough output waits to be handed to the store.
+    #[inline]
+    pub fn wants_flush(&self) -> bool {
+        self.builder.output_bytes() >= PIECE_BYTES
+    }
+
+    /// Hands the output so far to the store.
+    ///
+    /// # Errors
+    /// What the store returns: the table is lost, begin again under a fresh name.
+    pub async fn flush(&mut self) -> Result<()> {
+        if self.builder.output_bytes() > 0 {
+            self.object.append(self.builder.take_output()).await?;
+        }
+        Ok(())
+    }
+
+    /// Number of entries so far.
+    pub fn entries(&self) -> u64 {
+        self.builder.entries()
+    }
+
+    /// Bytes so far, for deciding when the table is large enough.
+    pub fn data_bytes(&self) -> u64 {
+        self.builder.data_bytes()
+    }
+
+    /// Completes the object: it is durable when this returns. `None`, and no object, when nothing was added.
+    ///
+    /// # Errors
+    /// What the store returns: the table is lost, begin again under a fresh name.
+    pub async fn finish(mut self) -> Result<Option<TableDescription>> {
+        self.flush().await?;
+        let Some((end, summary)) = self.builder.finish() else { return Ok(None) };
+        self.object.append(end).await?;
+        let info = self.object.finish().await?;
+        if info.length != summary.table_bytes {
+            let (expected, found) = (format!("an object of {} bytes", summary.table_bytes), info.length);
+            return Err(Error::new(ErrorKind::Corrupt, "the store kept another length").object(info.name).expected(expected).found(found));
+        }
+        let NewTable { name, identity, level, options, .. } = self.new;
+        Ok(Some(TableDescription {
+            name,
+            offset: 0,
+            length: summary.table_bytes,
+            identity,
+            keyspace: options.keyspace,
+            level,
+            first_key: summary.first_key,
+            last_key: summary.last_key,
+            first_sequence: SequenceNumber(summary.properties.first_sequence),
+            last_sequence: SequenceNumber(summary.properties.last_sequence),
+            entries: summary.properties.entries,
+            deletes: summary.properties.deletes,
+            tail_bytes: summary.tail_bytes,
+            oldest_unix_seconds: options.oldest_unix_seconds,
+        }))
+    }
+}
