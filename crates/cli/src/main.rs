@@ -8,6 +8,7 @@ mod db;
 mod demo;
 mod explain;
 mod failure;
+mod inspect;
 mod output;
 mod process;
 mod text;
@@ -59,6 +60,8 @@ enum Command {
     Db(db::Command),
     /// Says what accepted and durable writes survive on a store, and on its log.
     Explain(explain::Arguments),
+    /// Says what the bytes of a database are, with offsets, on damaged files too.
+    Inspect(inspect::Arguments),
     /// A writer of the demo, started by it.
     #[command(hide = true)]
     DemoWriter(demo::writer::Arguments),
@@ -77,6 +80,7 @@ fn main() -> ExitCode {
         Command::Demo(arguments) => demo::run(&arguments, &output),
         Command::Db(command) => db::run(&command, &output),
         Command::Explain(arguments) => explain::run(&arguments, &output),
+        Command::Inspect(arguments) => inspect::run(&arguments, &output),
         Command::DemoWriter(arguments) => demo::writer::run(&arguments),
         Command::Crash(arguments) => crash::run(&arguments, &output),
         Command::CrashWriter(arguments) => crash::writer::run(&arguments),

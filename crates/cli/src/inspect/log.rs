@@ -1,0 +1,159 @@
+//! Logs: lane control pages, segments and their frames.
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+use tombolo_format::FormatError;
+use tombolo_format::batch::{Operation, Operations};
+use tombolo_format::log_frame::{
+    DURABLE_SLOT_BYTES, DURABLE_SLOT_OFFSET, FENCE_WORD_OFFSET, FRAME_ALIGNMENT, Frame, FrameScanner, LANE_FIELDS_BYTES, LaneHeader,
+    NoFrame, SEGMENT_HEADER_BYTES, SEGMENT_HEADER_FIELDS_BYTES, SegmentHeader, SegmentIdentity, Verdict, decode_durable_slot, decode_frame,
+};
+use tombolo_storage::LogOffset;
+
+use super::report::Report;
+use crate::text;
+
+/// Reports on a lane's control page.
+pub fn lane(bytes: &Bytes, report: &mut Report) {
+    report.kind("lane control page");
+    match LaneHeader::decode(bytes) {
+        Ok(LaneHeader { incarnation, epoch, lane }) => {
+            let fields =
+                vec![("incarnation", json!(incarnation)), ("epoch", json!(epoch)), ("lane", json!(lane)), ("checksum", json!("right"))];
+            report.part(0, LANE_FIELDS_BYTES as u64, "header", fields);
+        }
+        Err(error) => report.damage(0, "header", error),
+    }
+    match bytes.get(FENCE_WORD_OFFSET..).and_then(<[u8]>::first_chunk::<8>) {
+        Some(word) => {
+            let fenced_by = u64::from_le_bytes(*word);
+            let what =
+                if fenced_by == 0 { "fence word: not fenced".to_owned() } else { format!("fence word: fenced by epoch {fenced_by}") };
+            report.part(FENCE_WORD_OFFSET as u64, 8, what, Vec::new());
+        }
+        None => report.damage(0, "fence word", FormatError::damaged(FENCE_WORD_OFFSET, "a fence word", "the end")),
+    }
+}
+
+/// Reports on a segment.
+pub fn segment(bytes: &Bytes, entries: bool, report: &mut Report) {
+    report.kind("log segment");
+    let identity = match header(bytes, report) {
+        Some(identity) => identity,
+        None => return,
+    };
+    let slot = bytes.get(DURABLE_SLOT_OFFSET..DURABLE_SLOT_OFFSET + DURABLE_SLOT_BYTES).unwrap_or_default();
+    let durable = decode_durable_slot(&identity, slot);
+    let says = durable.map_or("unknown".to_owned(), |durable| LogOffset(durable).to_string());
+    report.part(DURABLE_SLOT_OFFSET as u64, DURABLE_SLOT_BYTES as u64, "durable-through slot", vec![("durable_through", json!(says))]);
+    let mut at = u32::try_from(SEGMENT_HEADER_BYTES).unwrap_or(u32::MAX);
+    loop {
+        let mut scanner = FrameScanner::new(bytes, at, identity);
+        for found in scanner.by_ref() {
+            frame(&found, entries, report);
+        }
+        at = scanner.byte();
+        match scanner.verdict(durable) {
+            Verdict::Tail { byte } => {
+                let left = bytes.len() as u64 - u64::from(byte).min(bytes.len() as u64);
+                return report.part(u64::from(byte), left, "tail: nothing from here on is known to have been durable", Vec::new());
+            }
+            Verdict::Newer { byte, flags } => {
+                report.damage(0, "frame", FormatError::newer(byte as usize, format!("frame flags {flags:#x}")));
+            }
+            Verdict::Damaged { byte, reason, durable_through, .. } => {
+                report.damage(0, &format!("frame; the lane was durable up to {}", LogOffset(durable_through)), reason.into_error(byte));
+            }
+        }
+        // What is beyond the bad place is shown too, though recovery stops there.
+        match next_frame(bytes, at, &identity) {
+            Some(next) => at = next,
+            None => return,
+        }
+    }
+}
+
+fn header(bytes: &Bytes, report: &mut Report) -> Option<SegmentIdentity> {
+    match SegmentHeader::decode(bytes) {
+        Ok(SegmentHeader { identity, capacity, predecessor_end, .. }) => {
+            let fields = vec![
+                ("incarnation", json!(identity.incarnation)),
+                ("epoch", json!(identity.epoch)),
+                ("lane", json!(identity.lane)),
+                ("segment", json!(identity.segment)),
+                ("capacity", json!(capacity)),
+                ("predecessor_end", json!(LogOffset(predecessor_end).to_string())),
+                ("checksum", json!("right")),
+            ];
+            report.part(0, SEGMENT_HEADER_FIELDS_BYTES as u64, "header", fields);
+            Some(identity)
+        }
+        Err(error) => {
+            report.damage(0, "header", error);
+            // Frames name their segment too: the first that names one and has its checksum says which.
+            let candidates = (SEGMENT_HEADER_BYTES..bytes.len()).step_by(FRAME_ALIGNMENT);
+            candidates.filter_map(|at| u32::try_from(at).ok()).find_map(|at| {
+                let nobody = SegmentIdentity { incarnation: u64::MAX, epoch: u64::MAX, lane: u32::MAX, segment: u32::MAX };
+                match decode_frame(bytes, at, &nobody) {
+                    Err(NoFrame::Foreign(named)) if decode_frame(bytes, at, &named).is_ok() => Some(named),
+                    _ => None,
+                }
+            })
+        }
+    }
+}
+
+fn next_frame(bytes: &Bytes, after: u32, identity: &SegmentIdentity) -> Option<u32> {
+    let mut at = after.checked_add(8)?;
+    while (at as usize) < bytes.len() {
+        if decode_frame(bytes, at, identity).is_ok() {
+            return Some(at);
+        }
+        at = at.checked_add(8)?;
+    }
+    None
+}
+
+fn frame(frame: &Frame<'_>, entries: bool, report: &mut Report) {
+    let header = &frame.header;
+    let fields = vec![
+        ("stream", json!(header.stream)),
+        ("sequences", json!(format!("{}+{}", header.first_sequence, header.count))),
+        ("payload_bytes", json!(frame.payload.len())),
+        ("durable_through", json!(LogOffset(header.durable_through).to_string())),
+        ("checksum", json!("right")),
+    ];
+    report.part(u64::from(frame.byte), u64::from(frame.end - frame.byte), "frame", fields);
+    if !entries {
+        return;
+    }
+    let base = u64::from(frame.byte) + tombolo_format::log_frame::FRAME_HEADER_BYTES as u64;
+    let operations = match Operations::new(frame.payload) {
+        Ok(operations) => operations,
+        Err(error) => return report.damage(base, "payload", error),
+    };
+    for operation in operations {
+        match operation {
+            Ok(operation) => {
+                let (what, fields) = describe(&operation);
+                report.part(base, None, what, fields);
+            }
+            Err(error) => return report.damage(base, "operation", error),
+        }
+    }
+}
+
+fn describe(operation: &Operation<'_>) -> (String, Vec<(&'static str, Value)>) {
+    match operation {
+        Operation::Entry { kind, keyspace, key, value } => {
+            let fields = vec![("keyspace", json!(keyspace)), ("key", json!(text::escape(key))), ("value", json!(text::escape(value)))];
+            (format!("{kind:?}"), fields)
+        }
+        Operation::CreateKeyspace { keyspace, name, stream, options } => {
+            let fields =
+                vec![("keyspace", json!(keyspace)), ("name", json!(name)), ("stream", json!(stream)), ("options", json!(options.0))];
+            ("CreateKeyspace".to_owned(), fields)
+        }
+        other => (format!("{other:?}"), Vec::new()),
+    }
+}

@@ -1,0 +1,156 @@
+//! The manifest: incarnations, records, snapshots.
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+use tombolo_format::FormatError;
+use tombolo_format::incarnation::{INCARNATION_BYTES, decode_incarnation};
+use tombolo_format::manifest::snapshot::{SNAPSHOT_HEADER_BYTES, SnapshotDecoder, SnapshotIdentity};
+use tombolo_format::manifest::{Edit, RECORD_HEADER_BYTES, RecordKind, TableName, decode_record, record_hash};
+use tombolo_storage::LogOffset;
+
+use super::report::Report;
+use crate::text;
+
+/// Reports on the record that begins an incarnation.
+pub fn incarnation(bytes: &Bytes, report: &mut Report) {
+    report.kind("incarnation record");
+    match decode_incarnation(bytes) {
+        Ok(number) => {
+            report.part(0, INCARNATION_BYTES as u64, "record", vec![("incarnation", json!(number)), ("checksum", json!("right"))]);
+        }
+        Err(error) => {
+            report.damage(0, "record", error);
+            raw(bytes, &[(32, 8, "incarnation")], report);
+        }
+    }
+}
+
+/// Reports on a record of the chain.
+pub fn record(bytes: &Bytes, report: &mut Report) {
+    report.kind("manifest record");
+    let record = match decode_record(bytes) {
+        Ok(record) => record,
+        Err(error) => {
+            report.damage(0, "record", error);
+            let fields = [
+                (12, 4, "bytes"),
+                (32, 8, "incarnation"),
+                (40, 8, "slot"),
+                (48, 8, "epoch"),
+                (88, 8, "snapshot_slot"),
+                (96, 4, "kind"),
+                (100, 4, "edits"),
+            ];
+            return raw(bytes, &fields, report);
+        }
+    };
+    let kind = match &record.kind {
+        RecordKind::Claim => "claim",
+        RecordKind::Edits(_) => "edits",
+        RecordKind::Snapshot { .. } => "snapshot",
+        RecordKind::Destroyed => "destroyed",
+    };
+    let fields = vec![
+        ("slot", json!(record.slot)),
+        ("epoch", json!(record.epoch)),
+        ("incarnation", json!(record.incarnation)),
+        ("attempt", json!(format!("{:032x}", record.attempt))),
+        ("predecessor_hash", json!(format!("{:032x}", record.predecessor_hash))),
+        ("hash", json!(format!("{:032x}", record_hash(bytes)))),
+        ("snapshot_slot", json!(record.snapshot_slot)),
+        ("checksum", json!("right")),
+    ];
+    report.part(0, RECORD_HEADER_BYTES as u64, kind, fields);
+    match &record.kind {
+        RecordKind::Edits(edits) => edits.iter().for_each(|edit| edit_part(edit, RECORD_HEADER_BYTES as u64, report)),
+        RecordKind::Snapshot { .. } => report.part(RECORD_HEADER_BYTES as u64, None, format!("{:?}", record.kind), Vec::new()),
+        _ => {}
+    }
+}
+
+/// Reports on a snapshot object.
+pub fn snapshot(bytes: &Bytes, report: &mut Report) {
+    report.kind("manifest snapshot");
+    let word = |at: usize| bytes.get(at..at + 8).and_then(|word| word.try_into().ok()).map(u64::from_le_bytes);
+    let (Some(incarnation), Some(slot), Some(random)) = (word(32), word(40), word(48)) else {
+        let found = format!("{} bytes", bytes.len());
+        return report.damage(0, "header", FormatError::damaged(0, format!("a header of {SNAPSHOT_HEADER_BYTES} bytes"), found));
+    };
+    let mut decoder = SnapshotDecoder::new(SnapshotIdentity { incarnation, slot, random });
+    let mut edits = Vec::new();
+    let pushed = decoder.push(bytes, &mut edits);
+    let fields = vec![
+        ("incarnation", json!(incarnation)),
+        ("slot", json!(slot)),
+        ("random", json!(format!("{random:016x}"))),
+        ("edits", json!(edits.len())),
+    ];
+    report.part(0, SNAPSHOT_HEADER_BYTES as u64, "header", fields);
+    for edit in &edits {
+        edit_part(edit, SNAPSHOT_HEADER_BYTES as u64, report);
+    }
+    let mut hash = tombolo_format::checksum::StreamHash::new();
+    hash.update(bytes);
+    // Its record states length and checksum; here they are its own, so that only a missing end is found.
+    if let Err(error) = pushed.and_then(|()| decoder.finish(bytes.len() as u64, hash.digest())) {
+        report.damage(0, "chunk", error);
+    }
+}
+
+/// Fields of a damaged record, as they stand: unchecked, but often enough to see what happened.
+fn raw(bytes: &[u8], fields: &[(usize, usize, &'static str)], report: &mut Report) {
+    for (at, length, name) in fields {
+        if let Some(found) = bytes.get(*at..at + length) {
+            let number = found.iter().rev().fold(0u64, |number, byte| number << 8 | u64::from(*byte));
+            report.part(*at as u64, *length as u64, "unchecked", vec![(*name, json!(number))]);
+        }
+    }
+}
+
+fn table_name(name: TableName) -> Value {
+    json!(format!("{:016x}-{:016x}", name.epoch, name.random))
+}
+
+fn edit_part(edit: &Edit, at: u64, report: &mut Report) {
+    let offset = |word: u64| json!(LogOffset(word).to_string());
+    let (what, fields) = match edit {
+        Edit::TableAdded(table) => (
+            "table added",
+            vec![
+                ("table", table_name(table.name)),
+                ("keyspace", json!(table.keyspace)),
+                ("level", json!(table.level)),
+                ("bytes", json!(table.length)),
+                ("entries", json!(table.entries)),
+                ("deletes", json!(table.deletes)),
+                ("sequences", json!(format!("{}–{}", table.first_sequence.0, table.last_sequence.0))),
+                ("keys", json!(format!("{} – {}", text::escape(&table.first_key), text::escape(&table.last_key)))),
+                ("identity", json!(format!("{:016x}", table.identity))),
+            ],
+        ),
+        Edit::TableMoved { name, level } => ("table moved", vec![("table", table_name(*name)), ("level", json!(level))]),
+        Edit::TableObsolete { name } => ("table obsolete", vec![("table", table_name(*name))]),
+        Edit::TableCondemned { name } => ("table condemned", vec![("table", table_name(*name))]),
+        Edit::TableUnnamed { name } => ("table un-named", vec![("table", table_name(*name))]),
+        Edit::LogNamed { epoch, lane, configuration } => {
+            ("log named", vec![("epoch", json!(epoch)), ("lane", json!(lane)), ("configuration", json!(text::escape(configuration)))])
+        }
+        Edit::LogSealed { epoch, lane, length } => {
+            ("log sealed", vec![("epoch", json!(epoch)), ("lane", json!(lane)), ("length", offset(*length))])
+        }
+        Edit::LogReplayPoint { epoch, lane, offset: point } => {
+            ("log replay point", vec![("epoch", json!(epoch)), ("lane", json!(lane)), ("offset", offset(*point))])
+        }
+        Edit::LogUnnamed { epoch, lane } => ("log un-named", vec![("epoch", json!(epoch)), ("lane", json!(lane))]),
+        Edit::KeyspaceCreated { id, name, stream, options } => {
+            ("keyspace created", vec![("id", json!(id)), ("name", json!(name)), ("stream", json!(stream)), ("options", json!(options.0))])
+        }
+        Edit::KeyspaceDropped { id } => ("keyspace dropped", vec![("id", json!(id))]),
+        Edit::KeyspaceFlushed { id, sequence } => ("keyspace flushed", vec![("id", json!(id)), ("sequence", json!(sequence.0))]),
+        Edit::StreamReached { stream, sequence } => ("stream reached", vec![("stream", json!(stream)), ("sequence", json!(sequence.0))]),
+        Edit::DatabaseCreated { log_identity, created_unix_seconds } => {
+            ("database created", vec![("log_identity", json!(log_identity)), ("created_unix_seconds", json!(created_unix_seconds))])
+        }
+    };
+    report.part(at, None, what, fields);
+}

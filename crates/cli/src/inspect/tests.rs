@@ -1,0 +1,108 @@
+use std::fmt::Write;
+
+use tombolo_format::batch::BatchBuilder;
+use tombolo_format::key::EntryKind;
+use tombolo_format::log_frame::{FrameHeader, SegmentHeader, SegmentIdentity};
+use tombolo_format::manifest::{Edit, Record, RecordKind, encode_record};
+
+use super::*;
+
+const IDENTITY: SegmentIdentity = SegmentIdentity { incarnation: 1, epoch: 5, lane: 0, segment: 2 };
+
+/// A segment of three frames and room, and where the frames begin.
+fn segment() -> (Vec<u8>, Vec<usize>) {
+    let header = SegmentHeader { identity: IDENTITY, capacity: 16384, predecessor_end: 0, boot_id: 7 };
+    let mut bytes = header.encode(IDENTITY.offset(4096)).to_vec();
+    let mut frames = Vec::new();
+    for number in 0..3u8 {
+        let mut batch = BatchBuilder::new();
+        batch.push(EntryKind::Put, 0, &[b'k', b'0' + number], b"value\n").unwrap();
+        let at = u32::try_from(bytes.len()).unwrap();
+        frames.push(bytes.len());
+        let frame = FrameHeader {
+            identity: IDENTITY,
+            stream: 0,
+            first_sequence: 10 + u64::from(number),
+            count: 1,
+            durable_through: IDENTITY.offset(at),
+        };
+        frame.append_to(&mut bytes, at, &batch.finish());
+    }
+    bytes.resize(16384, 0);
+    (bytes, frames)
+}
+
+fn record() -> Vec<u8> {
+    let kind = RecordKind::Edits(vec![Edit::KeyspaceDropped { id: 3 }, Edit::LogUnnamed { epoch: 1, lane: 2 }]);
+    let record = Record { incarnation: 1, slot: 9, epoch: 8, attempt: 1, predecessor_hash: 2, snapshot_slot: 0, kind };
+    encode_record(&record).unwrap().to_vec()
+}
+
+/// The report as text, and whether something is damaged.
+fn report(name: &str, bytes: &[u8]) -> (String, bool) {
+    let report = inspect(name, &Bytes::copy_from_slice(bytes), None, true);
+    let mut text = String::new();
+    for line in report.lines() {
+        writeln!(text, "{line}").unwrap();
+    }
+    (text, report.into_error().is_some())
+}
+
+#[test]
+fn a_sound_segment_is_told_frame_by_frame() {
+    let (bytes, frames) = segment();
+    let (text, damaged) = report("x", &bytes);
+    assert!(!damaged, "{text}");
+    for at in frames {
+        assert!(text.contains(&format!("{at:>10} +")), "{at}: {text}");
+    }
+    assert!(text.contains("epoch 5") && text.contains("key k2, value value\\n") && text.contains("tail:"), "{text}");
+}
+
+#[test]
+fn beyond_a_damaged_frame_the_report_goes_on() {
+    let (mut bytes, frames) = segment();
+    bytes[frames[1] + 70] ^= 1;
+    let (text, damaged) = report("x", &bytes);
+    assert!(damaged);
+    assert!(text.contains("key k0") && !text.contains("key k1") && text.contains("key k2"), "{text}");
+    assert!(text.contains("expected checksum 0x") && text.contains("found checksum 0x"), "{text}");
+}
+
+#[test]
+fn without_its_header_a_segment_still_tells_its_frames() {
+    let (mut bytes, _) = segment();
+    bytes[40] ^= 1;
+    let (text, damaged) = report("0000000000000001/log/0000000000000005-0000/00000002", &bytes);
+    assert!(damaged);
+    assert!(text.contains("DAMAGED header") && text.contains("key k0") && text.contains("key k2"), "{text}");
+}
+
+#[test]
+fn a_record_is_told_edit_by_edit_and_a_damaged_one_field_by_field() {
+    let sound = record();
+    let (text, damaged) = report("x", &sound);
+    assert!(!damaged && text.contains("slot 9") && text.contains("keyspace dropped  id 3"), "{text}");
+    let mut bytes = sound;
+    bytes[110] ^= 1;
+    let (text, damaged) = report("x", &bytes);
+    assert!(damaged && text.contains("unchecked  slot 9") && text.contains("checksum"), "{text}");
+}
+
+#[test]
+fn foreign_and_cut_files_are_damage_and_never_a_panic() {
+    assert!(report("x", b"").1);
+    assert!(report("x", b"#!/bin/sh\necho hello\n").1);
+    let (segment, _) = segment();
+    for (name, bytes) in [("1/manifest/2", record()), ("1/log/2-0/0", segment), ("1/table/2", vec![0; 200]), ("1/snapshot/2", vec![0; 90])]
+    {
+        for length in (0..bytes.len()).step_by(13) {
+            let _ = report(name, &bytes[..length]);
+        }
+        for at in (0..bytes.len()).step_by(7) {
+            let mut flipped = bytes.clone();
+            flipped[at] ^= 0x40;
+            let _ = report(name, &flipped);
+        }
+    }
+}
