@@ -102,9 +102,7 @@ pub trait File: Send + Sync + fmt::Debug {
     ///
     /// # Errors
     /// `Unsupported` where the file system has no locks.
-    fn try_lock(&self) -> io::Result<bool> {
-        Err(io::ErrorKind::Unsupported.into())
-    }
+    fn try_lock(&self) -> io::Result<bool>;
     /// Maps the first `length` bytes, shared between processes, for reading and writing. The file must be that long.
     fn map(&self, length: usize) -> io::Result<Arc<dyn Mapping>>;
 }

@@ -4,8 +4,8 @@
 //! invariants of `Mapped` alone.
 //!
 //! Bytes are moved by relaxed atomic loads and stores, eight at a time where the address allows: other processes (and other threads of this
-//! one) may store to the same bytes meanwhile, and then a reader gets torn content but never undefined behaviour. 512 bytes cost about
-//! 30 ns.
+//! one) may store to the same bytes meanwhile, and then a reader gets torn content but never undefined behaviour. 512 bytes took 40 ns in a
+//! cached range and 110 ns in a range of 64 MiB, where `memcpy` took 28 and 86 ns (256 MiB in turn, one thread, a busy two-core machine).
 
 use std::fs::File;
 use std::io;

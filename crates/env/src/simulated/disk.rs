@@ -29,7 +29,8 @@ const FILE_BYTES_MAX: u64 = 4 << 30;
 pub(super) type InodeNumber = u64;
 const ROOT: InodeNumber = 0;
 
-type Sector = Box<[u8; SECTOR]>;
+/// A sector's content; `None` for zeros, so that filling new files stays cheap.
+type Sector = Option<Box<[u8; SECTOR]>>;
 
 /// A whole disk. Cloning it makes an image.
 #[derive(Clone, Debug)]
@@ -103,11 +104,12 @@ impl FileNode {
 
     /// A sector as reads see it, zeros beyond the end.
     fn sector(&self, number: u64) -> Sector {
-        let mut sector = Box::new([0; SECTOR]);
-        let start = to_index(number * SECTOR_BYTES).min(self.content.len());
-        let end = (start + SECTOR).min(self.content.len());
-        sector[..end - start].copy_from_slice(&self.content[start..end]);
-        sector
+        let start = to_index(number * SECTOR_BYTES);
+        let held = self.content.get(start..)?;
+        let held = &held[..held.len().min(SECTOR)];
+        let mut sector = held.iter().any(|byte| *byte != 0).then(|| Box::new([0; SECTOR]))?;
+        sector[..held.len()].copy_from_slice(held);
+        Some(sector)
     }
 
     /// Remembers what the medium holds before a sector changes.
@@ -139,10 +141,13 @@ impl FileNode {
         self.content.resize(to_index(length), 0);
     }
 
-    fn put_back(&mut self, number: u64, durable: &[u8; SECTOR]) {
+    fn put_back(&mut self, number: u64, durable: &Sector) {
         let start = to_index(number * SECTOR_BYTES).min(self.content.len());
         let end = (start + SECTOR).min(self.content.len());
-        self.content[start..end].copy_from_slice(&durable[..end - start]);
+        match durable {
+            Some(durable) => self.content[start..end].copy_from_slice(&durable[..end - start]),
+            None => self.content[start..end].fill(0),
+        }
     }
 
     fn is_clean(&self) -> bool {

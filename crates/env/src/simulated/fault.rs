@@ -113,7 +113,8 @@ pub enum Action {
     Crash(Crash),
     /// The process stands still before it while the rest of the world goes on for this time.
     Stall(Duration),
-    /// The process stands still before it while this runs, which may drive the world (`run_until`, `run_for`, …).
+    /// The process stands still before it while this runs, which may drive the world (`run_until`, `run_for`, …). Runs once, whatever
+    /// [`Fault::times`] says.
     Call(Box<dyn FnMut(&World) + Send>),
 }
 

@@ -3,7 +3,8 @@
 //! # Guide for tests
 //!
 //! A [`World`] has hosts, each with a disk and a boot identity, and processes on them. A [`Process`] derefs to the [`Env`] that the code under
-//! test gets. Keep the world alive: when its last handle goes, all its processes end.
+//! test gets. Keep the world alive: when its last handle goes, all its processes end. Move [`Process::env`] into tasks, never a [`Process`]
+//! or a [`World`]: these would keep the world in memory for ever.
 //!
 //! ```
 //! use std::path::Path;

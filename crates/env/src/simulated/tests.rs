@@ -154,6 +154,26 @@ fn power_loss_keeps_what_was_synced_and_perhaps_more() {
 }
 
 #[test]
+fn the_kernel_writes_back_versions_in_between() {
+    let mut seen = [0; 4];
+    for seed in 0..300 {
+        let world = World::new(seed);
+        world.set_write_back_probability(0.5);
+        let process = world.process("writer");
+        let file = process.files().create_new(path("/a")).unwrap();
+        file.write_all_at(&[0; 512], 0).unwrap();
+        file.sync_data().unwrap();
+        process.files().sync_directory(path("/")).unwrap();
+        for version in 1..=3 {
+            file.write_all_at(&[version; 512], 0).unwrap();
+        }
+        world.host(0).power_loss();
+        seen[usize::from(world.host(0).content("/a").unwrap()[0])] += 1;
+    }
+    assert!(seen.iter().all(|count| *count > 10), "{seen:?}");
+}
+
+#[test]
 fn names_are_durable_after_their_directory_was_synced() {
     let (mut kept, mut lost) = (0, 0);
     for seed in 0..100 {
