@@ -26,6 +26,7 @@ pub mod index;
 pub mod key;
 pub mod log_frame;
 pub mod manifest;
+pub mod pin;
 pub mod stored;
 pub mod table;
 

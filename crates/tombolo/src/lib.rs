@@ -9,6 +9,7 @@
 //! - Open: `read manifest → claim → fence the logs → replay → serve`.
 
 pub mod cache;
+pub mod collection;
 pub mod db;
 pub mod manifest;
 pub mod op;

@@ -7,6 +7,7 @@
 //! | `{i}/snapshot/{slot}-{random}` | the state as of a slot | when a newer snapshot is durable |
 //! | `{i}/table/{epoch}-{random}` | a table | when the manifest names it no more (section 4, rules 11–14) |
 //! | `{i}/pin/{id}` | a pin | by its owner, or when its lease has expired |
+//! | `{i}/pin/{id}.{!beat}` | a heartbeat of a leased pin | as the pin, and by the next but one |
 //!
 //! Numbers are 16 lower-case hexadecimal digits; `!x` is `u64::MAX − x`, so that the newest sorts first and a list of one name is an
 //! atomic answer to 'which is the newest?'.
@@ -17,8 +18,9 @@ use tombolo_storage::{Error, ErrorKind, Incarnation, ObjectName, Result};
 /// Prefix of the incarnation records.
 pub const INCARNATION_PREFIX: &str = "incarnation/";
 
-fn name(text: String) -> ObjectName {
-    match ObjectName::new(&text) {
+fn name(text: impl AsRef<str>) -> ObjectName {
+    let text = text.as_ref();
+    match ObjectName::new(text) {
         Ok(name) => name,
         Err(_) => unreachable!("{text} is built from digits, letters and slashes"),
     }
@@ -69,6 +71,11 @@ pub fn pin(incarnation: Incarnation, id: u128) -> ObjectName {
     name(format!("{:016x}/pin/{id:032x}", incarnation.0))
 }
 
+/// `{i}/pin/{id}.{!beat}`.
+pub fn heartbeat(incarnation: Incarnation, id: u128, beat: u64) -> ObjectName {
+    name(format!("{:016x}/pin/{id:032x}.{:016x}", incarnation.0, !beat))
+}
+
 fn hexadecimal(digits: &str) -> Option<u64> {
     let proper = digits.len() == 16 && digits.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte));
     if proper { u64::from_str_radix(digits, 16).ok() } else { None }
@@ -116,12 +123,13 @@ pub fn parse_table(incarnation: Incarnation, object: &ObjectName) -> Option<Tabl
     Some(TableName { epoch, random })
 }
 
-/// The pin that an object holds; `None` when it is no pin's name.
-pub fn parse_pin(incarnation: Incarnation, object: &ObjectName) -> Option<u128> {
-    let digits = object.as_str().strip_prefix(&pin_prefix(incarnation))?;
-    if digits.len() != 32 {
-        return None;
-    }
-    let (high, low) = digits.split_at_checked(16)?;
-    Some((u128::from(hexadecimal(high)?) << 64) | u128::from(hexadecimal(low)?))
+/// The pin that an object holds, or is a heartbeat of, with the heartbeat's number; `None` when it is neither's name.
+pub fn parse_pin(incarnation: Incarnation, object: &ObjectName) -> Option<(u128, Option<u64>)> {
+    let rest = object.as_str().strip_prefix(&pin_prefix(incarnation))?;
+    let (id, beat) = match rest.split_once('.') {
+        Some((id, beat)) => (id, Some(!hexadecimal(beat)?)),
+        None => (rest, None),
+    };
+    let (high, low) = id.split_at_checked(16)?;
+    Some(((u128::from(hexadecimal(high)?) << 64) | u128::from(hexadecimal(low)?), beat))
 }

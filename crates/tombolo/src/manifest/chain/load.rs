@@ -1,8 +1,10 @@
 //! Finds the newest state of a chain (rule 3).
 //!
-//! 1. List one name: the newest slot. 2. Read its record. 3. Read the record that names its snapshot, then the snapshot. 4. Read the
-//! records between, each linked to the next by its hash. 5. List again: when it shows no higher slot, the state is proven; else read on
-//! from there and list again.
+//! 1. List one name: the newest slot.
+//! 2. Read its record.
+//! 3. Read the record that names its snapshot, then the snapshot.
+//! 4. Read the records between, each linked to the next by its hash.
+//! 5. List again: when it shows no higher slot, the state is proven; else read on from there and list again.
 //!
 //! A record or snapshot that is not there, or does not link, means that the chain was truncated meanwhile: the list must show a higher
 //! slot, else it is corruption.

@@ -10,9 +10,6 @@ use crate::manifest::chain::Tip;
 use crate::manifest::chain::truncate::Truncate;
 use crate::manifest::names;
 
-/// Names listed by one request.
-const NAMES_PER_LIST: usize = 1000;
-
 /// Writes the state of `tip` as an object, puts a record that names it, and deletes what lies below.
 pub(super) async fn snapshot_and_truncate(inner: &Inner, tip: &Tip) -> Result<()> {
     let random = inner.io.env.random_u64();
@@ -58,20 +55,12 @@ async fn write_snapshot(io: &Io, tip: &Tip, random: u64) -> Result<SnapshotEnd> 
 
 /// Deletes the objects under a prefix that `doomed` says.
 async fn delete_under(io: &Io, prefix: &str, doomed: impl Fn(&ObjectName) -> bool) -> Result<()> {
-    let mut after: Option<ObjectName> = None;
-    loop {
-        let list = || io.store.list(io.request(), prefix, after.as_ref(), NAMES_PER_LIST);
-        let listed = io.retried(Patience::Bounded, list).await?;
-        for object in &listed.objects {
-            if doomed(&object.name) {
-                io.delete(&object.name).await?;
-            }
-        }
-        match listed.objects.into_iter().next_back() {
-            Some(last) if listed.more => after = Some(last.name),
-            _ => return Ok(()),
+    for name in io.list_all(prefix).await? {
+        if doomed(&name) {
+            io.delete(&name).await?;
         }
     }
+    Ok(())
 }
 
 /// Deletes what a destroyed incarnation leaves, but for its claims and its last record. With a pin left, all stays. Whoever pins from here

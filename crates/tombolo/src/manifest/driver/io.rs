@@ -111,7 +111,7 @@ impl Io {
         }
     }
 
-    async fn perform(&self, effect: Effect, patience: Patience) -> Result<Answer> {
+    pub(crate) async fn perform(&self, effect: Effect, patience: Patience) -> Result<Answer> {
         match effect {
             Effect::NewestIncarnation => {
                 let name = self.first_name(names::INCARNATION_PREFIX, patience).await?;
@@ -120,7 +120,7 @@ impl Io {
             }
             Effect::PutIncarnation(incarnation) => {
                 let bytes = Bytes::from(encode_incarnation(incarnation.0));
-                Ok(Answer::Put(self.put(&names::incarnation(incarnation), Life::Forever, bytes).await))
+                Ok(Answer::Put(self.put(&names::incarnation(incarnation), ObjectKind::Manifest, Life::Forever, bytes).await))
             }
             Effect::NewestRecord(incarnation) => {
                 let name = self.first_name(&names::record_prefix(incarnation), patience).await?;
@@ -129,7 +129,7 @@ impl Io {
             Effect::ReadRecords(incarnation, slots) => Ok(Answer::Records(self.read_records(incarnation, slots, patience).await?)),
             Effect::ReadSnapshot(incarnation, name) => Ok(Answer::Snapshot(self.read_snapshot(incarnation, name, patience).await?)),
             Effect::PutRecord(incarnation, slot, bytes) => {
-                Ok(Answer::Put(self.put(&names::record(incarnation, slot), Life::Long, bytes).await))
+                Ok(Answer::Put(self.put(&names::record(incarnation, slot), ObjectKind::Manifest, Life::Long, bytes).await))
             }
             Effect::DeleteRecord(incarnation, slot) => {
                 self.delete(&names::record(incarnation, slot)).await?;
@@ -150,8 +150,8 @@ impl Io {
     }
 
     /// One attempt; the machine decides what comes next.
-    async fn put(&self, name: &ObjectName, life: Life, bytes: Bytes) -> PutAnswer {
-        let placement = Placement::new(ObjectKind::Manifest, life);
+    pub(crate) async fn put(&self, name: &ObjectName, kind: ObjectKind, life: Life, bytes: Bytes) -> PutAnswer {
+        let placement = Placement::new(kind, life);
         match self.store.put_if_absent(self.request(), name, placement, bytes).await {
             Ok(PutOutcome::Created) => PutAnswer::Created,
             Ok(PutOutcome::Exists) => PutAnswer::Exists,
@@ -205,6 +205,21 @@ impl Io {
         }
         decoder.finish(name.length, name.checksum).map_err(|error| undecodable(&object, error))?;
         Ok(Some(edits))
+    }
+
+    /// All names under a prefix, page by page.
+    pub(crate) async fn list_all(&self, prefix: &str) -> Result<Vec<ObjectName>> {
+        const NAMES_PER_LIST: usize = 1000;
+        let mut names: Vec<ObjectName> = Vec::new();
+        loop {
+            let list = || self.store.list(self.request(), prefix, names.last(), NAMES_PER_LIST);
+            let listed = self.retried(Patience::Bounded, list).await?;
+            let (empty, more) = (listed.objects.is_empty(), listed.more);
+            names.extend(listed.objects.into_iter().map(|object| object.name));
+            if empty || !more {
+                return Ok(names);
+            }
+        }
     }
 
     /// Deletes an object. One of unknown outcome may still land; the name is never used again, or its content does not matter.

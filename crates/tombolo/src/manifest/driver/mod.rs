@@ -116,6 +116,11 @@ impl Manifest {
         &self.0.0
     }
 
+    /// The store as this manifest uses it.
+    pub(crate) fn io(&self) -> &Io {
+        &self.inner().io
+    }
+
     /// Opens the database under the store's root and claims it: on return the claim is effective, and the state is the claim's. An older
     /// writer's logs are not fenced yet.
     ///

@@ -1,0 +1,430 @@
+//! Runs the machines of deletion and pins against an object store.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use tombolo_env::{Env, Instant};
+use tombolo_format::manifest::{Edit, TableName};
+use tombolo_format::pin::{PIN_BYTES_MAX, Pin, PinKind, decode_pin};
+use tombolo_storage::{Epoch, Error, ErrorKind, Incarnation, Life, ObjectKind, ObjectStore, Purpose, Result};
+
+use super::lease::{Lease, LeaseWatch, Seen};
+use super::machine::{Answer, Collect, Effect, ListedPin, Machine, Orphans, Pass, PinOutcome, PutPin, Step};
+use crate::manifest::chain::{PutAnswer, undecodable};
+use crate::manifest::driver::io::{Backoff, Io, Patience};
+use crate::manifest::state::{State, TableStatus};
+use crate::manifest::{Manifest, load, names};
+
+/// Tables of one pass; the rest waits for the next.
+const TABLES_PER_PASS_MAX: usize = 1024;
+/// How far the rates of two hosts' clocks may differ over a lease.
+const LEASE_MARGIN: Duration = Duration::from_secs(10);
+/// How often a pinner chooses anew because a table was condemned meanwhile.
+const PIN_ATTEMPTS_MAX: u32 = 16;
+
+/// What a pass did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Collected {
+    /// Tables whose objects were deleted.
+    pub deleted: Vec<TableName>,
+    /// Tables that pins keep.
+    pub kept: Vec<TableName>,
+}
+
+#[derive(Default)]
+struct Memory {
+    leases: LeaseWatch,
+    /// Pins never change: each is read once.
+    pins: BTreeMap<u128, Arc<Pin>>,
+    /// Named no more, but their deletion failed: tried again by the next pass.
+    undeleted: Vec<TableName>,
+    running: bool,
+}
+
+/// Deletes what the database needs no more. The writer runs one; passes do not overlap.
+pub struct Collector {
+    manifest: Manifest,
+    io: Io,
+    memory: Mutex<Memory>,
+}
+
+impl fmt::Debug for Collector {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Collector").field("manifest", &self.manifest).finish_non_exhaustive()
+    }
+}
+
+/// Clears `running` however a pass ends.
+struct Running<'a>(&'a Mutex<Memory>);
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.0.lock().running = false;
+    }
+}
+
+impl Collector {
+    /// A collector for an open manifest.
+    pub fn new(manifest: Manifest) -> Collector {
+        let io = Io { purpose: Purpose::Collection, ..manifest.io().clone() };
+        Collector { manifest, io, memory: Mutex::default() }
+    }
+
+    /// One pass over the tables that left the version: deletes those that neither this process nor a pin uses.
+    ///
+    /// `used` says whether an iterator, snapshot or version of this process still reads a table. Costs two manifest records, one list of
+    /// the pins and one delete per table; nothing when there is nothing to delete.
+    ///
+    /// # Errors
+    /// `Fenced` and `OutcomeUnknown` of the manifest: what was condemned is the next epoch's to finish. `Busy` when a pass is running.
+    pub async fn collect(&self, used: impl Fn(TableName) -> bool) -> Result<Collected> {
+        let _running = self.begin()?;
+        self.delete_leftovers().await;
+        let state = self.manifest.state();
+        let (mut obsolete, mut condemned) = (Vec::new(), Vec::new());
+        for table in state.unneeded().take(TABLES_PER_PASS_MAX) {
+            let name = table.description.name;
+            match table.status {
+                TableStatus::Condemned => condemned.push(name),
+                TableStatus::Obsolete if !used(name) => obsolete.push(name),
+                _ => {}
+            }
+        }
+        let Pass { deleted, kept, expired } = self.run(&mut Collect::new(obsolete, condemned)).await.flatten()?;
+        for id in expired {
+            self.delete_pin(id).await?;
+        }
+        Ok(Collected { deleted, kept })
+    }
+
+    /// Deletes the objects of tables that earlier epochs wrote and no epoch's manifest names: attempts that failed, and what a stale
+    /// writer left. One list of all tables: once after opening is enough.
+    ///
+    /// # Errors
+    /// Of the store.
+    pub async fn collect_orphans(&self) -> Result<Vec<TableName>> {
+        let _running = self.begin()?;
+        let incarnation = self.manifest.incarnation();
+        // The claim was effective, and since then only this process has added records: a proven state of this epoch.
+        let state = self.manifest.state();
+        let objects = self.io.list_all(&names::table_prefix(incarnation)).await?;
+        let tables = objects.iter().filter_map(|name| names::parse_table(incarnation, name));
+        let doomed: Vec<TableName> = Orphans::free(&state, tables).collect();
+        for name in &doomed {
+            self.io.delete(&names::table(incarnation, *name)).await?;
+        }
+        Ok(doomed)
+    }
+
+    /// Deletes the object of an attempt of this epoch that was never handed to the manifest.
+    ///
+    /// # Errors
+    /// `Bug` when it is named, or another epoch's. Of the store.
+    pub async fn discard(&self, name: TableName) -> Result<()> {
+        if name.epoch != self.manifest.epoch().0 || self.manifest.state().table(name).is_some() {
+            return Err(Error::new(ErrorKind::Bug, format!("table {name:?} is not this process's to discard")));
+        }
+        self.io.delete(&names::table(self.manifest.incarnation(), name)).await
+    }
+
+    fn begin(&self) -> Result<Running<'_>> {
+        let mut memory = self.memory.lock();
+        if memory.running {
+            return Err(Error::new(ErrorKind::Busy, "a collection is running").advice("wait for it"));
+        }
+        memory.running = true;
+        Ok(Running(&self.memory))
+    }
+
+    async fn delete_leftovers(&self) {
+        let leftovers = std::mem::take(&mut self.memory.lock().undeleted);
+        for name in leftovers {
+            self.delete_table(name).await;
+        }
+    }
+
+    async fn delete_table(&self, name: TableName) {
+        let object = names::table(self.manifest.incarnation(), name);
+        if let Err(error) = self.io.delete(&object).await {
+            tracing::warn!(%error, %object, "an unneeded table could not be deleted; it is tried again");
+            self.memory.lock().undeleted.push(name);
+        }
+    }
+
+    async fn delete_pin(&self, id: u128) -> Result<()> {
+        delete_pin(&self.io, self.manifest.incarnation(), id).await?;
+        self.memory.lock().pins.remove(&id);
+        Ok(())
+    }
+
+    async fn run<M: Machine>(&self, machine: &mut M) -> Result<M::Output> {
+        let mut step = machine.begin();
+        loop {
+            let effect = match step {
+                Step::Done(output) => return Ok(output),
+                Step::Do(effect) => effect,
+            };
+            let answer = match effect {
+                Effect::Commit(edits) => {
+                    let edits: Vec<Edit> = edits.into_iter().map(Edit::from).collect();
+                    Answer::Committed(self.manifest.commit_until(edits, None).await.map(|_slot| ()))
+                }
+                Effect::ListPins => Answer::Pins(self.list_pins().await?),
+                Effect::DeleteTable(name) => {
+                    self.delete_table(name).await;
+                    Answer::Deleted
+                }
+                other => perform(&self.io, self.manifest.incarnation(), other).await?,
+            };
+            step = machine.step(answer);
+        }
+    }
+
+    /// All pins, with the leases judged by this process's clock.
+    async fn list_pins(&self) -> Result<Vec<ListedPin>> {
+        let incarnation = self.manifest.incarnation();
+        let began = self.io.env.now();
+        let listed = self.io.list_all(&names::pin_prefix(incarnation)).await?;
+        let mut beats: BTreeMap<u128, u64> = BTreeMap::new();
+        let mut ids: BTreeSet<u128> = BTreeSet::new();
+        for (id, beat) in listed.iter().filter_map(|name| names::parse_pin(incarnation, name)) {
+            match beat {
+                Some(beat) => {
+                    let newest = beats.entry(id).or_insert(beat);
+                    *newest = beat.max(*newest);
+                }
+                None => {
+                    ids.insert(id);
+                }
+            }
+        }
+        let ended = self.io.env.now();
+        self.memory.lock().pins.retain(|id, _| ids.contains(id));
+        let mut pins = Vec::new();
+        for id in ids {
+            if let Some(pin) = self.read_pin(id).await? {
+                pins.push(pin);
+            }
+        }
+        let seen: Vec<Seen> = pins
+            .iter()
+            .map(|pin| Seen {
+                id: pin.id,
+                lease: (pin.lease_ms > 0).then(|| Duration::from_millis(pin.lease_ms)),
+                beat: beats.get(&pin.id).copied().unwrap_or(0),
+            })
+            .collect();
+        let expired: BTreeSet<u128> = self.memory.lock().leases.observe(began, ended, LEASE_MARGIN, &seen).into_iter().collect();
+        let listed = |pin: Arc<Pin>| ListedPin { id: pin.id, tables: pin.tables.clone(), expired: expired.contains(&pin.id) };
+        Ok(pins.into_iter().map(listed).collect())
+    }
+
+    /// A pin; `None` when its owner has released it meanwhile.
+    async fn read_pin(&self, id: u128) -> Result<Option<Arc<Pin>>> {
+        if let Some(pin) = self.memory.lock().pins.get(&id) {
+            return Ok(Some(Arc::clone(pin)));
+        }
+        let object = names::pin(self.manifest.incarnation(), id);
+        let Some(bytes) = self.io.read_whole(&object, PIN_BYTES_MAX as u64, Patience::Bounded).await? else { return Ok(None) };
+        let pin = Arc::new(decode_pin(&bytes).map_err(|error| undecodable(&object, error))?);
+        if pin.id != id || pin.incarnation != self.manifest.incarnation().0 {
+            return Err(Error::corrupt(object, 32, format!("pin {id:032x}"), format!("pin {:032x}", pin.id)));
+        }
+        self.memory.lock().pins.insert(id, Arc::clone(&pin));
+        Ok(Some(pin))
+    }
+}
+
+/// Effects that need no manifest.
+async fn perform(io: &Io, incarnation: Incarnation, effect: Effect) -> Result<Answer> {
+    Ok(match effect {
+        Effect::Chain(effect) => Answer::Chain(io.perform(effect, Patience::Bounded).await?),
+        Effect::PutPin(id, bytes) => Answer::Put(io.put(&names::pin(incarnation, id), ObjectKind::Pin, Life::Medium, bytes).await),
+        Effect::ReadPin(id) => Answer::Bytes(io.read_whole(&names::pin(incarnation, id), PIN_BYTES_MAX as u64, Patience::Bounded).await?),
+        Effect::DeletePin(id) => {
+            delete_pin(io, incarnation, id).await?;
+            Answer::Deleted
+        }
+        Effect::ListTables(incarnation) => {
+            let objects = io.list_all(&names::table_prefix(incarnation)).await?;
+            Answer::Tables(objects.iter().filter_map(|name| names::parse_table(incarnation, name)).collect())
+        }
+        Effect::DeleteTable(name) => {
+            io.delete(&names::table(incarnation, name)).await?;
+            Answer::Deleted
+        }
+        Effect::Commit(_) | Effect::ListPins => return Err(Error::new(ErrorKind::Bug, "only the writer's collector does that")),
+    })
+}
+
+/// Deletes a pin, then its heartbeats.
+async fn delete_pin(io: &Io, incarnation: Incarnation, id: u128) -> Result<()> {
+    let pin = names::pin(incarnation, id);
+    io.delete(&pin).await?;
+    for heartbeat in io.list_all(&format!("{pin}.")).await? {
+        io.delete(&heartbeat).await?;
+    }
+    Ok(())
+}
+
+/// What a pin is for, and how long it holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PinOptions {
+    /// What it is for.
+    pub kind: PinKind,
+    /// For readers, and only for them: how long a heartbeat holds.
+    pub lease: Option<Duration>,
+}
+
+/// Tables that stay while this lives and is renewed, or until it is released.
+#[derive(Debug)]
+pub struct Pinned {
+    io: Io,
+    incarnation: Incarnation,
+    pin: Pin,
+    state: Arc<State>,
+    lease: Option<Mutex<Lease>>,
+    beat: Mutex<u64>,
+}
+
+/// Pins the tables that `choose` picks of the newest state.
+///
+/// Costs a load of the manifest, a put, and another load that proves the pin.
+///
+/// # Errors
+/// `NotFound` without a database. `Invalid` when a lasting kind asks for a lease, or a reader for none. `Busy` when collection was faster
+/// each time. `PinLost` when pinning took longer than the lease.
+pub async fn pin(
+    env: &Env,
+    store: &Arc<dyn ObjectStore>,
+    options: PinOptions,
+    choose: impl Fn(&State) -> Vec<TableName>,
+) -> Result<Pinned> {
+    if options.lease.is_some() != (options.kind == PinKind::Reader) {
+        return Err(Error::new(ErrorKind::Invalid, "readers' pins are leased, and no others").advice("give a lease to a reader's pin only"));
+    }
+    let io = Io { env: env.clone(), store: Arc::clone(store), epoch: Epoch::NONE, purpose: Purpose::Open };
+    for _ in 0..PIN_ATTEMPTS_MAX {
+        let loaded = load(env, store).await?;
+        let tables = choose(&loaded.state);
+        if let Some(pinned) = put_pin(&io, loaded.incarnation, options, tables).await? {
+            return Ok(pinned);
+        }
+    }
+    Err(Error::new(ErrorKind::Busy, "the tables were deleted faster than they could be pinned").advice("try again"))
+}
+
+async fn put_pin(io: &Io, incarnation: Incarnation, options: PinOptions, tables: Vec<TableName>) -> Result<Option<Pinned>> {
+    let lease_ms = options.lease.map_or(0, |lease| u64::try_from(lease.as_millis()).unwrap_or(u64::MAX).max(1));
+    let created_unix_seconds = io.env.unix_time().as_secs();
+    let pin = Pin { incarnation: incarnation.0, id: io.random_u128(), kind: options.kind, lease_ms, created_unix_seconds, tables };
+    let began = io.env.now();
+    let mut machine = PutPin::new(pin.clone())?;
+    let mut step = machine.begin();
+    let mut unknown = Backoff::new();
+    let outcome = loop {
+        let effect = match step {
+            Step::Done(outcome) => break outcome?,
+            Step::Do(effect) => effect,
+        };
+        let answer = perform(io, incarnation, effect).await?;
+        if matches!(answer, Answer::Put(PutAnswer::Unknown)) {
+            unknown.pause(&io.env).await;
+        }
+        step = machine.step(answer);
+    };
+    let PinOutcome::Effective(state) = outcome else { return Ok(None) };
+    let lease = options.lease.map(|duration| Mutex::new(Lease::new(duration, began)));
+    let pinned = Pinned { io: io.clone(), incarnation, pin, state, lease, beat: Mutex::new(0) };
+    pinned.check()?;
+    Ok(Some(pinned))
+}
+
+fn pin_lost() -> Error {
+    Error::new(ErrorKind::PinLost, "the lease ran out, and the pinned tables may be gone").advice("open the reader again")
+}
+
+impl Pinned {
+    /// A proven state in which every pinned table is named.
+    pub fn state(&self) -> &Arc<State> {
+        &self.state
+    }
+
+    /// The pinned tables.
+    pub fn tables(&self) -> &[TableName] {
+        &self.pin.tables
+    }
+
+    /// The pin's id, by which another process can find it.
+    pub fn id(&self) -> u128 {
+        self.pin.id
+    }
+
+    /// Whether the pinned tables may still be read: to be asked after each read of them.
+    ///
+    /// # Errors
+    /// `PinLost` once the lease has run out.
+    pub fn check(&self) -> Result<()> {
+        match &self.lease {
+            Some(lease) if !lease.lock().is_valid(self.io.env.now()) => Err(pin_lost()),
+            _ => Ok(()),
+        }
+    }
+
+    /// When the next heartbeat should begin; `None` of a lasting pin.
+    pub fn next_heartbeat(&self) -> Option<Instant> {
+        self.lease.as_ref().map(|lease| lease.lock().next_beat())
+    }
+
+    /// Puts a heartbeat: one put and one delete.
+    ///
+    /// # Errors
+    /// `PinLost` when it landed too late. Of the store, and then the lease still holds for what is left of it.
+    pub async fn heartbeat(&self) -> Result<()> {
+        let Some(lease) = &self.lease else { return Ok(()) };
+        let beat = {
+            let mut beat = self.beat.lock();
+            *beat += 1;
+            *beat
+        };
+        let began = self.io.env.now();
+        let name = names::heartbeat(self.incarnation, self.pin.id, beat);
+        match self.io.put(&name, ObjectKind::Pin, Life::Short, Bytes::new()).await {
+            PutAnswer::Created | PutAnswer::Exists => {}
+            PutAnswer::Unknown => return Err(Error::new(ErrorKind::Retry, "a heartbeat of unknown outcome")),
+            PutAnswer::Refused(error) => return Err(error),
+        }
+        if !lease.lock().renewed(began, self.io.env.now()) {
+            return Err(pin_lost());
+        }
+        if beat > 1 {
+            self.io.delete(&names::heartbeat(self.incarnation, self.pin.id, beat - 1)).await?;
+        }
+        Ok(())
+    }
+
+    /// Pins the same tables once more, for another purpose. This pin must stay until the new one is returned, and does: it is borrowed.
+    ///
+    /// # Errors
+    /// As [`pin()`]; `PinLost` when this one's lease has run out.
+    pub async fn derive(&self, options: PinOptions) -> Result<Pinned> {
+        let pinned = put_pin(&self.io, self.incarnation, options, self.pin.tables.clone()).await?;
+        self.check()?;
+        pinned.ok_or_else(pin_lost)
+    }
+
+    /// Lets the tables go.
+    ///
+    /// # Errors
+    /// Of the store; the pin may be left then.
+    pub async fn release(self) -> Result<()> {
+        delete_pin(&self.io, self.incarnation, self.pin.id).await
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,192 @@
+use std::collections::BTreeSet;
+
+use tombolo_env::simulated::World;
+use tombolo_format::key::SequenceNumber;
+use tombolo_format::manifest::{KeyspaceOptions, TableDescription};
+use tombolo_storage::backend::memory::MemoryObjectStore;
+use tombolo_storage::{Placement, Request};
+
+use super::*;
+use crate::manifest::{ManifestOptions, OpenMode};
+
+struct Database {
+    _world: World,
+    env: Env,
+    store: Arc<dyn ObjectStore>,
+    manifest: Manifest,
+    collector: Collector,
+}
+
+const REQUEST: Request =
+    Request { purpose: Purpose::Flush, priority: tombolo_storage::Priority::Normal, deadline: None, epoch: Epoch::NONE };
+
+impl Database {
+    fn new() -> Database {
+        let world = World::new(1);
+        let env = world.process("writer").env();
+        let store: Arc<dyn ObjectStore> = Arc::new(MemoryObjectStore::unnamed(&env));
+        let manifest = env.block_on(Database::open(&env, &store, OpenMode::Create));
+        let keyspace = Edit::KeyspaceCreated { id: 0, name: "default".into(), stream: 0, options: KeyspaceOptions::default() };
+        env.block_on(manifest.commit_until(vec![keyspace], None)).unwrap();
+        let collector = Collector::new(manifest.clone());
+        Database { _world: world, env, store, manifest, collector }
+    }
+
+    async fn open(env: &Env, store: &Arc<dyn ObjectStore>, mode: OpenMode) -> Manifest {
+        let options = ManifestOptions { mode, log_identity: "memory".into() };
+        Manifest::open(env, Arc::clone(store), options).await.unwrap().0
+    }
+
+    /// Puts a table's object.
+    async fn object(&self, name: TableName) {
+        let name = names::table(self.manifest.incarnation(), name);
+        let placement = Placement::new(ObjectKind::Table, Life::Medium);
+        self.store.put_if_absent(REQUEST, &name, placement, Bytes::from_static(b"table")).await.unwrap();
+    }
+
+    /// Puts tables' objects and names them.
+    async fn tables(&self, count: usize) -> Vec<TableName> {
+        let names: Vec<TableName> = (0..count).map(|_| self.manifest.fresh_table_name()).collect();
+        for name in &names {
+            self.object(*name).await;
+        }
+        self.manifest.commit_until(names.iter().map(|name| Edit::TableAdded(table(*name))).collect(), None).await.unwrap();
+        names
+    }
+
+    async fn make_obsolete(&self, names: &[TableName]) {
+        let edits = names.iter().map(|name| Edit::TableObsolete { name: *name }).collect();
+        self.manifest.commit_until(edits, None).await.unwrap();
+    }
+
+    async fn exists(&self, name: TableName) -> bool {
+        self.store.length(REQUEST, &names::table(self.manifest.incarnation(), name)).await.is_ok()
+    }
+}
+
+fn table(name: TableName) -> TableDescription {
+    TableDescription {
+        name,
+        offset: 0,
+        length: 5,
+        identity: name.random,
+        keyspace: 0,
+        level: 0,
+        first_key: Bytes::from_static(b"a"),
+        last_key: Bytes::from_static(b"b"),
+        first_sequence: SequenceNumber(1),
+        last_sequence: SequenceNumber(2),
+        entries: 1,
+        deletes: 0,
+        tail_bytes: 1,
+        oldest_unix_seconds: 0,
+    }
+}
+
+const CHECKPOINT: PinOptions = PinOptions { kind: PinKind::Checkpoint, lease: None };
+const LEASE: Duration = Duration::from_secs(60);
+const READER: PinOptions = PinOptions { kind: PinKind::Reader, lease: Some(LEASE) };
+
+fn live(state: &State) -> Vec<TableName> {
+    state.tables().filter(|table| table.status == TableStatus::Live).map(|table| table.description.name).collect()
+}
+
+/// What left the version is deleted, save what a local reader or a pin uses; that follows when it is let go.
+#[test]
+fn deletes_what_nobody_uses() {
+    let database = Database::new();
+    database.env.block_on(async {
+        let names = database.tables(4).await;
+        let [live, used, pinned, free] = names[..] else { unreachable!() };
+        let checkpoint = pin(&database.env, &database.store, CHECKPOINT, |_| vec![pinned]).await.unwrap();
+        database.make_obsolete(&[used, pinned, free]).await;
+        let collected = database.collector.collect(|name| name == used).await.unwrap();
+        assert_eq!(collected, Collected { deleted: vec![free], kept: vec![pinned] });
+        assert!(!database.exists(free).await && database.exists(pinned).await && database.exists(used).await);
+        assert!(database.manifest.state().table(free).is_none());
+        assert_eq!(database.manifest.state().table(pinned).unwrap().status, TableStatus::Obsolete);
+        let derived = checkpoint.derive(CHECKPOINT).await.unwrap();
+        checkpoint.release().await.unwrap();
+        assert_eq!(database.collector.collect(|_| false).await.unwrap(), Collected { deleted: vec![used], kept: vec![pinned] });
+        derived.release().await.unwrap();
+        assert_eq!(database.collector.collect(|_| false).await.unwrap(), Collected { deleted: vec![pinned], kept: vec![] });
+        assert_eq!(database.collector.collect(|_| false).await.unwrap(), Collected::default());
+        assert!(database.exists(live).await);
+    });
+}
+
+/// A reader that goes on putting heartbeats keeps its tables; one that stops loses them, and learns it.
+#[test]
+fn a_reader_without_heartbeats_loses_its_pin() {
+    let database = Database::new();
+    database.env.block_on(async {
+        let names = database.tables(2).await;
+        let reader = pin(&database.env, &database.store, READER, live).await.unwrap();
+        assert_eq!(reader.tables().iter().copied().collect::<BTreeSet<_>>(), names.iter().copied().collect());
+        database.make_obsolete(&names).await;
+        for _ in 0..20 {
+            reader.heartbeat().await.unwrap();
+            reader.check().unwrap();
+            let collected = database.collector.collect(|_| false).await.unwrap();
+            assert!(collected.deleted.is_empty());
+            database.env.sleep(LEASE / 3).await;
+        }
+        database.env.sleep(LEASE).await;
+        assert_eq!(reader.check().unwrap_err().kind(), ErrorKind::PinLost);
+        assert_eq!(reader.heartbeat().await.unwrap_err().kind(), ErrorKind::PinLost);
+        for _ in 0..3 {
+            database.collector.collect(|_| false).await.unwrap();
+            database.env.sleep(LEASE).await;
+        }
+        assert!(!database.exists(names[0]).await && !database.exists(names[1]).await);
+        let pins = database.collector.io.list_all(&names::pin_prefix(database.manifest.incarnation())).await.unwrap();
+        assert!(pins.is_empty(), "{pins:?}");
+    });
+}
+
+/// A table that is condemned cannot be pinned any more: the pinner gets another choice or an error, and leaves no pin.
+#[test]
+fn a_condemned_table_cannot_be_pinned() {
+    let database = Database::new();
+    database.env.block_on(async {
+        let names = database.tables(1).await;
+        database.make_obsolete(&names).await;
+        database.manifest.commit_until(vec![Edit::TableCondemned { name: names[0] }], None).await.unwrap();
+        let error = pin(&database.env, &database.store, CHECKPOINT, |_| names.clone()).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Busy);
+        // The next pass, of whatever epoch, finishes what was condemned.
+        assert_eq!(database.collector.collect(|_| true).await.unwrap().deleted, names);
+    });
+}
+
+/// Objects of earlier epochs that no record names are garbage; those of this epoch may be on their way into a record.
+#[test]
+fn orphans_of_earlier_epochs_are_deleted() {
+    let database = Database::new();
+    database.env.block_on(async {
+        let named = database.tables(1).await[0];
+        let orphan = database.manifest.fresh_table_name();
+        database.object(orphan).await;
+        assert!(database.collector.collect_orphans().await.unwrap().is_empty());
+        let successor = Database::open(&database.env, &database.store, OpenMode::Open).await;
+        let collector = Collector::new(successor.clone());
+        let in_flight = successor.fresh_table_name();
+        database.object(in_flight).await;
+        assert_eq!(collector.collect_orphans().await.unwrap(), [orphan]);
+        assert!(database.exists(named).await && database.exists(in_flight).await && !database.exists(orphan).await);
+        assert_eq!(collector.discard(named).await.unwrap_err().kind(), ErrorKind::Bug);
+        collector.discard(in_flight).await.unwrap();
+        assert!(!database.exists(in_flight).await);
+        // The stale writer's collector cannot condemn, so it deletes nothing.
+        database.make_stale(named).await;
+        assert!(database.exists(named).await);
+    });
+}
+
+impl Database {
+    async fn make_stale(&self, name: TableName) {
+        let edits = vec![Edit::TableObsolete { name }];
+        assert_eq!(self.manifest.commit_until(edits, None).await.unwrap_err().kind(), ErrorKind::Fenced);
+        assert!(self.collector.collect(|_| false).await.unwrap_or_default().deleted.is_empty());
+    }
+}
