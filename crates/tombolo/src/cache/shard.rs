@@ -61,7 +61,9 @@ impl Shard {
     #[inline]
     fn bucket(&self, hash: u64) -> usize {
         let buckets = self.slots.len() / BUCKET_SLOTS;
-        (hash as usize & (buckets - 1)) * BUCKET_SLOTS
+        #[allow(clippy::cast_possible_truncation, reason = "only the low bits count")]
+        let low = hash as usize;
+        (low & (buckets - 1)) * BUCKET_SLOTS
     }
 
     #[inline]

@@ -1,1 +1,127 @@
+use tombolo_format::block::BlockBuilder;
+use tombolo_format::key::{EntryKind, InternalKey, SequenceNumber, Trailer};
 
+use super::*;
+
+fn key(number: u64) -> CacheKey {
+    CacheKey { table: TableName { epoch: 1, random: number / 100 }, offset: number % 100 * 8192 }
+}
+
+/// A block that holds its number, of about `bytes`.
+fn block(number: u64, bytes: usize) -> Resident {
+    let mut builder = BlockBuilder::new(16);
+    let trailer = Trailer::new(SequenceNumber(number), EntryKind::Put);
+    builder.add(InternalKey::new(b"key", trailer), &vec![0; bytes]);
+    let mut out = Vec::new();
+    builder.finish_into(&mut out);
+    Resident::Block(Block::new(out.into()).unwrap())
+}
+
+fn number(pinned: &Pinned) -> u64 {
+    let target = InternalKey::new(b"key", Trailer::FIRST);
+    pinned.block().unwrap().get(target).unwrap().unwrap().trailer.sequence().0
+}
+
+#[test]
+fn what_was_put_in_is_found() {
+    let cache = BlockCache::new(1 << 20);
+    assert!(cache.get(&key(1)).is_none());
+    cache.insert(key(1), block(1, 100));
+    assert_eq!(number(&cache.get(&key(1)).unwrap()), 1);
+    assert!(cache.get(&key(2)).is_none());
+    let again = cache.insert(key(1), block(99, 100));
+    assert_eq!(number(&again), 1, "the resident one stays");
+    assert_eq!((cache.stats().misses, cache.stats().insertions), (2, 1));
+}
+
+#[test]
+fn the_budget_is_never_exceeded() {
+    for budget in [0, 10_000, 300_000, 5 << 20] {
+        let cache = BlockCache::new(budget);
+        for step in 0..5000u64 {
+            let bytes = (step * 7919 % 20_000) as usize;
+            let pinned = cache.insert(key(step * 31 % 1500), block(step * 31 % 1500, bytes));
+            assert_eq!(number(&pinned), step * 31 % 1500);
+            assert!(cache.used_bytes() <= budget, "{} of {budget} after {step}", cache.used_bytes());
+            if let Some(pinned) = cache.get(&key(step * 17 % 1500)) {
+                assert_eq!(number(&pinned), step * 17 % 1500);
+            }
+        }
+        let stats = cache.stats();
+        assert!(budget < 100_000 || stats.used_bytes > budget / 2, "{stats:?}");
+        assert!(budget == 0 || stats.evictions > 0);
+    }
+}
+
+#[test]
+fn what_is_larger_than_the_cache_is_handed_back_and_not_kept() {
+    let cache = BlockCache::new(100_000);
+    cache.insert(key(1), block(1, 10_000));
+    assert_eq!(number(&cache.insert(key(2), block(2, 200_000))), 2);
+    assert!(cache.get(&key(2)).is_none());
+    assert!(cache.get(&key(1)).is_some(), "and nothing was evicted for it");
+}
+
+#[test]
+fn what_is_used_stays_while_a_scan_passes() {
+    let cache = BlockCache::new(1 << 20);
+    for number in 0..20 {
+        cache.insert(key(number), block(number, 8000));
+    }
+    for number in 1000..1600 {
+        for hot in 0..20 {
+            let _ = cache.get(&key(hot));
+        }
+        cache.insert(key(number), block(number, 8000));
+    }
+    let left = (0..20).filter(|number| cache.get(&key(*number)).is_some()).count();
+    assert!(left >= 15, "{left} of 20");
+}
+
+#[test]
+fn reservations_take_from_the_budget_and_give_back() {
+    let cache = BlockCache::new(1 << 20);
+    for number in 0..200 {
+        cache.insert(key(number), block(number, 8000));
+    }
+    let reservation = cache.reserve(700_000);
+    assert!(cache.used_bytes() <= 1 << 20, "{}", cache.used_bytes());
+    drop(reservation);
+    for number in 0..200 {
+        cache.insert(key(number), block(number, 8000));
+    }
+    assert!(cache.used_bytes() > 700_000, "{}", cache.used_bytes());
+}
+
+#[test]
+fn an_evicted_entry_lives_as_long_as_it_is_held() {
+    let cache = BlockCache::new(100_000);
+    let kept = cache.insert(key(1), block(1, 8000)).keep();
+    for number in 2..100 {
+        cache.insert(key(number), block(number, 8000));
+    }
+    assert!(cache.get(&key(1)).is_none());
+    assert!(kept.block().is_some() && kept.partition().is_none());
+}
+
+#[test]
+fn concurrent_readers_and_writers_see_right_blocks() {
+    let env = tombolo_env::Env::real();
+    let cache = BlockCache::new(2 << 20);
+    let tasks: Vec<_> = (0..4u64)
+        .map(|task| {
+            let cache = Arc::clone(&cache);
+            env.spawn(tombolo_env::TaskClass::Foreground, "cache", async move {
+                for step in 0..20_000 {
+                    let wanted = (step * 7 + task * 13) % 400;
+                    let pinned = cache.get(&key(wanted)).unwrap_or_else(|| cache.insert(key(wanted), block(wanted, 8000)));
+                    assert_eq!(number(&pinned), wanted);
+                }
+            })
+        })
+        .collect();
+    for task in tasks {
+        assert_eq!(env.block_on(task), Some(()), "a task panicked");
+    }
+    assert!(cache.used_bytes() <= 2 << 20);
+}

@@ -261,7 +261,7 @@ impl TableIterator {
         if self.block.is_none() || self.block_at != handle.offset {
             let kept = match self.resident(table, handle.offset) {
                 Some(kept) => Some(kept),
-                None => self.from_ahead(table, handle)?,
+                None => self.read_ahead_block(table, handle)?,
             };
             let Some(kept) = kept else {
                 self.need = Some(Need::Block(handle));
@@ -310,7 +310,7 @@ impl TableIterator {
     }
 
     /// A block from what was read ahead.
-    fn from_ahead(&mut self, table: &Table, handle: BlockHandle) -> Result<Option<Kept>> {
+    fn read_ahead_block(&mut self, table: &Table, handle: BlockHandle) -> Result<Option<Kept>> {
         let Some((start, piece)) = &self.ahead else { return Ok(None) };
         let end = start + piece.len() as u64;
         if handle.offset < *start || handle.end() > end {

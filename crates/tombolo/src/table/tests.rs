@@ -1,1 +1,403 @@
+use std::collections::BTreeMap;
 
+use proptest::prelude::*;
+use tombolo_env::simulated::World;
+use tombolo_format::compression::Compression;
+use tombolo_format::key::EntryKind;
+use tombolo_format::manifest::TableName;
+use tombolo_storage::backend::memory::MemoryObjectStore;
+use tombolo_storage::layer::RequestKind;
+use tombolo_storage::layer::trace::{TraceObjectStore, Tracer};
+use tombolo_storage::{Epoch, Life, ObjectKind, Placement, Purpose};
+
+use super::*;
+
+type Owned = (Vec<u8>, u64, Vec<u8>);
+
+const NAME: TableName = TableName { epoch: 1, random: 0xab };
+
+struct Fixture {
+    world: World,
+    inner: Arc<MemoryObjectStore>,
+    tracer: Tracer,
+    store: Arc<dyn ObjectStore>,
+}
+
+impl Fixture {
+    fn new() -> Fixture {
+        let world = World::new(7);
+        let env = world.process("test").env();
+        let inner = Arc::new(MemoryObjectStore::unnamed(&env));
+        let tracer = Tracer::new(&env);
+        let store = Arc::new(TraceObjectStore::new(Arc::clone(&inner) as Arc<dyn ObjectStore>, tracer.clone()));
+        Fixture { world, inner, tracer, store }
+    }
+
+    fn run<T: Send>(&self, future: impl Future<Output = T> + Send) -> T {
+        self.world.run_until(future)
+    }
+
+    fn write(&self, entries: &[Owned], options: TableOptions) -> TableDescription {
+        let new = NewTable { name: NAME, object: object(), identity: 0x1dea, level: 0, age_seconds: 0, options };
+        self.run(async {
+            let mut writer = TableWriter::create(&*self.store, request(), new).await.unwrap();
+            for entry in entries {
+                writer.add(key(entry), &entry.2).unwrap();
+                if writer.wants_flush() {
+                    writer.flush().await.unwrap();
+                }
+            }
+            writer.finish().await.unwrap().unwrap()
+        })
+    }
+
+    fn table(&self, description: &TableDescription, cache_bytes: u64) -> Arc<Table> {
+        let cache = BlockCache::new(cache_bytes);
+        Arc::new(Table::new(description.clone(), object(), Arc::clone(&self.store), cache))
+    }
+
+    fn reads(&self) -> u64 {
+        let reads = self.tracer.of_kind(RequestKind::Read).requests;
+        self.tracer.reset();
+        reads
+    }
+
+    /// Puts these bytes under the table's name in a store of its own, and opens them as the table.
+    fn forged(&self, description: &TableDescription, bytes: Vec<u8>) -> Arc<Table> {
+        let env = self.world.process("forger").env();
+        let store = MemoryObjectStore::unnamed(&env);
+        let placement = Placement::new(ObjectKind::Table, Life::Short);
+        self.run(store.put_if_absent(request(), &object(), placement, bytes.into())).unwrap();
+        Arc::new(Table::new(description.clone(), object(), Arc::new(store), BlockCache::new(1 << 20)))
+    }
+
+    fn bytes(&self) -> Vec<u8> {
+        self.run(self.inner.read(request(), &object(), 0..u64::MAX)).unwrap().to_vec()
+    }
+}
+
+fn object() -> ObjectName {
+    ObjectName::new("0000000000000001/table/0000000000000001-00000000000000ab").unwrap()
+}
+
+fn request() -> Request {
+    Request::new(Purpose::Get, Epoch(1))
+}
+
+fn key(entry: &Owned) -> InternalKey<'_> {
+    let kind = if entry.2.is_empty() { EntryKind::Delete } else { EntryKind::Put };
+    InternalKey::new(&entry.0, Trailer::new(SequenceNumber(entry.1), kind))
+}
+
+fn small() -> TableOptions {
+    TableOptions { block_bytes: 128, partition_bytes: 128, ..TableOptions::default() }
+}
+
+fn many(count: u64, value_bytes: usize) -> Vec<Owned> {
+    (0..count).map(|index| (format!("key-{index:08}").into_bytes(), index + 1, vec![index as u8 | 1; value_bytes])).collect()
+}
+
+/// The newest entry that a snapshot sees, by the plain rule.
+fn expected<'a>(entries: &'a [Owned], user_key: &[u8], snapshot: u64) -> Option<&'a Owned> {
+    entries.iter().find(|entry| entry.0 == user_key && entry.1 <= snapshot)
+}
+
+fn entries(count: usize) -> impl Strategy<Value = Vec<Owned>> {
+    let user_key = prop::collection::vec(0u8..3, 0..6);
+    prop::collection::vec((user_key, 0u64..5, prop::collection::vec(any::<u8>(), 0..40)), 1..count).prop_map(|entries| {
+        let sorted: BTreeMap<_, _> = entries.into_iter().map(|(key, sequence, value)| ((key, u64::MAX - sequence), value)).collect();
+        sorted.into_iter().map(|((key, sequence), value)| (key, u64::MAX - sequence, value)).collect()
+    })
+}
+
+/// Completes a step.
+fn done(fixture: &Fixture, iterator: &mut TableIterator, step: Result<Step>) {
+    if step.unwrap() == Step::Blocked {
+        assert!(!iterator.valid());
+        fixture.run(iterator.load()).unwrap();
+    }
+}
+
+fn at<'a>(iterator: &'a TableIterator) -> Option<(InternalKey<'a>, &'a [u8])> {
+    iterator.valid().then(|| (iterator.key(), iterator.value()))
+}
+
+#[test]
+fn a_description_says_what_was_written() {
+    let fixture = Fixture::new();
+    let entries = vec![(b"a".to_vec(), 9, b"1".to_vec()), (b"b".to_vec(), 3, vec![]), (b"b".to_vec(), 2, b"2".to_vec())];
+    let options = TableOptions { keyspace: 4, oldest_unix_seconds: 77, ..small() };
+    let description = fixture.write(&entries, options);
+    assert_eq!((description.keyspace, description.oldest_unix_seconds, description.level), (4, 77, 0));
+    assert_eq!((description.first_key.as_ref(), description.last_key.as_ref()), (&b"a"[..], &b"b"[..]));
+    assert_eq!((description.first_sequence, description.last_sequence), (SequenceNumber(2), SequenceNumber(9)));
+    assert_eq!((description.entries, description.deletes, description.identity), (3, 1, 0x1dea));
+    assert_eq!(description.length, fixture.bytes().len() as u64);
+    assert!(check_description(&description, &object()).is_ok());
+    fixture.run(fixture.table(&description, 0).verify(request())).unwrap();
+}
+
+#[test]
+fn nothing_added_leaves_no_object_and_neither_does_a_dropped_writer() {
+    let fixture = Fixture::new();
+    let new = NewTable { name: NAME, object: object(), identity: 1, level: 0, age_seconds: 0, options: small() };
+    fixture.run(async {
+        let writer = TableWriter::create(&*fixture.store, request(), new.clone()).await.unwrap();
+        assert_eq!(writer.finish().await.unwrap(), None);
+        let mut writer = TableWriter::create(&*fixture.store, request(), new).await.unwrap();
+        writer.add(InternalKey::new(b"k", Trailer::new(SequenceNumber(1), EntryKind::Put)), b"v").unwrap();
+        let error = writer.add(InternalKey::new(&vec![b'l'; 70_000], Trailer::new(SequenceNumber(1), EntryKind::Put)), b"v").unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid);
+        writer.flush().await.unwrap();
+        drop(writer);
+        assert!(fixture.store.list(request(), "", None, 10).await.unwrap().objects.is_empty());
+    });
+}
+
+#[test]
+fn a_cold_get_takes_two_requests_and_a_warm_one_none() {
+    let fixture = Fixture::new();
+    let description = fixture.write(&many(5000, 100), TableOptions::default());
+    let table = fixture.table(&description, 4 << 20);
+    fixture.reads();
+    let lookup = Lookup::new(b"key-00002500", SequenceNumber::MAX);
+    assert!(matches!(table.try_get(&lookup).unwrap(), Probe::Miss));
+    let hit = fixture.run(table.get(request(), &lookup)).unwrap().unwrap();
+    assert_eq!((hit.value(), hit.trailer.sequence().0), (&[2500u64 as u8 | 1; 100][..], 2501));
+    assert_eq!(fixture.reads(), 2, "the tail with all filters and indexes, and the block");
+    assert!(matches!(table.try_get(&lookup).unwrap(), Probe::Found(_)));
+    let other = Lookup::new(b"key-00000001", SequenceNumber::MAX);
+    assert!(matches!(table.try_get(&other).unwrap(), Probe::Miss));
+    assert!(fixture.run(table.get(request(), &other)).unwrap().is_some());
+    assert_eq!(fixture.reads(), 1, "the block");
+    assert!(matches!(table.try_get(&Lookup::new(b"zzz", SequenceNumber::MAX)).unwrap(), Probe::Absent), "beyond the last key");
+    assert!(matches!(table.try_get(&Lookup::new(b"key-00002500", SequenceNumber(2500))).unwrap(), Probe::Absent), "not seen yet");
+    let absent = (0..1000).map(|index| format!("key-{index:08}x"));
+    let passed = absent.filter(|key| !matches!(table.try_get(&Lookup::new(key.as_bytes(), SequenceNumber::MAX)).unwrap(), Probe::Absent));
+    assert!(passed.count() < 50, "filters hold absent keys off");
+    assert_eq!(fixture.reads(), 0);
+}
+
+#[test]
+fn a_table_with_a_large_tail_takes_three_requests_at_first() {
+    let fixture = Fixture::new();
+    let entries: Vec<Owned> = (0..40_000).map(|index| (format!("{index:032}").into_bytes(), 1, vec![1; 40])).collect();
+    let description = fixture.write(&entries, TableOptions { block_bytes: 64, compression: Compression::None, ..TableOptions::default() });
+    let table = fixture.table(&description, 4 << 20);
+    fixture.reads();
+    for (index, requests) in [(17_000, 3), (17_000, 0), (17_001, 1), (39_999, 2)] {
+        let user_key = format!("{index:032}");
+        let hit = fixture.run(table.get(request(), &Lookup::new(user_key.as_bytes(), SequenceNumber::MAX))).unwrap().unwrap();
+        assert_eq!(hit.into_value(), vec![1; 40]);
+        assert_eq!(fixture.reads(), requests, "{index}");
+    }
+}
+
+#[test]
+fn scans_read_ahead_in_few_requests() {
+    let fixture = Fixture::new();
+    let entries = many(20_000, 100);
+    let description = fixture.write(&entries, TableOptions { compression: Compression::None, ..TableOptions::default() });
+    for fill_cache in [false, true] {
+        let table = fixture.table(&description, 8 << 20);
+        fixture.reads();
+        let mut iterator = table.iterator(request(), fill_cache);
+        let mut count = 0;
+        let step = iterator.first();
+        done(&fixture, &mut iterator, step);
+        while iterator.valid() {
+            assert_eq!(at(&iterator), Some((key(&entries[count]), entries[count].2.as_slice())));
+            count += 1;
+            let step = iterator.next();
+            done(&fixture, &mut iterator, step);
+        }
+        assert_eq!(count, entries.len());
+        let reads = fixture.reads();
+        assert!(reads < 25, "{reads} requests for {} bytes", description.length);
+        assert_eq!(table.cache.stats().insertions > 100, fill_cache);
+    }
+}
+
+#[test]
+fn errors_name_object_offset_expected_and_found() {
+    let fixture = Fixture::new();
+    let description = fixture.write(&many(200, 20), small());
+    let mut bytes = fixture.bytes();
+    bytes[10] ^= 1;
+    let table = fixture.forged(&description, bytes);
+    let error = fixture.run(table.get(request(), &Lookup::new(b"key-00000000", SequenceNumber::MAX))).unwrap_err();
+    assert_eq!((error.kind(), error.object_name()), (ErrorKind::Corrupt, Some(object().as_str())));
+    assert!(error.position().is_some_and(|at| at < 300) && error.expectation().is_some() && error.finding().is_some(), "{error}");
+    // Other blocks are read as ever.
+    assert!(fixture.run(table.get(request(), &Lookup::new(b"key-00000190", SequenceNumber::MAX))).unwrap().is_some());
+}
+
+#[test]
+fn a_missing_a_cut_and_a_foreign_object_are_typed_errors() {
+    let fixture = Fixture::new();
+    let description = fixture.write(&many(200, 20), small());
+    let bytes = fixture.bytes();
+    let lookup = Lookup::new(b"key-00000100", SequenceNumber::MAX);
+    let missing = Table::new(description.clone(), ObjectName::new("elsewhere").unwrap(), Arc::clone(&fixture.store), BlockCache::new(0));
+    assert_eq!(fixture.run(missing.get(request(), &lookup)).unwrap_err().kind(), ErrorKind::NotFound);
+    for length in [0, 1, 95, 96, bytes.len() / 2, bytes.len() - 1] {
+        let table = fixture.forged(&description, bytes[..length].to_vec());
+        assert_eq!(fixture.run(table.get(request(), &lookup)).unwrap_err().kind(), ErrorKind::Corrupt, "{length} bytes");
+        assert_eq!(fixture.run(table.verify(request())).unwrap_err().kind(), ErrorKind::Corrupt, "{length} bytes");
+    }
+    let foreign = TableDescription { identity: 0x1deb, ..description };
+    let error = fixture.run(fixture.forged(&foreign, bytes).get(request(), &lookup)).unwrap_err();
+    assert_eq!(error.expectation(), Some("table 0x0000000000001deb"), "{error}");
+}
+
+/// Every byte of a table flipped in turn: an error, or all reads right.
+#[test]
+fn no_flipped_byte_gives_a_wrong_answer() {
+    let fixture = Fixture::new();
+    let entries = many(60, 10);
+    let description = fixture.write(&entries, TableOptions { compression: Compression::None, ..small() });
+    let bytes = fixture.bytes();
+    for at in 0..bytes.len() {
+        let mut flipped = bytes.clone();
+        flipped[at] ^= 0x11;
+        let table = fixture.forged(&description, flipped);
+        for entry in entries.iter().step_by(7) {
+            match fixture.run(table.get(request(), &Lookup::new(&entry.0, SequenceNumber::MAX))) {
+                Ok(hit) => assert_eq!(hit.map(|hit| hit.value().to_vec()), Some(entry.2.clone()), "byte {at}"),
+                Err(error) => assert_eq!(error.kind(), ErrorKind::Corrupt, "byte {at}: {error}"),
+            }
+        }
+        assert_eq!(fixture.run(table.verify(request())).unwrap_err().kind(), ErrorKind::Corrupt, "byte {at}");
+        let mut iterator = table.iterator(request(), true);
+        let mut seen = 0;
+        let walked: Result<()> = fixture.run(async {
+            if iterator.first()? == Step::Blocked {
+                iterator.load().await?;
+            }
+            while iterator.valid() {
+                assert_eq!(iterator.key(), key(&entries[seen]), "byte {at}");
+                seen += 1;
+                if iterator.next()? == Step::Blocked {
+                    iterator.load().await?;
+                }
+            }
+            Ok(())
+        });
+        assert!(walked.is_err_and(|error| error.kind() == ErrorKind::Corrupt) || seen == entries.len(), "byte {at}");
+    }
+}
+
+#[test]
+fn a_dropped_load_leaves_the_move_pending() {
+    let fixture = Fixture::new();
+    let entries = many(500, 20);
+    let description = fixture.write(&entries, small());
+    let mut iterator = fixture.table(&description, 0).iterator(request(), true);
+    assert_eq!(iterator.seek(key(&entries[250])).unwrap(), Step::Blocked);
+    drop(iterator.load());
+    assert!(!iterator.valid());
+    fixture.run(iterator.load()).unwrap();
+    assert_eq!(at(&iterator).unwrap().0, key(&entries[250]));
+}
+
+#[derive(Clone, Debug)]
+enum Move {
+    First,
+    Last,
+    Seek(Vec<u8>, u64),
+    SeekBefore(Vec<u8>, u64),
+    Next(u8),
+    Prev(u8),
+}
+
+fn moves() -> impl Strategy<Value = Vec<Move>> {
+    let user_key = || prop::collection::vec(0u8..3, 0..6);
+    let one = prop_oneof![
+        Just(Move::First),
+        Just(Move::Last),
+        (user_key(), 0u64..6).prop_map(|(key, sequence)| Move::Seek(key, sequence)),
+        (user_key(), 0u64..6).prop_map(|(key, sequence)| Move::SeekBefore(key, sequence)),
+        (1u8..30).prop_map(Move::Next),
+        (1u8..30).prop_map(Move::Prev),
+    ];
+    prop::collection::vec(one, 1..20)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn gets_find_what_a_snapshot_sees(entries in entries(120), block_bytes in 1usize..300, cache in prop_oneof![Just(0u64), Just(1 << 20)]) {
+        let fixture = Fixture::new();
+        let description = fixture.write(&entries, TableOptions { block_bytes, ..small() });
+        let table = fixture.table(&description, cache);
+        for entry in &entries {
+            for snapshot in 0..6 {
+                for user_key in [entry.0.clone(), [&entry.0[..], &[1]].concat()] {
+                    let lookup = Lookup::new(&user_key, SequenceNumber(snapshot));
+                    let wanted = expected(&entries, &user_key, snapshot).map(|entry| (entry.1, entry.2.clone()));
+                    let found = fixture.run(table.get(request(), &lookup)).unwrap();
+                    prop_assert_eq!(found.map(|hit| (hit.trailer.sequence().0, hit.value().to_vec())), wanted.clone());
+                    match table.try_get(&lookup).unwrap() {
+                        Probe::Found(hit) => prop_assert_eq!(Some((hit.trailer.sequence().0, hit.into_value().to_vec())), wanted),
+                        Probe::Absent => prop_assert_eq!(None, wanted),
+                        Probe::Miss => prop_assert_eq!(cache, 0),
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn iterators_move_as_a_sorted_list_does(
+        entries in entries(150),
+        moves in moves(),
+        block_bytes in 1usize..300,
+        partition_bytes in 1usize..200,
+        cache in prop_oneof![Just(0u64), Just(1 << 20)],
+        fill_cache: bool,
+    ) {
+        let fixture = Fixture::new();
+        let description = fixture.write(&entries, TableOptions { block_bytes, partition_bytes, ..small() });
+        let mut iterator = fixture.table(&description, cache).iterator(request(), fill_cache);
+        let mut position = None;
+        for one in moves {
+            let count = if let Move::Next(count) | Move::Prev(count) = one { count } else { 1 };
+            for _ in 0..count {
+                let step = match &one {
+                    Move::First => {
+                        position = Some(0);
+                        iterator.first()
+                    }
+                    Move::Last => {
+                        position = entries.len().checked_sub(1);
+                        iterator.last()
+                    }
+                    Move::Seek(user_key, sequence) => {
+                        let target = InternalKey::new(user_key, Trailer::seek(SequenceNumber(*sequence)));
+                        position = Some(entries.partition_point(|entry| key(entry) < target));
+                        iterator.seek(target)
+                    }
+                    Move::SeekBefore(user_key, sequence) => {
+                        let target = InternalKey::new(user_key, Trailer::seek(SequenceNumber(*sequence)));
+                        position = entries.partition_point(|entry| key(entry) < target).checked_sub(1);
+                        iterator.seek_before(target)
+                    }
+                    Move::Next(_) if iterator.valid() => {
+                        position = position.map(|position| position + 1);
+                        iterator.next()
+                    }
+                    Move::Prev(_) if iterator.valid() => {
+                        position = position.and_then(|position| position.checked_sub(1));
+                        iterator.prev()
+                    }
+                    _ => Ok(Step::Done),
+                };
+                done(&fixture, &mut iterator, step);
+                let wanted = position.and_then(|position| entries.get(position)).map(|entry| (key(entry), entry.2.as_slice()));
+                prop_assert_eq!(at(&iterator), wanted);
+                prop_assert_eq!(wanted.map(|(_, value)| value.to_vec()), iterator.valid().then(|| iterator.share_value().to_vec()));
+            }
+        }
+    }
+}
