@@ -8,6 +8,14 @@
 #[non_exhaustive]
 #[allow(missing_docs, reason = "each name says the mistake; the rule is in the design")]
 pub enum Mutant {
+    // The primitive of rule 1, and the promises of an object store
+    ObjectNamedBeforeSync,
+    ObjectPutReplaces,
+    ObjectCreatedBeforeDirectorySync,
+    ObjectExistsBeforeDirectorySync,
+    ObjectListedBeforeDirectorySync,
+    ObjectDeletedWithoutDirectorySync,
+    ObjectSweepIgnoresLocks,
     // Rule 1
     ManifestSeveralPutsOutstanding,
     ManifestIgnoreIncarnation,

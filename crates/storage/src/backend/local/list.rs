@@ -11,6 +11,7 @@ use std::path::Path;
 use tombolo_env::DirectoryEntry;
 
 use super::{LOG_DIRECTORY, LocalObjectStore, TEMPORARY_DIRECTORY};
+use crate::mutant::{Mutant, is_enabled};
 use crate::{Error, ErrorKind, Listed, ObjectInfo, ObjectName, Result};
 
 /// Most names of one page.
@@ -106,7 +107,7 @@ impl Walk<'_> {
                     }
                     Err(error) => return Err(Error::io(error, "listing objects", path.join(&entry).display())),
                 }
-                if !durable {
+                if !durable && !is_enabled(Mutant::ObjectListedBeforeDirectorySync) {
                     self.make_durable(path)?;
                     durable = true;
                 }

@@ -34,6 +34,7 @@ use parking_lot::Mutex;
 use tombolo_env::{BoxFuture, Env, FileSystem, FileSystemKind};
 
 use crate::backend::begin;
+use crate::mutant::{Mutant, is_enabled};
 use crate::object::PUT_BYTES_MAX;
 use crate::{
     Error, ErrorKind, Listed, ObjectName, ObjectStore, ObjectWriter, Placement, PutOutcome, Registry, Request, Result, Survival, Uri,
@@ -175,6 +176,9 @@ impl LocalObjectStore {
                 io::ErrorKind::AlreadyExists | io::ErrorKind::NotADirectory => name_is_taken_by_tree(directory),
                 _ => Error::io(error, "making a directory for objects", directory.display()),
             })?;
+            if is_enabled(Mutant::ObjectPutReplaces) {
+                return Ok(self.files().rename(from, to));
+            }
             Ok(self.files().hard_link(from, to))
         };
         let mut linked = link()?;
@@ -185,7 +189,9 @@ impl LocalObjectStore {
         }
         match linked {
             Ok(()) => {
-                self.sync_names(directory).map_err(|error| unknown_outcome(error, to))?;
+                if !is_enabled(Mutant::ObjectCreatedBeforeDirectorySync) {
+                    self.sync_names(directory).map_err(|error| unknown_outcome(error, to))?;
+                }
                 Ok(PutOutcome::Created)
             }
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => self.found_taken(to),
@@ -215,7 +221,9 @@ impl LocalObjectStore {
         if matches!(metadata, Ok(metadata) if metadata.is_directory) {
             return Err(name_is_taken_by_tree(path));
         }
-        self.sync_names(path.parent().unwrap_or(&self.shared.root))?;
+        if !is_enabled(Mutant::ObjectExistsBeforeDirectorySync) {
+            self.sync_names(path.parent().unwrap_or(&self.shared.root))?;
+        }
         Ok(PutOutcome::Exists)
     }
 
@@ -243,6 +251,7 @@ impl LocalObjectStore {
         let path = self.path(name)?;
         self.shared.handles.forget(name);
         match self.files().remove_file(&path) {
+            Ok(()) if is_enabled(Mutant::ObjectDeletedWithoutDirectorySync) => Ok(()),
             Ok(()) => self.sync_names(path.parent().unwrap_or(&self.shared.root)),
             Err(error) => match error.kind() {
                 io::ErrorKind::NotFound | io::ErrorKind::NotADirectory | io::ErrorKind::IsADirectory => Ok(()),

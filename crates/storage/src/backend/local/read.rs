@@ -60,6 +60,11 @@ impl Handles {
         }
     }
 
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.0.lock().by_name.len()
+    }
+
     pub(super) fn forget(&self, name: &ObjectName) {
         let mut open = self.0.lock();
         if open.by_name.remove(name).is_some() {

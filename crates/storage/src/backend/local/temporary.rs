@@ -11,6 +11,7 @@ use std::sync::Arc;
 use tombolo_env::{Access, File};
 
 use super::{LocalObjectStore, TEMPORARY_DIRECTORY};
+use crate::mutant::{Mutant, is_enabled};
 use crate::{Error, ErrorKind, Result};
 
 /// What ends a temporary file's name; anything else under `tmp/` is not ours.
@@ -65,6 +66,9 @@ impl Temporary {
     }
 
     pub(super) fn sync(&self) -> Result<()> {
+        if is_enabled(Mutant::ObjectNamedBeforeSync) {
+            return Ok(());
+        }
         self.file.sync_data().map_err(|error| Error::io(error, "making an object durable", self.path.display()))
     }
 }
@@ -98,13 +102,14 @@ pub(super) fn sweep(store: &LocalObjectStore) -> Result<u64> {
             Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied) => continue,
             Err(error) => return Err(Error::io(error, "sweeping a temporary file", path.display())),
         };
-        match file.try_lock() {
+        match file.try_lock().map(|free| free || is_enabled(Mutant::ObjectSweepIgnoresLocks)) {
             Ok(true) => match store.files().remove_file(&path) {
                 Ok(()) => removed += 1,
                 Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied) => {}
                 Err(error) => return Err(Error::io(error, "sweeping a temporary file", path.display())),
             },
             Ok(false) => {}
+            // Without locks nobody is known to be gone.
             Err(error) if error.kind() == io::ErrorKind::Unsupported => return Ok(removed),
             Err(error) => return Err(Error::io(error, "sweeping a temporary file", path.display())),
         }

@@ -1,10 +1,37 @@
-use super::*;
-use crate::conformance;
+mod real;
+mod simulated;
 
-#[test]
-fn keeps_every_promise_on_a_real_disk() {
-    let env = Env::real();
-    let directory = tempfile::tempdir().expect("a temporary directory");
-    let store = LocalObjectStore::new(&env, directory.path().join("not/yet/there"), LocalOptions::default()).expect("a store");
-    env.block_on(conformance::object_store(&env, Arc::new(store))).expect("all promises");
+use bytes::Bytes;
+
+use super::*;
+use crate::{Epoch, Life, ObjectKind, Purpose};
+
+fn name(name: &str) -> ObjectName {
+    ObjectName::new(name).expect("a name")
+}
+
+fn request() -> Request {
+    Request::new(Purpose::Verify, Epoch::NONE)
+}
+
+fn placement() -> Placement {
+    Placement::new(ObjectKind::Other, Life::Short)
+}
+
+/// Bytes that differ from object to object and from place to place.
+fn pattern(seed: u64, length: usize) -> Bytes {
+    (0..length as u64).map(|index| (index.wrapping_mul(31) ^ seed.wrapping_mul(131)).to_le_bytes()[0] | 1).collect()
+}
+
+async fn put(store: &LocalObjectStore, to: &str, bytes: Bytes) -> Result<PutOutcome> {
+    store.put_if_absent(request(), &name(to), placement(), bytes).await
+}
+
+async fn read(store: &LocalObjectStore, from: &str) -> Result<Bytes> {
+    store.read(request(), &name(from), 0..u64::MAX).await
+}
+
+async fn listed(store: &LocalObjectStore, prefix: &str) -> Result<Vec<String>> {
+    let page = store.list(request(), prefix, None, 1000).await?;
+    Ok(page.objects.iter().map(|info| info.name.to_string()).collect())
 }

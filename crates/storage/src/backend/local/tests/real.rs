@@ -1,0 +1,172 @@
+//! On a real file system.
+
+use std::path::Path;
+
+use super::*;
+use crate::conformance;
+
+struct Bench {
+    env: Env,
+    store: LocalObjectStore,
+    directory: tempfile::TempDir,
+}
+
+fn bench() -> Bench {
+    let env = Env::real();
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let store = LocalObjectStore::new(&env, directory.path().join("store"), LocalOptions::default()).expect("a store");
+    Bench { env, store, directory }
+}
+
+impl Bench {
+    fn root(&self) -> &Path {
+        self.store.root()
+    }
+
+    /// Makes a foreign file.
+    fn foreign(&self, path: &str, bytes: &[u8]) {
+        let path = self.root().join(path);
+        self.env.files().create_directories(path.parent().expect("a parent")).expect("a directory");
+        self.env.files().create_new(&path).and_then(|file| file.write_all_at(bytes, 0)).expect("a file");
+    }
+}
+
+#[test]
+fn every_promise_is_kept() {
+    let bench = bench();
+    let at = bench.directory.path().join("not/yet/there");
+    let store = LocalObjectStore::new(&bench.env, at, LocalOptions::default()).expect("a store");
+    bench.env.block_on(conformance::object_store(&bench.env, Arc::new(store))).expect("all promises");
+}
+
+#[test]
+fn opening_and_reading_make_nothing() {
+    let bench = bench();
+    bench.env.block_on(async {
+        assert_eq!(read(&bench.store, "a").await.expect_err("nothing there").kind(), ErrorKind::NotFound);
+        assert!(listed(&bench.store, "").await.expect("listed").is_empty());
+        assert_eq!(bench.store.sweep(request()).await.expect("swept"), 0);
+        bench.store.delete(request(), &name("a")).await.expect("deleted");
+    });
+    assert!(bench.env.files().metadata(bench.root()).is_err(), "the root was made");
+}
+
+#[test]
+fn foreign_files_are_neither_shown_nor_touched() {
+    let bench = bench();
+    for path in ["with space", "Ünicode", "a/+plus", "tmp/notes.txt", "tmp/0123456789abcdef", "x/log/segment-1", "log/a"] {
+        bench.foreign(path, b"foreign");
+    }
+    bench.env.block_on(async {
+        put(&bench.store, "a/object", pattern(1, 10)).await.expect("put");
+        put(&bench.store, "x/object", pattern(1, 10)).await.expect("put");
+        put(&bench.store, "x/log", pattern(1, 10)).await.expect_err("log is a directory there");
+        assert_eq!(listed(&bench.store, "").await.expect("listed"), ["a/object", "x/object"]);
+        for prefix in ["tmp/", "x/log/", "log/", "a/+", "../"] {
+            assert!(listed(&bench.store, prefix).await.expect("listed").is_empty(), "{prefix}");
+        }
+        assert_eq!(bench.store.sweep(request()).await.expect("swept"), 0);
+        for reserved in ["tmp/a", "x/log/a", "log/a", "tmp"] {
+            let error = put(&bench.store, reserved, Bytes::new()).await.expect_err("reserved");
+            assert_eq!(error.kind(), ErrorKind::Invalid, "{reserved}");
+            assert!(error.next_step().is_some_and(|advice| advice.contains("log")));
+        }
+    });
+    for path in ["with space", "Ünicode", "a/+plus", "tmp/notes.txt", "tmp/0123456789abcdef", "x/log/segment-1", "log/a"] {
+        assert_eq!(bench.env.files().metadata(&bench.root().join(path)).expect("still there").length, 7, "{path}");
+    }
+}
+
+#[test]
+fn a_link_to_nowhere_is_no_object() {
+    let bench = bench();
+    bench.env.block_on(async {
+        put(&bench.store, "d/b", pattern(1, 10)).await.expect("put");
+        std::os::unix::fs::symlink("/nowhere/at/all", bench.root().join("d/a")).expect("a link");
+        assert_eq!(listed(&bench.store, "d/").await.expect("listed"), ["d/b"]);
+        let one = bench.store.list(request(), "d/", None, 1).await.expect("listed");
+        assert_eq!(one.objects[0].name, name("d/b"));
+    });
+}
+
+#[test]
+fn a_file_where_a_directory_is_needed_is_said() {
+    let bench = bench();
+    bench.foreign("file", b"x");
+    let error = LocalObjectStore::new(&bench.env, bench.root().join("file"), LocalOptions::default()).expect_err("a file");
+    assert_eq!(error.kind(), ErrorKind::Invalid);
+    assert!(error.object_name().is_some_and(|object| object.ends_with("/file")) && error.next_step().is_some(), "{error}");
+    bench.env.block_on(async {
+        let error = put(&bench.store, "file/below", Bytes::new()).await.expect_err("below a file");
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+        put(&bench.store, "tree/object", Bytes::new()).await.expect("put");
+        let error = put(&bench.store, "tree", Bytes::new()).await.expect_err("a directory");
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+        let error = put(&bench.store, &format!("a/{}", "x".repeat(300)), Bytes::new()).await.expect_err("too long for a file");
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+    });
+    assert!(bench.env.files().list_atomically(&bench.root().join(TEMPORARY_DIRECTORY)).expect("listed").is_empty());
+}
+
+#[test]
+fn an_open_table_is_read_on_after_another_process_deleted_it() {
+    let bench = bench();
+    let other = LocalObjectStore::new(&bench.env, bench.root(), LocalOptions::default()).expect("a store");
+    let get = Request::new(Purpose::Get, Epoch::NONE);
+    bench.env.block_on(async {
+        put(&bench.store, "t", pattern(5, 10_000)).await.expect("put");
+        assert_eq!(bench.store.read(get, &name("t"), 0..5000).await.expect("read"), pattern(5, 10_000).slice(..5000));
+        other.delete(request(), &name("t")).await.expect("deleted");
+        assert_eq!(bench.store.read(get, &name("t"), 5000..10_000).await.expect("read"), pattern(5, 10_000).slice(5000..));
+        assert_eq!(read(&bench.store, "t").await.expect_err("gone").kind(), ErrorKind::NotFound);
+        bench.store.delete(request(), &name("t")).await.expect("deleted");
+        assert_eq!(bench.store.read(get, &name("t"), 0..1).await.expect_err("gone").kind(), ErrorKind::NotFound);
+    });
+}
+
+#[test]
+fn many_tables_are_read_with_few_open_files() {
+    let bench = bench();
+    let get = Request::new(Purpose::Get, Epoch::NONE);
+    bench.env.block_on(async {
+        for round in 0..2 {
+            for table in 0..400_u64 {
+                let object = format!("table/{table}");
+                if round == 0 {
+                    put(&bench.store, &object, pattern(table, 20)).await.expect("put");
+                }
+                assert_eq!(bench.store.read(get, &name(&object), 0..20).await.expect("read"), pattern(table, 20));
+            }
+        }
+    });
+    assert!(bench.store.shared.handles.len() <= 256);
+}
+
+#[test]
+fn a_request_after_its_deadline_has_no_effect() {
+    let bench = bench();
+    bench.env.block_on(async {
+        let late = request().until(Some(bench.env.now()));
+        let error = bench.store.put_if_absent(late, &name("a"), placement(), Bytes::new()).await.expect_err("too late");
+        assert_eq!(error.kind(), ErrorKind::DeadlineExceeded);
+        assert_eq!(read(&bench.store, "a").await.expect_err("absent").kind(), ErrorKind::NotFound);
+    });
+}
+
+#[test]
+fn the_registry_opens_it() {
+    let bench = bench();
+    let registry = Registry::default();
+    let open = |parameters: &str| {
+        let uri = Uri::parse(&format!("file://{}{parameters}", bench.root().display())).expect("a URI");
+        registry.open_object_store(&bench.env, &uri)
+    };
+    bench.env.block_on(async {
+        put(&bench.store, "a", pattern(1, 5)).await.expect("put");
+        let store = open("?form=written&single_host=no").expect("opened");
+        assert_eq!(store.read(request(), &name("a"), 0..5).await.expect("read"), pattern(1, 5));
+    });
+    for wrong in ["?from=written", "?single_host=maybe"] {
+        assert_eq!(open(wrong).expect_err(wrong).kind(), ErrorKind::Invalid);
+    }
+}
