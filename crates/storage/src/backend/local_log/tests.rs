@@ -1,3 +1,8 @@
 //! The local log in the real world and in simulated ones.
 
+mod damage;
+mod harness;
+#[cfg(feature = "mutants")]
+mod mutants;
 mod real;
+mod simulated;

@@ -1,0 +1,133 @@
+//! Flipped bytes, cut, missing and foreign files: an error that says where, or everything read right.
+
+use tombolo_env::simulated::DiskImage;
+
+use super::harness::{Case, FORMS, Plan};
+use crate::backend::local_log::Form;
+use crate::{ErrorKind, LogEntry, LogOffset, Result};
+
+const PLAN: Plan = Plan { entries: 14, payload_bytes: 900, sync_every: 3, trim_every: 0, close: true };
+
+/// A closed log of two segments on a disk.
+fn closed(form: Form) -> (Case, DiskImage) {
+    let case = Case::new(3, form);
+    let writer = case.world.process("writer");
+    writer.run(case.clone().write(writer.clone(), PLAN)).expect("nobody ends the writer");
+    assert_eq!(case.told.lock().error, None);
+    let image = case.world.host(0).disk_image();
+    (case, image)
+}
+
+fn recover(case: &Case, rebooted: bool) -> Result<(LogOffset, Vec<LogEntry>)> {
+    if rebooted {
+        case.world.host(0).power_loss();
+    }
+    case.recover(2).expect("named")
+}
+
+/// Either an error, or all is right.
+fn assert_told(case: &Case, outcome: Result<(LogOffset, Vec<LogEntry>)>, what: &str) {
+    match outcome {
+        Err(error) => {
+            assert!(matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Unsupported) && error.object_name().is_some(), "{what}: {error}")
+        }
+        Ok((_, read)) => {
+            if let Err(violation) = case.check(&read, PLAN.payload_bytes, PLAN.entries) {
+                panic!("{what}: {violation}");
+            }
+        }
+    }
+}
+
+#[test]
+fn each_flipped_byte_of_a_closed_log_is_told_or_harmless() {
+    let (case, image) = closed(Form::Mapped);
+    let files = case.world.host(0).all_files();
+    assert!(files.len() >= 3, "a control page and two segments: {files:?}");
+    for (path, length) in &files {
+        // Every byte of the control page's words, of headers and of the first frame's header; of all else one in 53.
+        let dense = [0..96, 512..528, 1024..1032, 2048..2256, 4096..4168];
+        let chosen = |offset: &u64| offset.is_multiple_of(53) || dense.iter().any(|range| range.contains(offset));
+        for offset in (0..*length).filter(chosen) {
+            for rebooted in [false, true] {
+                case.world.host(0).set_disk(&image);
+                case.world.host(0).flip_bit(path, offset, (offset % 8) as u8).unwrap();
+                let outcome = recover(&case, rebooted);
+                assert_told(&case, outcome, &format!("byte {offset} of {}, rebooted {rebooted}", path.display()));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_flipped_byte_in_a_killed_writers_log_is_told_as_long_as_the_host_lives() {
+    for form in FORMS {
+        let case = Case::new(4, form);
+        let writer = case.world.process("writer");
+        writer.run(case.clone().write(writer.clone(), Plan { close: false, sync_every: 0, ..PLAN })).expect("nobody ends the writer");
+        writer.kill();
+        let path = Case::directory(1).join("00000001");
+        for offset in (4096..4096 + 7 * 968).step_by(41) {
+            case.world.host(0).flip_bit(&path, offset, 3).unwrap();
+            let outcome = case.recover(2).expect("named");
+            assert_told(&case, outcome, &format!("{form:?}, byte {offset}"));
+            case.world.host(0).flip_bit(&path, offset, 3).unwrap();
+        }
+    }
+}
+
+#[test]
+fn bit_rot_in_mid_log_names_segment_and_byte() {
+    let (case, _) = closed(Form::Written);
+    let path = Case::directory(1).join("00000001");
+    // In the third frame's payload.
+    case.world.host(0).flip_bit(&path, 4096 + 2 * 968 + 500, 1).unwrap();
+    let error = recover(&case, true).expect_err("damage");
+    assert_eq!(error.kind(), ErrorKind::Corrupt);
+    assert_eq!(error.object_name(), Some(path.to_str().unwrap()));
+    assert_eq!(error.position(), Some(4096 + 2 * 968 + 4), "{error}");
+    assert!(error.expectation().is_some() && error.finding().is_some(), "{error}");
+}
+
+#[test]
+fn missing_and_cut_files_are_told() {
+    for form in FORMS {
+        for rebooted in [false, true] {
+            let (case, image) = closed(form);
+            for (path, length) in case.world.host(0).all_files() {
+                case.world.host(0).set_disk(&image);
+                case.world.host(0).hide(&path);
+                assert_told(&case, recover(&case, rebooted), &format!("{} is missing", path.display()));
+                case.world.host(0).unhide(&path);
+                for kept in [0, 1, 100, 4096, 4097, 5000, 9000, length - 1] {
+                    case.world.host(0).set_disk(&image);
+                    case.world.host(0).truncate(&path, kept).unwrap();
+                    assert_told(&case, recover(&case, rebooted), &format!("{} is cut to {kept} bytes", path.display()));
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn another_logs_files_are_told() {
+    let (case, _) = closed(Form::Mapped);
+    let host = case.world.host(0);
+    // The same bytes, one identity changed, checksums right: the files of the next epoch under this one's name.
+    let other = Case { told: std::sync::Arc::default(), ..case.clone() };
+    let writer = case.world.process("other");
+    let context = other.context(&writer, 9);
+    let log = writer.block_on(crate::LogStore::open(&other.store(&writer), &context, 1)).expect("opening");
+    crate::conformance::log::append(&writer, &*log, 0, &crate::conformance::log::entry(0, 900)).expect("appending");
+    for name in ["control", "00000001"] {
+        let foreign = host.content(Case::directory(9).join(name)).unwrap();
+        let path = Case::directory(1).join(name);
+        let own = host.content(&path).unwrap();
+        host.damage(&path, |content| *content = foreign).unwrap();
+        let error = case.recover(10).expect("named").expect_err("another's file");
+        assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+        assert_eq!(error.object_name(), Some(path.to_str().unwrap()));
+        host.damage(&path, |content| *content = own).unwrap();
+    }
+    assert!(recover(&case, true).is_ok());
+}

@@ -1,0 +1,179 @@
+//! A database's logs in a simulated world: a writer that keeps its acknowledgements, and a successor that checks them.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tombolo_env::simulated::{Process, World};
+
+use super::super::{Form, LocalLogOptions, LocalLogStore};
+use crate::backend::memory::MemoryObjectStore;
+use crate::conformance::log::{MemoryChain, entry};
+use crate::{ConfigurationChain, Epoch, ErrorKind, Incarnation, Log, LogContext, LogEntry, LogId, LogOffset, LogRecord, LogStore, Result};
+
+pub(super) const FORMS: [Form; 2] = [Form::Mapped, Form::Written];
+
+/// What a writer was told.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Acknowledged {
+    /// Entries 0 to this one, exclusive, were accepted.
+    pub accepted: u64,
+    /// Entries 0 to this one, exclusive, are durable.
+    pub durable: u64,
+    /// The replay point of the manifest, and the first entry after it.
+    pub replay: Option<(LogOffset, u64)>,
+    /// How the writer's history ended, if by an error.
+    pub error: Option<ErrorKind>,
+}
+
+/// One database in one world.
+#[derive(Clone)]
+pub(super) struct Case {
+    pub world: World,
+    pub options: LocalLogOptions,
+    pub chain: Arc<MemoryChain>,
+    pub told: Arc<Mutex<Acknowledged>>,
+}
+
+/// What a writer does.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Plan {
+    pub entries: u64,
+    pub payload_bytes: usize,
+    /// Waits until it is durable after every so many entries; 0 for never.
+    pub sync_every: u64,
+    /// Trims after every so many entries; 0 for never.
+    pub trim_every: u64,
+    /// Closes at the end.
+    pub close: bool,
+}
+
+pub(super) const SHORT: Plan = Plan { entries: 12, payload_bytes: 300, sync_every: 3, trim_every: 0, close: false };
+pub(super) const ROLLING: Plan = Plan { entries: 40, payload_bytes: 900, sync_every: 4, trim_every: 9, close: false };
+
+impl Case {
+    pub(super) fn new(seed: u64, form: Form) -> Case {
+        let options = LocalLogOptions { form, segment_bytes_min: 12 << 10, segment_bytes_max: 16 << 10, ..LocalLogOptions::default() };
+        Case { world: World::new(seed), options, chain: Arc::default(), told: Arc::default() }
+    }
+
+    pub(super) fn store(&self, process: &Process) -> LocalLogStore {
+        LocalLogStore::new(&process.env(), "/data", true, self.options.clone())
+    }
+
+    pub(super) fn context(&self, process: &Process, epoch: u64) -> LogContext {
+        let env = process.env();
+        let objects = Arc::new(MemoryObjectStore::unnamed(&env));
+        LogContext { env, incarnation: Incarnation(7), epoch: Epoch(epoch), chain: Arc::<MemoryChain>::clone(&self.chain), objects }
+    }
+
+    pub(super) fn record(&self, epoch: u64) -> Option<LogRecord> {
+        self.chain.named().into_iter().find(|record| record.id == LogId { epoch: Epoch(epoch), lane: 0 })
+    }
+
+    pub(super) fn directory(epoch: u64) -> PathBuf {
+        PathBuf::from(format!("/data/{:016x}/log/{epoch:016x}-0000", 7))
+    }
+
+    /// The writer's whole life as epoch 1.
+    pub(super) async fn write(self, process: Process, plan: Plan) {
+        let (store, context) = (self.store(&process), self.context(&process, 1));
+        let outcome = match store.open(&context, 1).await {
+            Ok(log) => self.write_to(&process, &*log, plan).await,
+            Err(error) => Err(error),
+        };
+        if let Err(error) = outcome {
+            self.told.lock().error = Some(error.kind());
+        }
+    }
+
+    /// Appends by the plan, and notes what it was told while it lives.
+    pub(super) async fn write_to(&self, process: &Process, log: &dyn Log, plan: Plan) -> Result<()> {
+        let note = |change: &dyn Fn(&mut Acknowledged)| {
+            if process.is_alive() {
+                change(&mut self.told.lock());
+            }
+        };
+        for number in 0..plan.entries {
+            let end = match log.append(0, &entry(number, plan.payload_bytes)) {
+                Err(error) if error.kind() == ErrorKind::OutcomeUnknown => return Err(error),
+                appended => appended?.end,
+            };
+            note(&|told| told.accepted = number + 1);
+            if plan.sync_every > 0 && number % plan.sync_every == plan.sync_every - 1 {
+                match log.durable(0, end).await {
+                    Some(result) => result?,
+                    None => return Ok(()),
+                }
+                note(&|told| told.durable = number + 1);
+            }
+            if plan.trim_every > 0 && number % plan.trim_every == plan.trim_every - 1 {
+                // The engine records the replay point before it trims.
+                note(&|told| told.replay = Some((end, number + 1)));
+                if process.is_alive() {
+                    log.trim(0, end)?;
+                }
+            }
+            process.yield_now().await;
+        }
+        if plan.close {
+            log.close().await?;
+            note(&|told| told.durable = plan.entries);
+        }
+        Ok(())
+    }
+
+    /// A successor's takeover: fence, and read up to the sealed length. `None` when the log was never named.
+    pub(super) async fn take_over(self, process: Process, epoch: u64) -> Option<Result<(LogOffset, Vec<LogEntry>)>> {
+        let record = self.record(1)?;
+        let (store, context) = (self.store(&process), self.context(&process, epoch));
+        let from = self.told.lock().replay.map_or(LogOffset::ZERO, |(from, _)| from);
+        let taken = async {
+            let sealed = store.fence(&context, &record, from).await?;
+            Ok((sealed, read(&store, &context, &record, from, sealed).await?))
+        };
+        Some(taken.await)
+    }
+
+    /// Takes over in a process of its own.
+    pub(super) fn recover(&self, epoch: u64) -> Option<Result<(LogOffset, Vec<LogEntry>)>> {
+        let process = self.world.process("successor");
+        process.run(self.clone().take_over(process.clone(), epoch)).expect("nobody ends the successor")
+    }
+
+    /// What recovery must hold: the entries in order, whole, without a gap, from the replay point at the latest to `bound` at the least.
+    pub(super) fn check(&self, read: &[LogEntry], payload_bytes: usize, bound: u64) -> std::result::Result<(), String> {
+        let first_wanted = self.told.lock().replay.map_or(0, |(_, first)| first);
+        let first = read.first().map_or(first_wanted, |entry| entry.first_sequence);
+        if first > first_wanted {
+            return Err(format!("the log begins with entry {first}; the replay point is before {first_wanted}"));
+        }
+        for (index, found) in read.iter().enumerate() {
+            let expected = entry(first + index as u64, payload_bytes);
+            if *found != expected {
+                return Err(format!("entry {} instead of {}", found.first_sequence, expected.first_sequence));
+            }
+        }
+        let end = first + read.len() as u64;
+        if end < bound {
+            return Err(format!("entries up to {end} were found, and {bound} were acknowledged"));
+        }
+        Ok(())
+    }
+}
+
+/// All entries of a log in `from..to`.
+pub(super) async fn read(
+    store: &LocalLogStore,
+    context: &LogContext,
+    record: &LogRecord,
+    from: LogOffset,
+    to: LogOffset,
+) -> Result<Vec<LogEntry>> {
+    let mut reader = store.read(context, record, from, to).await?;
+    let mut entries = Vec::new();
+    while let Some((entry, _)) = reader.next().await? {
+        entries.push(entry);
+    }
+    Ok(entries)
+}

@@ -1,0 +1,109 @@
+//! Every rule of fences, frames and syncs taken out in turn: the checkers report a violation with it, and none without.
+
+use tombolo_env::simulated::Crash;
+
+use super::harness::{Case, FORMS, Plan, ROLLING, SHORT};
+use super::simulated::{crash_at, failing_syncs, fence_at, race, write_at};
+use crate::backend::local_log::Form;
+use crate::mutant::{Mutant, enable};
+
+type Verdict = Result<(), String>;
+
+/// Whether a checker reports a violation with `mutant`, and none without.
+fn assert_caught(mutant: Mutant, name: &str, violations: impl Fn() -> Vec<String>) {
+    assert_eq!(violations(), Vec::<String>::new(), "without {name}");
+    let guard = enable(mutant);
+    let caught = violations();
+    drop(guard);
+    assert!(!caught.is_empty(), "{name} was not caught");
+}
+
+fn collect(verdicts: impl IntoIterator<Item = Verdict>) -> Vec<String> {
+    verdicts.into_iter().filter_map(Result::err).take(1).collect()
+}
+
+fn stale_writers() -> Vec<String> {
+    let fences =
+        FORMS.into_iter().flat_map(|form| (0..4).flat_map(move |seed| (1..).map_while(move |number| fence_at(seed, form, SHORT, number))));
+    let races = FORMS.into_iter().flat_map(|form| (0..60).map(move |seed| race(seed, form)));
+    collect(fences.chain(races))
+}
+
+#[test]
+fn an_unchecked_fence_word_is_caught() {
+    assert_caught(Mutant::LogFenceWordUnchecked, "an unchecked fence word", stale_writers);
+}
+
+#[test]
+fn a_fence_word_checked_before_the_store_is_caught() {
+    assert_caught(Mutant::LogFenceWordCheckedBeforeStore, "a fence word checked before the store", stale_writers);
+}
+
+#[test]
+fn a_fencer_that_reads_before_it_raises_the_word_is_caught() {
+    assert_caught(Mutant::LogFenceReadsBeforeWord, "reading before raising the word", || {
+        let writes =
+            FORMS.into_iter().flat_map(|form| (0..4).flat_map(move |seed| (1..).map_while(move |number| write_at(seed, form, number))));
+        collect(writes)
+    });
+}
+
+#[test]
+fn a_fence_without_sync_is_caught() {
+    assert_caught(Mutant::LogFenceWithoutSync, "a fence without sync", || {
+        collect((30..90).map(|number| crash_at(number, Form::Written, SHORT, number, Crash::Kill)))
+    });
+}
+
+#[test]
+fn a_bad_frame_taken_for_a_tail_is_caught() {
+    assert_caught(Mutant::LogBadFrameIsAlwaysTail, "a bad frame taken for a tail", || {
+        let plan = Plan { close: true, ..SHORT };
+        let damaged = |rebooted: bool| {
+            let case = Case::new(1, Form::Mapped);
+            let writer = case.world.process("writer");
+            writer.run(case.clone().write(writer.clone(), plan)).expect("nobody ends the writer");
+            case.world.host(0).flip_bit(Case::directory(1).join("00000001"), 4096 + 3 * 368 + 100, 0).unwrap();
+            if rebooted {
+                case.world.host(0).power_loss();
+            }
+            match case.recover(2).expect("named") {
+                // Damage that is told is no violation.
+                Err(_) => Ok(()),
+                Ok((_, read)) => case.check(&read, plan.payload_bytes, plan.entries),
+            }
+        };
+        collect([damaged(false), damaged(true)])
+    });
+}
+
+#[test]
+fn foreign_frames_taken_for_own_are_caught() {
+    assert_caught(Mutant::LogAcceptsForeignFrames, "frames of another segment taken for own", || {
+        let recycled = |entries: u64| {
+            let case = Case::new(2, Form::Written);
+            let writer = case.world.process("writer");
+            let plan = Plan { entries, ..ROLLING };
+            writer.run(case.clone().write(writer.clone(), plan)).expect("nobody ends the writer");
+            match case.recover(2).expect("named") {
+                Err(error) => Err(error.to_string()),
+                Ok((_, read)) => case.check(&read, plan.payload_bytes, entries),
+            }
+        };
+        collect((40..80).map(recycled))
+    });
+}
+
+#[test]
+fn durable_without_a_sync_is_caught() {
+    assert_caught(Mutant::LogDurableWithoutSync, "durable without a sync", || {
+        collect((40..200).step_by(4).map(|number| crash_at(number, Form::Written, ROLLING, number, Crash::PowerLoss)))
+    });
+}
+
+#[test]
+fn an_ignored_sync_error_is_caught() {
+    assert_caught(Mutant::LogSyncErrorIgnored, "an ignored sync error", || {
+        collect((60..300).step_by(3).map(|number| failing_syncs(number, Form::Written, number, 2)))
+    });
+}
