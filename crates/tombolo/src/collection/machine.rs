@@ -272,6 +272,11 @@ impl PutPin {
         Ok(PutPin { pin, bytes: bytes.into(), unknown: false, phase: PinPhase::Put })
     }
 
+    /// What the pin keeps.
+    pub fn tables(&self) -> &[TableName] {
+        &self.pin.tables
+    }
+
     fn put(&mut self) -> Step<Result<PinOutcome>> {
         self.phase = PinPhase::Put;
         Step::Do(Effect::PutPin(self.pin.id, self.bytes.clone()))

@@ -15,6 +15,8 @@
 pub mod chain;
 pub mod chunked;
 pub mod driver;
+#[cfg(test)]
+mod model;
 pub mod names;
 pub mod state;
 

@@ -267,7 +267,7 @@ impl State {
             return refuse("a record follows the one that ended the incarnation");
         }
         let epoch = if record.kind == RecordKind::Claim { record.slot } else { self.epoch };
-        if record.epoch != epoch && !is_enabled(Mutant::ClaimContinueForeignEpoch) {
+        if record.epoch != epoch && !is_enabled(Mutant::PutForeignRecordRetriedNext) {
             return refuse(format!("a record of epoch {} where epoch {epoch} writes", record.epoch));
         }
         match &record.kind {

@@ -62,6 +62,11 @@ impl Append {
         Append { tip, epoch, proposed: None, unknown: false, phase: Phase::Attempt(Payload(kind)) }
     }
 
+    /// Hash of the record that was last put.
+    pub fn proposed_hash(&self) -> Option<u128> {
+        self.proposed.as_ref().map(|proposed| proposed.tip.hash)
+    }
+
     fn put(&mut self) -> Step<Result<Appended>> {
         let Some(proposed) = &self.proposed else { return Step::Done(misfit("append", &Answer::Deleted)) };
         self.phase = Phase::Put;
