@@ -12,6 +12,7 @@ pub mod cache;
 pub mod collection;
 pub mod db;
 pub mod manifest;
+mod memtable;
 pub mod op;
 pub mod options;
 pub mod table;

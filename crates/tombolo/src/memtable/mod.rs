@@ -1,0 +1,227 @@
+//! Write path, step 3: the newest writes, sorted, in memory, until a flush has made tables of them.
+//!
+//! A memtable belongs to a stream. It holds one sorted list for each keyspace that was written to, all in one arena, and what its flush
+//! must tell the manifest: the sequence numbers that it ends at, the log's end, and the keyspaces created and dropped.
+//!
+//! Invariants:
+//! 1. One [`MemtableWriter`] exists for a memtable; readers take no lock that others contend for.
+//! 2. A batch lies in one memtable.
+//! 3. What a reader has seen stays where it is until the last handle is gone.
+
+mod arena;
+mod skiplist;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use arc_swap::ArcSwap;
+use tombolo_format::key::{SequenceNumber, Trailer};
+use tombolo_storage::{Error, ErrorKind, Result};
+
+use arena::{Arena, Bump};
+pub(crate) use skiplist::Entry;
+use skiplist::{Node, Skiplist, node_bytes_max};
+
+/// The readers' side.
+#[derive(Debug)]
+pub(crate) struct Memtable {
+    /// Sorted by keyspace number.
+    lists: ArcSwap<Vec<(u32, List)>>,
+    arena: Arc<Arena>,
+    /// Bytes of keys, values and nodes put in.
+    used: AtomicU64,
+    /// The newest sequence number in it; 0 while empty.
+    last: AtomicU64,
+}
+
+/// The writes to one keyspace.
+#[derive(Clone, Debug)]
+pub(crate) struct List(Arc<Skiplist>);
+
+/// The writer's side.
+#[derive(Debug)]
+pub(crate) struct MemtableWriter {
+    memtable: Arc<Memtable>,
+    bump: Bump,
+    /// The list of the last write, which most often is that of the next.
+    recent: Option<(u32, List)>,
+}
+
+impl Memtable {
+    /// An empty memtable and its writer.
+    pub(crate) fn create() -> (Arc<Memtable>, MemtableWriter) {
+        let bump = Bump::new();
+        let memtable = Arc::new(Memtable {
+            lists: ArcSwap::default(),
+            arena: Arc::clone(bump.arena()),
+            used: AtomicU64::new(0),
+            last: AtomicU64::new(0),
+        });
+        (Arc::clone(&memtable), MemtableWriter { memtable, bump, recent: None })
+    }
+
+    /// The writes to a keyspace, if there are any.
+    #[inline]
+    pub(crate) fn list(&self, keyspace: u32) -> Option<List> {
+        let lists = self.lists.load();
+        lists.binary_search_by_key(&keyspace, |(id, _)| *id).ok().map(|index| lists[index].1.clone())
+    }
+
+    /// Gives the newest version of `key` visible at `sequence` to `read`.
+    #[inline]
+    pub(crate) fn get<R>(&self, keyspace: u32, key: &[u8], sequence: SequenceNumber, read: impl FnOnce(Entry<'_>) -> R) -> Option<R> {
+        let lists = self.lists.load();
+        let index = lists.binary_search_by_key(&keyspace, |(id, _)| *id).ok()?;
+        lists[index].1.get(key, sequence).map(read)
+    }
+
+    /// The keyspaces written to, by number.
+    pub(crate) fn lists(&self) -> Vec<(u32, List)> {
+        (**self.lists.load()).clone()
+    }
+
+    /// Whether nothing is in it.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.used.load(Ordering::Relaxed) == 0
+    }
+
+    /// Bytes in use.
+    pub(crate) fn used_bytes(&self) -> u64 {
+        self.used.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of memory held.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        self.arena.bytes()
+    }
+
+    /// The newest sequence number in it; `ZERO` while empty.
+    pub(crate) fn last_sequence(&self) -> SequenceNumber {
+        SequenceNumber(self.last.load(Ordering::Acquire))
+    }
+}
+
+impl MemtableWriter {
+    /// Most bytes that an entry takes.
+    pub(crate) fn entry_bytes_max(key_bytes: usize, value_bytes: usize) -> usize {
+        node_bytes_max(key_bytes, value_bytes)
+    }
+
+    /// Makes sure that inserts of `bytes` in all (see [`MemtableWriter::entry_bytes_max`]) cannot fail.
+    ///
+    /// # Errors
+    /// `Busy` when the system has no memory.
+    pub(crate) fn reserve(&mut self, bytes: usize) -> Result<()> {
+        self.bump
+            .reserve(bytes)
+            .map_err(|error| Error::new(ErrorKind::Busy, format!("no memory for {bytes} bytes of memtable: {error}")).source(error))
+    }
+
+    /// Adds a version; its sequence number is greater than all before.
+    ///
+    /// # Panics
+    /// When its bytes were not reserved.
+    pub(crate) fn insert(&mut self, keyspace: u32, key: &[u8], trailer: Trailer, value: &[u8]) {
+        let list = match &self.recent {
+            Some((id, list)) if *id == keyspace => list,
+            _ => {
+                let list = self.list(keyspace);
+                &self.recent.insert((keyspace, list)).1
+            }
+        };
+        // SAFETY: `&mut self` excludes a second call on any list of this memtable, and lists of one memtable share this one's arena.
+        unsafe { list.0.insert(&mut self.bump, key, trailer, value) };
+        self.memtable.used.fetch_add((key.len() + value.len() + 40) as u64, Ordering::Relaxed);
+        self.memtable.last.store(trailer.sequence().0, Ordering::Release);
+    }
+
+    fn list(&self, keyspace: u32) -> List {
+        let lists = self.memtable.lists.load();
+        match lists.binary_search_by_key(&keyspace, |(id, _)| *id) {
+            Ok(index) => lists[index].1.clone(),
+            Err(index) => {
+                let list = List(Arc::new(Skiplist::new(Arc::clone(self.bump.arena()))));
+                let mut more = (**lists).clone();
+                more.insert(index, (keyspace, list.clone()));
+                self.memtable.lists.store(Arc::new(more));
+                list
+            }
+        }
+    }
+}
+
+impl List {
+    /// The newest version of `key` visible at `sequence`.
+    #[inline]
+    pub(crate) fn get(&self, key: &[u8], sequence: SequenceNumber) -> Option<Entry<'_>> {
+        let node = self.0.seek(key, Trailer::seek(sequence))?;
+        // SAFETY: the node is of this list.
+        let entry = unsafe { self.0.entry(node) };
+        (entry.key == key).then_some(entry)
+    }
+
+    /// A cursor that stands nowhere.
+    pub(crate) fn cursor(&self) -> MemtableCursor {
+        MemtableCursor { list: self.clone(), node: None }
+    }
+}
+
+/// Walks the versions of a list both ways.
+#[derive(Clone, Debug)]
+pub(crate) struct MemtableCursor {
+    list: List,
+    /// Invariant: a node of `list`.
+    node: Option<Node>,
+}
+
+impl MemtableCursor {
+    /// Where it stands.
+    #[inline]
+    pub(crate) fn entry(&self) -> Option<Entry<'_>> {
+        // SAFETY: the node is of this cursor's list, which the entry borrows.
+        self.node.map(|node| unsafe { self.list.0.entry(node) })
+    }
+
+    /// To the first version at or after (`key`, `trailer`).
+    pub(crate) fn seek(&mut self, key: &[u8], trailer: Trailer) {
+        self.node = self.list.0.seek(key, trailer);
+    }
+
+    /// To the last version before (`key`, `trailer`).
+    pub(crate) fn seek_before(&mut self, key: &[u8], trailer: Trailer) {
+        self.node = self.list.0.seek_before(key, trailer);
+    }
+
+    /// To the first version.
+    pub(crate) fn first(&mut self) {
+        self.node = self.list.0.first();
+    }
+
+    /// To the last version.
+    pub(crate) fn last(&mut self) {
+        self.node = self.list.0.last();
+    }
+
+    /// One version on; nowhere stays nowhere.
+    #[inline]
+    pub(crate) fn next(&mut self) {
+        self.node = self.node.and_then(|node| self.list.0.next(node));
+    }
+
+    /// One version back; nowhere stays nowhere.
+    pub(crate) fn prev(&mut self) {
+        let before = match self.entry() {
+            Some(entry) => self.list.0.seek_before(entry.key, entry.trailer),
+            None => None,
+        };
+        self.node = before;
+    }
+}
+
+// SAFETY: a node is a place in memory that the list keeps alive and that no reader changes.
+unsafe impl Send for MemtableCursor {}
+// SAFETY: as above.
+unsafe impl Sync for MemtableCursor {}
+
+#[cfg(test)]
+mod tests;

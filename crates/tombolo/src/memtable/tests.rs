@@ -1,0 +1,183 @@
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+use tombolo_format::key::EntryKind;
+
+use super::*;
+
+fn trailer(sequence: u64, kind: EntryKind) -> Trailer {
+    Trailer::new(SequenceNumber(sequence), kind)
+}
+
+fn put(writer: &mut MemtableWriter, keyspace: u32, key: &[u8], sequence: u64, value: &[u8]) {
+    writer.reserve(MemtableWriter::entry_bytes_max(key.len(), value.len())).unwrap();
+    writer.insert(keyspace, key, trailer(sequence, EntryKind::Put), value);
+}
+
+fn walk(list: &List) -> Vec<(Vec<u8>, u64, Vec<u8>)> {
+    let mut cursor = list.cursor();
+    cursor.first();
+    let mut found = Vec::new();
+    while let Some(entry) = cursor.entry() {
+        found.push((entry.key.to_vec(), entry.trailer.sequence().0, entry.value.to_vec()));
+        cursor.next();
+    }
+    found
+}
+
+#[test]
+fn versions_are_seen_at_their_sequence_numbers() {
+    let (memtable, mut writer) = Memtable::create();
+    assert!(memtable.is_empty() && memtable.list(1).is_none());
+    put(&mut writer, 1, b"a", 1, b"one");
+    put(&mut writer, 1, b"a", 3, b"three");
+    put(&mut writer, 2, b"a", 4, b"other");
+    let at = |sequence| memtable.get(1, b"a", SequenceNumber(sequence), |entry| entry.value.to_vec());
+    assert_eq!((at(0), at(1), at(2)), (None, Some(b"one".to_vec()), Some(b"one".to_vec())));
+    assert_eq!((at(3), at(9)), (Some(b"three".to_vec()), Some(b"three".to_vec())));
+    assert_eq!(memtable.get(1, b"b", SequenceNumber::MAX, |_| ()), None);
+    assert_eq!(memtable.get(3, b"a", SequenceNumber::MAX, |_| ()), None);
+    assert_eq!(memtable.last_sequence(), SequenceNumber(4));
+    assert_eq!(memtable.lists().iter().map(|(id, _)| *id).collect::<Vec<_>>(), [1, 2]);
+}
+
+#[test]
+fn a_value_larger_than_a_chunk_has_its_own() {
+    let (memtable, mut writer) = Memtable::create();
+    let large = vec![7; if cfg!(miri) { 20_000 } else { 5 << 20 }];
+    put(&mut writer, 0, b"large", 1, &large);
+    put(&mut writer, 0, b"small", 2, b"x");
+    assert_eq!(memtable.get(0, b"large", SequenceNumber::MAX, |entry| entry.value == large), Some(true));
+    assert!(memtable.memory_bytes() >= large.len() as u64);
+}
+
+#[test]
+fn a_cursor_outlives_its_memtable() {
+    let (memtable, mut writer) = Memtable::create();
+    put(&mut writer, 0, b"k", 1, b"v");
+    let mut cursor = memtable.list(0).unwrap().cursor();
+    cursor.first();
+    drop((memtable, writer));
+    assert_eq!(cursor.entry().unwrap().value, b"v");
+}
+
+#[test]
+fn readers_see_whole_nodes_in_order_while_the_writer_inserts() {
+    let (memtable, mut writer) = Memtable::create();
+    let inserts: u64 = if cfg!(miri) { 200 } else { 50_000 };
+    put(&mut writer, 0, &0u64.to_be_bytes(), 1, &1u64.to_le_bytes());
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                let list = memtable.list(0).unwrap();
+                let mut seen = 0;
+                while seen < inserts as usize {
+                    let found = walk(&list);
+                    assert!(found.len() >= seen, "what was seen stays");
+                    assert!(found.windows(2).all(|pair| pair[0].0 < pair[1].0));
+                    assert!(found.iter().all(|(_, sequence, value)| value[..] == sequence.to_le_bytes()));
+                    seen = found.len();
+                }
+            });
+        }
+        scope.spawn(|| {
+            for sequence in 2..=inserts {
+                let key = sequence.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes();
+                put(&mut writer, 0, &key, sequence, &sequence.to_le_bytes());
+            }
+        });
+    });
+}
+
+/// What a cursor is told to do.
+#[derive(Clone, Debug)]
+enum Step {
+    Seek(Vec<u8>, u64),
+    SeekBefore(Vec<u8>, u64),
+    First,
+    Last,
+    Next,
+    Prev,
+}
+
+fn key() -> impl Strategy<Value = Vec<u8>> {
+    prop_oneof![
+        proptest::collection::vec(prop_oneof![Just(0u8), Just(1), Just(255)], 0..12),
+        Just(b"shared-prefix".to_vec()),
+        Just(b"shared-prefix-and-more".to_vec()),
+    ]
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        (key(), 0..40u64).prop_map(|(key, sequence)| Step::Seek(key, sequence)),
+        (key(), 0..40u64).prop_map(|(key, sequence)| Step::SeekBefore(key, sequence)),
+        Just(Step::First),
+        Just(Step::Last),
+        Just(Step::Next),
+        Just(Step::Next),
+        Just(Step::Prev),
+        Just(Step::Prev),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 256 }))]
+    #[test]
+    fn a_list_is_a_sorted_map(
+        keys in proptest::collection::vec(key(), 0..40),
+        ascending in any::<bool>(),
+        steps in proptest::collection::vec(step(), 0..60),
+    ) {
+        let mut keys = keys;
+        if ascending {
+            keys.sort();
+        }
+        let (memtable, mut writer) = Memtable::create();
+        let mut model = BTreeMap::new();
+        for (index, key) in keys.iter().enumerate() {
+            let sequence = index as u64 + 1;
+            put(&mut writer, 5, key, sequence, &sequence.to_le_bytes());
+            model.insert((key.clone(), std::cmp::Reverse(trailer(sequence, EntryKind::Put))), sequence);
+        }
+        let Some(list) = memtable.list(5) else {
+            prop_assert!(keys.is_empty());
+            return Ok(());
+        };
+        let flat: Vec<_> = model.keys().cloned().collect();
+        let mut cursor = list.cursor();
+        let mut at: Option<usize> = None;
+        for step in steps {
+            match step {
+                Step::Seek(key, sequence) => {
+                    let target = trailer(sequence, EntryKind::Delete);
+                    cursor.seek(&key, target);
+                    at = flat.iter().position(|found| *found >= (key.clone(), std::cmp::Reverse(target)));
+                }
+                Step::SeekBefore(key, sequence) => {
+                    let target = trailer(sequence, EntryKind::Delete);
+                    cursor.seek_before(&key, target);
+                    at = flat.iter().rposition(|found| *found < (key.clone(), std::cmp::Reverse(target)));
+                }
+                Step::First => {
+                    cursor.first();
+                    at = Some(0);
+                }
+                Step::Last => {
+                    cursor.last();
+                    at = Some(flat.len() - 1);
+                }
+                Step::Next => {
+                    cursor.next();
+                    at = at.map(|index| index + 1).filter(|index| *index < flat.len());
+                }
+                Step::Prev => {
+                    cursor.prev();
+                    at = at.and_then(|index| index.checked_sub(1));
+                }
+            }
+            let found = cursor.entry().map(|entry| (entry.key.to_vec(), std::cmp::Reverse(entry.trailer)));
+            prop_assert_eq!(found, at.map(|index| flat[index].clone()));
+        }
+    }
+}
