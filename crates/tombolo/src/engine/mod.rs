@@ -1,0 +1,265 @@
+//! The state of an open database that all steps share.
+//!
+//! Invariants:
+//! 1. A [`View`] never changes; a new one replaces it under `view_lock`. Readers load the view first and the visible sequence number after:
+//!    all that is visible by then in the view's tables and memtables is a consistent cut.
+//! 2. `failure` is set once: the handle is finished from then on, and reads may be stale.
+//! 3. Locks, from outer to inner: `commit`, `view_lock`, all others; none is held across an await.
+
+mod catalog;
+mod snapshots;
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use arc_swap::{ArcSwap, ArcSwapOption};
+use parking_lot::Mutex;
+use tombolo_env::{Env, Task};
+use tombolo_format::key::SequenceNumber;
+use tombolo_format::manifest::Edit;
+use tombolo_storage::{Error, ErrorKind, Log, LogContext, LogOffset, LogRecord, LogStore, ObjectStore, Request, Result};
+
+pub(crate) use catalog::{Catalog, KeyspaceInfo};
+pub(crate) use snapshots::Snapshots;
+
+use crate::manifest::Manifest;
+use crate::memtable::Memtable;
+use crate::options::Options;
+use crate::signal::Signal;
+use crate::version::{Version, Versions};
+use crate::write::Stream;
+
+/// The lane of the main stream.
+pub(crate) const MAIN_LANE: u32 = 0;
+/// The stream that orders all keyspaces.
+pub(crate) const MAIN_STREAM: u32 = 0;
+
+/// What a read sees: memtables and tables.
+#[derive(Debug)]
+pub(crate) struct View {
+    /// Takes the writes.
+    pub(crate) active: Arc<Memtable>,
+    /// Wait for their flush, newest first.
+    pub(crate) waiting: Vec<Arc<Sealed>>,
+    /// The tables.
+    pub(crate) version: Arc<Version>,
+}
+
+/// A memtable that takes no more writes, and what its flush tells the manifest.
+#[derive(Debug)]
+pub(crate) struct Sealed {
+    /// The writes.
+    pub(crate) memtable: Arc<Memtable>,
+    /// Sequence numbers up to here were given out when it was sealed.
+    pub(crate) last_sequence: SequenceNumber,
+    /// The end of this epoch's log when it was sealed; `None` for what recovery replayed.
+    pub(crate) log_end: Option<LogOffset>,
+    /// Keyspaces created and dropped by its writes, in their order.
+    pub(crate) keyspace_edits: Vec<Edit>,
+    /// Logs of older epochs that are needed no more once it is flushed.
+    pub(crate) old_logs: Vec<LogRecord>,
+}
+
+/// See the module's documentation.
+pub(crate) struct Engine {
+    pub(crate) env: Env,
+    pub(crate) options: Options,
+    /// The database, as a person would name it.
+    pub(crate) place: String,
+    pub(crate) objects: Arc<dyn ObjectStore>,
+    pub(crate) log_store: Arc<dyn LogStore>,
+    pub(crate) context: LogContext,
+    pub(crate) manifest: Manifest,
+    pub(crate) log: Arc<dyn Log>,
+    pub(crate) versions: Versions,
+    pub(crate) stream: Stream,
+    pub(crate) catalog: Catalog,
+    pub(crate) snapshots: Snapshots,
+    view: ArcSwap<View>,
+    view_lock: Mutex<()>,
+    /// There may be background work.
+    pub(crate) work: Signal,
+    /// Background work has come on, or will never again.
+    pub(crate) progress: Signal,
+    /// Background tasks end at their next look.
+    stopping: AtomicBool,
+    /// Verbs answer `Closed`.
+    closed: AtomicBool,
+    failure: ArcSwapOption<Error>,
+    background_error: Mutex<Option<Error>>,
+    pub(crate) tasks: Mutex<Vec<Task>>,
+    pub(crate) counters: Counters,
+}
+
+/// Counts since opening.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    pub(crate) flushes: AtomicU64,
+    pub(crate) compactions: AtomicU64,
+    pub(crate) replayed_bytes: AtomicU64,
+    pub(crate) open_nanos: AtomicU64,
+    /// The newest sequence number whose tables are installed.
+    pub(crate) flushed: AtomicU64,
+    /// Compactions of everything that were asked for, and that were done.
+    pub(crate) compact_wanted: AtomicU64,
+    pub(crate) compact_done: AtomicU64,
+}
+
+/// What an engine is made of, once recovery has it together.
+pub(crate) struct Parts {
+    pub(crate) env: Env,
+    pub(crate) options: Options,
+    pub(crate) place: String,
+    pub(crate) objects: Arc<dyn ObjectStore>,
+    pub(crate) log_store: Arc<dyn LogStore>,
+    pub(crate) context: LogContext,
+    pub(crate) manifest: Manifest,
+    pub(crate) log: Arc<dyn Log>,
+    pub(crate) versions: Versions,
+    pub(crate) stream: Stream,
+    pub(crate) catalog: Catalog,
+    pub(crate) view: View,
+}
+
+impl fmt::Debug for Engine {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Engine").field("place", &self.place).field("epoch", &self.context.epoch).finish_non_exhaustive()
+    }
+}
+
+impl Engine {
+    pub(crate) fn new(parts: Parts) -> Arc<Engine> {
+        Arc::new(Engine {
+            env: parts.env,
+            options: parts.options,
+            place: parts.place,
+            objects: parts.objects,
+            log_store: parts.log_store,
+            context: parts.context,
+            manifest: parts.manifest,
+            log: parts.log,
+            versions: parts.versions,
+            stream: parts.stream,
+            catalog: parts.catalog,
+            snapshots: Snapshots::default(),
+            view: ArcSwap::from_pointee(parts.view),
+            view_lock: Mutex::default(),
+            work: Signal::default(),
+            progress: Signal::default(),
+            stopping: AtomicBool::new(false),
+            closed: AtomicBool::new(false),
+            failure: ArcSwapOption::empty(),
+            background_error: Mutex::default(),
+            tasks: Mutex::default(),
+            counters: Counters::default(),
+        })
+    }
+
+    /// What reads see now.
+    #[inline]
+    pub(crate) fn view(&self) -> arc_swap::Guard<Arc<View>> {
+        self.view.load()
+    }
+
+    /// What reads see now, to keep.
+    pub(crate) fn view_owned(&self) -> Arc<View> {
+        self.view.load_full()
+    }
+
+    /// Replaces the view by what `change` makes of it.
+    pub(crate) fn change_view(&self, change: impl FnOnce(&View) -> View) {
+        let _guard = self.view_lock.lock();
+        let changed = change(&self.view.load());
+        self.view.store(Arc::new(changed));
+    }
+
+    /// Puts the tables of the manifest's newest state into the view, and takes `flushed` out of it.
+    pub(crate) fn install(&self, flushed: Option<&Arc<Sealed>>) {
+        let _guard = self.view_lock.lock();
+        let version = self.versions.build(&self.manifest.state());
+        let old = self.view.load();
+        let stays = |sealed: &&Arc<Sealed>| flushed.is_none_or(|flushed| !Arc::ptr_eq(sealed, flushed));
+        let waiting = old.waiting.iter().filter(stays).cloned().collect();
+        self.view.store(Arc::new(View { active: Arc::clone(&old.active), waiting, version }));
+    }
+
+    /// A request of this epoch.
+    pub(crate) fn request(&self, purpose: tombolo_storage::Purpose) -> Request {
+        Request::new(purpose, self.context.epoch)
+    }
+
+    /// Whether verbs may go on.
+    ///
+    /// # Errors
+    /// `Closed`, or what finished this handle.
+    #[inline]
+    pub(crate) fn check_open(&self) -> Result<()> {
+        if self.closed.load(Ordering::Acquire) { self.closed_error() } else { Ok(()) }
+    }
+
+    #[cold]
+    fn closed_error(&self) -> Result<()> {
+        Err(Error::new(ErrorKind::Closed, "the database was closed").object(&self.place))
+    }
+
+    /// Whether writes may go on.
+    ///
+    /// # Errors
+    /// As [`Engine::check_open`]; `Fenced` for ever once another process has taken over.
+    #[inline]
+    pub(crate) fn check_writable(&self) -> Result<()> {
+        self.check_open()?;
+        match &*self.failure.load() {
+            Some(error) => Err(Error::clone(error)),
+            None => Ok(()),
+        }
+    }
+
+    /// What finished this handle, if anything did.
+    pub(crate) fn failure(&self) -> Option<Error> {
+        self.failure.load().as_deref().cloned()
+    }
+
+    /// Finishes this handle for writing: the first reason stays.
+    pub(crate) fn fail(&self, error: &Error) {
+        self.failure.rcu(|old| old.clone().or_else(|| Some(Arc::new(error.clone()))));
+        self.work.raise();
+        self.progress.raise();
+    }
+
+    /// Finishes the handle if `error` says that it must be.
+    pub(crate) fn note(&self, error: &Error) {
+        if error.kind() == ErrorKind::Fenced {
+            self.manifest.fence();
+            self.fail(error);
+        }
+    }
+
+    /// Remembers what background work fails with and retries; `None` once it went well.
+    pub(crate) fn set_background_error(&self, error: Option<Error>) {
+        *self.background_error.lock() = error;
+    }
+
+    /// What background work last failed with and retries.
+    pub(crate) fn background_error(&self) -> Option<Error> {
+        self.background_error.lock().clone()
+    }
+
+    /// Whether background tasks must end.
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Acquire) || self.failure.load().is_some()
+    }
+
+    /// Verbs answer `Closed` from here on; returns whether they did already.
+    pub(crate) fn set_closed(&self) -> bool {
+        self.closed.swap(true, Ordering::AcqRel)
+    }
+
+    /// Tells background tasks to end.
+    pub(crate) fn stop(&self) {
+        self.stopping.store(true, Ordering::Release);
+        self.work.raise();
+        self.progress.raise();
+    }
+}

@@ -1,0 +1,247 @@
+//! Waiting for a write: for its turn when it was refused, for its delay, for acceptance, for the sync.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll, ready};
+
+use tombolo_env::{BoxFuture, Completion, Env, Instant};
+use tombolo_storage::{Error, ErrorKind, LogOffset, Result};
+
+use super::{Committed, Prepared, commit};
+use crate::engine::{Engine, MAIN_LANE};
+use crate::op::Ticket;
+use crate::options::Durability;
+
+/// A write that is committed and not yet acknowledged.
+pub(super) struct WriteTicket {
+    engine: Arc<Engine>,
+    delayed_until: Option<Instant>,
+    sleep: Option<BoxFuture<'static, ()>>,
+    accepted: Option<Completion<Result<()>>>,
+    /// What must be durable; `None` when nothing must, or it is.
+    end: Option<LogOffset>,
+    syncing: Option<Completion<Result<()>>>,
+    /// Whether the write counts as in flight, and as one whose sync nobody has begun.
+    counted: bool,
+    unstarted: bool,
+}
+
+impl WriteTicket {
+    pub(super) fn new(engine: Arc<Engine>, committed: Committed, durability: Durability) -> WriteTicket {
+        let durable = durability == Durability::Durable;
+        let delayed_until = (!committed.delay.is_zero()).then(|| engine.env.now() + committed.delay);
+        let mut ticket = WriteTicket {
+            engine,
+            delayed_until,
+            sleep: None,
+            accepted: committed.accepted,
+            end: committed.end.filter(|_| durable),
+            syncing: None,
+            counted: durable,
+            unstarted: false,
+        };
+        if durable {
+            ticket.engine.stream.in_flight.fetch_add(1, Ordering::Relaxed);
+            // The first of several is left to whoever waits for it, who does the sync without a hand-off. A second one means that writes
+            // are pipelined: the sync had better run meanwhile.
+            if ticket.engine.stream.unstarted.fetch_add(1, Ordering::Relaxed) > 0 {
+                ticket.engine.stream.unstarted.fetch_sub(1, Ordering::Relaxed);
+                ticket.begin_sync();
+            } else {
+                ticket.unstarted = true;
+            }
+        }
+        ticket
+    }
+
+    fn mark_started(&mut self) {
+        if std::mem::take(&mut self.unstarted) {
+            self.engine.stream.unstarted.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    fn begin_sync(&mut self) {
+        self.mark_started();
+        if let (Some(end), None) = (self.end, &self.syncing) {
+            self.syncing = Some(self.engine.log.durable(MAIN_LANE, end));
+        }
+    }
+
+    fn uncount(&mut self) {
+        self.mark_started();
+        if std::mem::take(&mut self.counted) {
+            let before = self.engine.stream.in_flight.fetch_sub(1, Ordering::Relaxed);
+            if before >= self.engine.options.writes_in_flight_max {
+                self.engine.progress.raise();
+            }
+        }
+    }
+
+    /// What an error of acceptance or sync means: the write is in the memtable, and may or may not be in the log.
+    fn ended(&mut self, result: Result<()>) -> Result<()> {
+        self.end = None;
+        self.uncount();
+        result.map_err(|error| {
+            self.engine.note(&error);
+            match error.kind() {
+                ErrorKind::Retry | ErrorKind::Busy | ErrorKind::Closed => {
+                    Error::new(ErrorKind::OutcomeUnknown, format!("the write was accepted, but is not known to be durable: {error}"))
+                        .source(error)
+                }
+                _ => error,
+            }
+        })
+    }
+
+    fn acceptance(&mut self, result: Option<Result<()>>) -> Result<()> {
+        self.accepted = None;
+        let result = result.unwrap_or_else(|| Err(Error::new(ErrorKind::OutcomeUnknown, "the log ended before it accepted the write")));
+        result.or_else(|error| {
+            self.engine.fail(&error);
+            self.ended(Err(error))
+        })
+    }
+}
+
+fn log_ended() -> Result<()> {
+    Err(Error::new(ErrorKind::OutcomeUnknown, "the log ended before the write was durable"))
+}
+
+impl Ticket for WriteTicket {
+    fn poll_end(&mut self, context: &mut Context<'_>) -> Poll<Result<()>> {
+        self.begin_sync();
+        if let Some(until) = self.delayed_until {
+            let env = &self.engine.env;
+            ready!(self.sleep.get_or_insert_with(|| env.sleep_until(until)).as_mut().poll(context));
+            (self.delayed_until, self.sleep) = (None, None);
+        }
+        if let Some(accepted) = &mut self.accepted {
+            let result = ready!(Pin::new(accepted).poll(context));
+            self.acceptance(result)?;
+        }
+        match &mut self.syncing {
+            Some(syncing) => {
+                let result = ready!(Pin::new(syncing).poll(context)).unwrap_or_else(log_ended);
+                self.syncing = None;
+                Poll::Ready(self.ended(result))
+            }
+            None => Poll::Ready(self.ended(Ok(()))),
+        }
+    }
+
+    fn try_end(&mut self) -> Option<Result<()>> {
+        self.begin_sync();
+        if self.accepted.is_none() && self.syncing.is_none() {
+            return Some(self.ended(Ok(())));
+        }
+        match self.poll_end(&mut Context::from_waker(std::task::Waker::noop())) {
+            Poll::Ready(end) => Some(end),
+            Poll::Pending => None,
+        }
+    }
+
+    fn wait_end(&mut self) -> Result<()> {
+        let env = self.engine.env.clone();
+        self.mark_started();
+        if let Some(until) = self.delayed_until.take() {
+            env.block_on(env.sleep_until(until));
+        }
+        if let Some(accepted) = self.accepted.take() {
+            let result = env.block_on(accepted);
+            self.acceptance(result)?;
+        }
+        let result = match (self.syncing.take(), self.end) {
+            (Some(syncing), _) => env.block_on(syncing).unwrap_or_else(log_ended),
+            (None, Some(end)) => self.engine.log.sync(MAIN_LANE, end),
+            (None, None) => Ok(()),
+        };
+        self.ended(result)
+    }
+
+    fn env(&self) -> Env {
+        self.engine.env.clone()
+    }
+}
+
+impl Drop for WriteTicket {
+    fn drop(&mut self) {
+        // A write that nobody waits for any more still becomes durable.
+        self.begin_sync();
+        self.uncount();
+    }
+}
+
+/// A write that found no room: it takes its place when somebody waits for it and room has come.
+pub(super) struct RefusedTicket {
+    engine: Arc<Engine>,
+    prepared: Prepared,
+    durability: Durability,
+    refusal: Error,
+    room: Option<Completion<()>>,
+    committed: Option<WriteTicket>,
+}
+
+impl RefusedTicket {
+    pub(super) fn new(engine: Arc<Engine>, prepared: Prepared, durability: Durability, refusal: Error) -> RefusedTicket {
+        RefusedTicket { engine, prepared, durability, refusal, room: None, committed: None }
+    }
+
+    /// Tries again; `None` when there is still no room.
+    fn retry(&mut self) -> Option<Result<()>> {
+        match commit(&self.engine, &mut self.prepared, self.durability) {
+            Ok(committed) => {
+                self.committed = Some(WriteTicket::new(Arc::clone(&self.engine), committed, self.durability));
+                Some(Ok(()))
+            }
+            Err(error) if error.kind() == ErrorKind::Busy => {
+                self.refusal = error;
+                None
+            }
+            Err(error) => Some(Err(error)),
+        }
+    }
+}
+
+impl Ticket for RefusedTicket {
+    fn poll_end(&mut self, context: &mut Context<'_>) -> Poll<Result<()>> {
+        while self.committed.is_none() {
+            if let Some(room) = &mut self.room {
+                ready!(Pin::new(room).poll(context));
+                self.room = None;
+            }
+            let room = self.engine.progress.subscribe();
+            match self.retry() {
+                Some(result) => result?,
+                None => self.room = Some(room),
+            }
+        }
+        match &mut self.committed {
+            Some(ticket) => ticket.poll_end(context),
+            None => Poll::Pending,
+        }
+    }
+
+    fn try_end(&mut self) -> Option<Result<()>> {
+        match &mut self.committed {
+            Some(ticket) => ticket.try_end(),
+            None => Some(Err(self.refusal.clone())),
+        }
+    }
+
+    fn wait_end(&mut self) -> Result<()> {
+        while self.committed.is_none() {
+            let room = self.engine.progress.subscribe();
+            match self.retry() {
+                Some(result) => result?,
+                None => drop(self.engine.env.block_on(room)),
+            }
+        }
+        self.committed.as_mut().map_or(Ok(()), Ticket::wait_end)
+    }
+
+    fn env(&self) -> Env {
+        self.engine.env.clone()
+    }
+}
