@@ -10,13 +10,22 @@
 
 pub mod cache;
 pub mod collection;
+mod compaction;
 pub mod db;
+mod engine;
+mod flush;
+mod lifecycle;
 pub mod manifest;
 mod memtable;
 pub mod op;
 pub mod options;
+mod read;
+mod recovery;
+mod signal;
 pub mod table;
 mod value;
+mod version;
+mod write;
 
 pub use db::{Batch, Blocking, BlockingKeyspace, Builder, Db, Keyspace, Rejected, Scan, Snapshot, Stats, VerifyReport};
 pub use op::Op;

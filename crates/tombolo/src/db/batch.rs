@@ -1,8 +1,9 @@
 //! Several writes that take effect together.
 
-use tombolo_storage::Error;
+use tombolo_format::key::EntryKind;
 
 use crate::db::Keyspace;
+use crate::write::Prepared;
 
 /// Writes that take effect whole or not at all, in the order in which they were added; of one key, the last wins.
 ///
@@ -17,9 +18,7 @@ use crate::db::Keyspace;
 /// ```
 #[derive(Debug, Default)]
 pub struct Batch {
-    /// The first limit that an entry broke; writing the batch answers with it.
-    pub(crate) invalid: Option<Error>,
-    count: u32,
+    pub(crate) prepared: Prepared,
 }
 
 impl Batch {
@@ -28,30 +27,30 @@ impl Batch {
         Batch::default()
     }
 
-    /// Adds a put. A key over 64 KiB or a value over 64 MiB makes writing the batch fail with `Invalid`.
-    pub fn put(&mut self, _keyspace: &Keyspace, _key: impl AsRef<[u8]>, _value: impl AsRef<[u8]>) -> &mut Batch {
-        self.count += 1;
+    /// Adds a put. A key of 64 KiB or more, a value over 64 MiB or a batch over 96 MiB makes writing it fail with `Invalid`.
+    pub fn put(&mut self, keyspace: &Keyspace, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> &mut Batch {
+        self.prepared.push(keyspace.info(), EntryKind::Put, key.as_ref(), value.as_ref());
         self
     }
 
     /// Adds a delete.
-    pub fn delete(&mut self, _keyspace: &Keyspace, _key: impl AsRef<[u8]>) -> &mut Batch {
-        self.count += 1;
+    pub fn delete(&mut self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> &mut Batch {
+        self.prepared.push(keyspace.info(), EntryKind::Delete, key.as_ref(), &[]);
         self
     }
 
     /// Number of writes in it.
     pub fn len(&self) -> usize {
-        self.count as usize
+        self.prepared.batch.count() as usize
     }
 
     /// Whether nothing is in it.
     pub fn is_empty(&self) -> bool {
-        self.count == 0
+        self.prepared.batch.is_empty()
     }
 
-    /// Bytes of its encoding.
+    /// Bytes of its encoding, which is what the log gets.
     pub fn bytes(&self) -> usize {
-        0
+        self.prepared.batch.payload_bytes()
     }
 }

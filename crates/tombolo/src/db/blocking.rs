@@ -2,7 +2,7 @@
 
 use tombolo_storage::Result;
 
-use crate::db::{Batch, Db, Keyspace, VerifyReport, unsupported};
+use crate::db::{Batch, Db, Keyspace, VerifyReport};
 use crate::options::{Durability, KeyspaceOptions};
 use crate::value::Value;
 
@@ -100,12 +100,12 @@ impl BlockingKeyspace {
 
     /// As [`Keyspace::get`].
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
-        self.0.get(key).wait()
+        self.0.get_here(key.as_ref())
     }
 
     /// As [`Keyspace::get_with`]; the closure may borrow.
-    pub fn get_with<R>(&self, _key: impl AsRef<[u8]>, _read: impl FnOnce(&[u8]) -> R) -> Result<Option<R>> {
-        unsupported()
+    pub fn get_with<R>(&self, key: impl AsRef<[u8]>, read: impl FnOnce(&[u8]) -> R) -> Result<Option<R>> {
+        self.0.get_with_here(key.as_ref(), read)
     }
 
     /// As [`Keyspace::multi_get`].

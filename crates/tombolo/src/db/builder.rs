@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tombolo_env::Env;
+use tombolo_env::{Env, TaskClass};
 use tombolo_storage::{LogStore, ObjectStore, Registry};
 
-use crate::db::{Db, unsupported};
+use crate::db::Db;
+use crate::lifecycle;
 use crate::op::Op;
 use crate::options::{OpenMode, Options};
 
@@ -93,7 +94,16 @@ impl Builder {
     /// `NotFound` or `AlreadyExists` against the mode; `Invalid` for a wrong URI or setting, or another log than the database was created
     /// with; `Unsupported` for a newer format; `Corrupt`; `DeadlineExceeded`; those of the stores.
     pub fn open(self) -> Op<Db> {
-        Op::ready(unsupported())
+        if let Err(error) = self.options.check() {
+            return Op::ready(Err(error));
+        }
+        let env = self.env.clone().unwrap_or_else(Env::real);
+        let deadline = self.deadline.map(|deadline| env.now() + deadline);
+        let world = env.clone();
+        Op::start(&env, TaskClass::Foreground, "open", async move {
+            let open = lifecycle::open(self, world.clone());
+            lifecycle::until(&world, deadline, open).await.map(Db::new)
+        })
     }
 
     /// Destroys the database: its chain of records ends for ever, its objects are deleted. Creating at the same URI makes another one.
@@ -101,6 +111,12 @@ impl Builder {
     /// # Errors
     /// `NotFound`; those of the stores.
     pub fn destroy(self) -> Op<()> {
-        Op::ready(unsupported())
+        let env = self.env.clone().unwrap_or_else(Env::real);
+        let deadline = self.deadline.map(|deadline| env.now() + deadline);
+        let world = env.clone();
+        Op::start(&env, TaskClass::Foreground, "destroy", async move {
+            let destroy = lifecycle::destroy(self, world.clone());
+            lifecycle::until(&world, deadline, destroy).await
+        })
     }
 }

@@ -2,15 +2,27 @@
 
 use std::fmt;
 use std::ops::RangeBounds;
+use std::sync::Arc;
 
-use crate::db::{Scan, unsupported};
+use bytes::Bytes;
+use tombolo_format::key::{EntryKind, SequenceNumber};
+use tombolo_storage::Result;
+
+use crate::db::{Handle, Scan};
+use crate::engine::{Engine, KeyspaceInfo};
+use crate::lifecycle;
 use crate::op::Op;
 use crate::options::{Durability, KeyspaceOptions};
+use crate::read::{self, InMemory};
 use crate::value::Value;
+use crate::write::{self, Prepared};
 
 /// An ordered map in a database. Cheap to clone.
 #[derive(Clone)]
-pub struct Keyspace {}
+pub struct Keyspace {
+    handle: Arc<Handle>,
+    info: Arc<KeyspaceInfo>,
+}
 
 impl fmt::Debug for Keyspace {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -21,17 +33,17 @@ impl fmt::Debug for Keyspace {
 impl Keyspace {
     /// Its name.
     pub fn name(&self) -> &str {
-        ""
+        &self.info.name
     }
 
     /// Its number in the database; never used again.
     pub fn id(&self) -> u32 {
-        0
+        self.info.id
     }
 
     /// Its settings.
     pub fn options(&self) -> KeyspaceOptions {
-        KeyspaceOptions::default()
+        self.info.options.clone()
     }
 
     /// Stores `value` under `key`; durable when the operation ends. One log append; the sync is shared with other writes.
@@ -46,8 +58,8 @@ impl Keyspace {
     ///
     /// # Errors
     /// As [`Keyspace::put`].
-    pub fn put_with(&self, _key: impl AsRef<[u8]>, _value: impl AsRef<[u8]>, _durability: Durability) -> Op<()> {
-        Op::ready(unsupported())
+    pub fn put_with(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>, durability: Durability) -> Op<()> {
+        self.write_one(EntryKind::Put, key.as_ref(), value.as_ref(), durability)
     }
 
     /// Removes `key`; durable when the operation ends. Removing what is not there succeeds.
@@ -62,40 +74,46 @@ impl Keyspace {
     ///
     /// # Errors
     /// As [`Keyspace::put`].
-    pub fn delete_with(&self, _key: impl AsRef<[u8]>, _durability: Durability) -> Op<()> {
-        Op::ready(unsupported())
+    pub fn delete_with(&self, key: impl AsRef<[u8]>, durability: Durability) -> Op<()> {
+        self.write_one(EntryKind::Delete, key.as_ref(), &[], durability)
     }
 
     /// The value of `key`. Ready at once when memory holds the answer; else one ranged request per table that may hold the key.
     ///
     /// # Errors
     /// `Corrupt` with object and offset; those of the object store; `Closed`.
-    pub fn get(&self, _key: impl AsRef<[u8]>) -> Op<Option<Value>> {
-        Op::ready(unsupported())
+    pub fn get(&self, key: impl AsRef<[u8]>) -> Op<Option<Value>> {
+        self.get_at(None, key.as_ref())
     }
 
     /// Gives the value of `key` to `read` without copying it. `read` runs on the thread that takes the result.
     ///
     /// # Errors
     /// As [`Keyspace::get`].
-    pub fn get_with<R: Send + 'static>(&self, _key: impl AsRef<[u8]>, _read: impl FnOnce(&[u8]) -> R + Send + 'static) -> Op<Option<R>> {
-        Op::ready(unsupported())
+    pub fn get_with<R: Send + 'static>(&self, key: impl AsRef<[u8]>, read: impl FnOnce(&[u8]) -> R + Send + 'static) -> Op<Option<R>> {
+        self.get_with_at(None, key.as_ref(), read)
     }
 
     /// As [`Keyspace::get`], and the answer is known not to be stale: the epoch is verified at the log after the read began.
     ///
     /// # Errors
     /// As [`Keyspace::get`]; `Fenced` when another process has taken over.
-    pub fn get_confirmed(&self, _key: impl AsRef<[u8]>) -> Op<Option<Value>> {
-        Op::ready(unsupported())
+    pub fn get_confirmed(&self, key: impl AsRef<[u8]>) -> Op<Option<Value>> {
+        let read = self.get(key);
+        let engine = Arc::clone(self.engine());
+        Op::start_read(&self.engine().env, "confirmed get", async move {
+            let value = read.await?;
+            lifecycle::confirm(&engine).await?;
+            Ok(value)
+        })
     }
 
     /// The values of several keys, in their order, all at one moment. Misses are fetched together.
     ///
     /// # Errors
     /// As [`Keyspace::get`].
-    pub fn multi_get<K: AsRef<[u8]>>(&self, _keys: &[K]) -> Op<Vec<Option<Value>>> {
-        Op::ready(unsupported())
+    pub fn multi_get<K: AsRef<[u8]>>(&self, keys: &[K]) -> Op<Vec<Option<Value>>> {
+        self.multi_get_at(None, keys)
     }
 
     /// A cursor over the keys in `range`, at one moment; it starts before the first. It holds memory and tables until it is dropped.
@@ -109,7 +127,151 @@ impl Keyspace {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn scan<K: AsRef<[u8]>>(&self, _range: impl RangeBounds<K>) -> Scan {
-        Scan {}
+    pub fn scan<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Scan {
+        self.scan_at(None, range)
+    }
+
+    pub(crate) fn new(handle: Arc<Handle>, info: Arc<KeyspaceInfo>) -> Keyspace {
+        Keyspace { handle, info }
+    }
+
+    pub(crate) fn info(&self) -> &Arc<KeyspaceInfo> {
+        &self.info
+    }
+
+    pub(crate) fn handle(&self) -> &Arc<Handle> {
+        &self.handle
+    }
+
+    fn engine(&self) -> &Arc<Engine> {
+        &self.handle.engine
+    }
+
+    fn write_one(&self, kind: EntryKind, key: &[u8], value: &[u8], durability: Durability) -> Op<()> {
+        let mut prepared = Prepared::with_capacity(key.len() + value.len());
+        prepared.push(&self.info, kind, key, value);
+        write::write(self.engine(), prepared, durability)
+    }
+
+    /// `sequence` is a snapshot's; `None` is now.
+    pub(crate) fn get_at(&self, sequence: Option<SequenceNumber>, key: &[u8]) -> Op<Option<Value>> {
+        let engine = self.engine();
+        if let Err(error) = read::check(engine, &self.info) {
+            return Op::ready(Err(error));
+        }
+        let view = engine.view();
+        let sequence = sequence.unwrap_or_else(|| engine.stream.visible());
+        match read::get_value_in_memory(&view, self.info.id, key, sequence) {
+            Err(error) => Op::ready(Err(error)),
+            Ok(InMemory::Answer(value)) => Op::ready(Ok(value.map(Value::from))),
+            Ok(InMemory::Miss) => Op::start_read(&engine.env, "get", self.miss(Arc::clone(&view), sequence, key)),
+        }
+    }
+
+    /// The rest of a read that memory could not answer.
+    fn miss(
+        &self,
+        view: Arc<crate::engine::View>,
+        sequence: SequenceNumber,
+        key: &[u8],
+    ) -> impl Future<Output = Result<Option<Value>>> + Send + 'static {
+        let key = Bytes::copy_from_slice(key);
+        let keyspace = self.info.id;
+        async move { Ok(read::get_from_tables(&view, keyspace, &key, sequence).await?.map(Value::from)) }
+    }
+
+    pub(crate) fn get_with_at<R: Send + 'static>(
+        &self,
+        sequence: Option<SequenceNumber>,
+        key: &[u8],
+        read: impl FnOnce(&[u8]) -> R + Send + 'static,
+    ) -> Op<Option<R>> {
+        let engine = self.engine();
+        if let Err(error) = read::check(engine, &self.info) {
+            return Op::ready(Err(error));
+        }
+        let view = engine.view();
+        let sequence = sequence.unwrap_or_else(|| engine.stream.visible());
+        let mut read = Some(read);
+        match read::get_in_memory(&view, self.info.id, key, sequence, &mut read) {
+            Err(error) => Op::ready(Err(error)),
+            Ok(InMemory::Answer(answer)) => Op::ready(Ok(answer)),
+            Ok(InMemory::Miss) => {
+                let work = self.miss(Arc::clone(&view), sequence, key);
+                Op::start_read_with(&engine.env, "get", work, move |value| value.and_then(|value| read.map(|read| read(&value))))
+            }
+        }
+    }
+
+    /// As [`Keyspace::get_with`], waiting here, so that `read` may borrow.
+    pub(crate) fn get_with_here<R>(&self, key: &[u8], read: impl FnOnce(&[u8]) -> R) -> Result<Option<R>> {
+        let engine = self.engine();
+        read::check(engine, &self.info)?;
+        let view = engine.view();
+        let sequence = engine.stream.visible();
+        let mut read = Some(read);
+        match read::get_in_memory(&view, self.info.id, key, sequence, &mut read)? {
+            InMemory::Answer(answer) => Ok(answer),
+            InMemory::Miss => {
+                let value = engine.env.block_on(read::get_from_tables(&view, self.info.id, key, sequence))?;
+                Ok(value.and_then(|value| read.map(|read| read(&value))))
+            }
+        }
+    }
+
+    /// As [`Keyspace::get`], waiting here: a miss needs no hand-off.
+    pub(crate) fn get_here(&self, key: &[u8]) -> Result<Option<Value>> {
+        let engine = self.engine();
+        read::check(engine, &self.info)?;
+        let view = engine.view();
+        let sequence = engine.stream.visible();
+        let value = match read::get_value_in_memory(&view, self.info.id, key, sequence)? {
+            InMemory::Answer(value) => value,
+            InMemory::Miss => engine.env.block_on(read::get_from_tables(&view, self.info.id, key, sequence))?,
+        };
+        Ok(value.map(Value::from))
+    }
+
+    pub(crate) fn multi_get_at<K: AsRef<[u8]>>(&self, sequence: Option<SequenceNumber>, keys: &[K]) -> Op<Vec<Option<Value>>> {
+        let engine = self.engine();
+        if let Err(error) = read::check(engine, &self.info) {
+            return Op::ready(Err(error));
+        }
+        let view = engine.view_owned();
+        let sequence = sequence.unwrap_or_else(|| engine.stream.visible());
+        let mut values = Vec::with_capacity(keys.len());
+        let mut misses = Vec::new();
+        for (index, key) in keys.iter().enumerate() {
+            match read::get_value_in_memory(&view, self.info.id, key.as_ref(), sequence) {
+                Err(error) => return Op::ready(Err(error)),
+                Ok(InMemory::Answer(value)) => values.push(value.map(Value::from)),
+                Ok(InMemory::Miss) => {
+                    values.push(None);
+                    misses.push((index, Bytes::copy_from_slice(key.as_ref())));
+                }
+            }
+        }
+        if misses.is_empty() {
+            return Op::ready(Ok(values));
+        }
+        let keyspace = self.info.id;
+        Op::start_read(&engine.env, "multi-get", async move {
+            for (index, value) in read::get_all_from_tables(&view, keyspace, &misses, sequence).await? {
+                values[index] = value.map(Value::from);
+            }
+            Ok(values)
+        })
+    }
+
+    pub(crate) fn scan_at<K: AsRef<[u8]>>(&self, sequence: Option<SequenceNumber>, range: impl RangeBounds<K>) -> Scan {
+        let engine = self.engine();
+        let owned = |bound: std::ops::Bound<&K>| bound.map(|key| key.as_ref().to_vec());
+        let (lower, upper) = (owned(range.start_bound()), owned(range.end_bound()));
+        let opened = read::check(engine, &self.info).map(|()| {
+            let view = engine.view_owned();
+            let sequence = sequence.unwrap_or_else(|| engine.stream.visible());
+            read::RangeCursor::new(view, self.info.id, sequence, lower, upper)
+        });
+        Scan::new(Arc::clone(&self.handle), opened)
     }
 }

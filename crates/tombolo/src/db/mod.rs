@@ -18,23 +18,48 @@ pub use scan::Scan;
 pub use snapshot::Snapshot;
 
 use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
+use tombolo_env::TaskClass;
 use tombolo_storage::{Epoch, Error, ErrorKind, Incarnation, Result};
 
+use crate::engine::{Engine, KeyspaceInfo, MAIN_LANE};
 use crate::op::Op;
 use crate::options::{Durability, KeyspaceOptions};
+use crate::recovery::DEFAULT_KEYSPACE;
+use crate::{lifecycle, write};
 
-pub(crate) fn unsupported<T>() -> Result<T> {
-    Err(Error::new(ErrorKind::Unsupported, "this verb is not connected yet"))
+/// Stops the background work when the last handle goes.
+#[derive(Debug)]
+pub(crate) struct Handle {
+    pub(crate) engine: Arc<Engine>,
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.engine.stop();
+        // Cancels them: what they were at is as after a crash.
+        let tasks = std::mem::take(&mut *self.engine.tasks.lock());
+        drop(tasks);
+    }
 }
 
 /// An open database, and the right to write to it until another process takes it over.
 #[derive(Clone)]
-pub struct Db {}
+pub struct Db {
+    handle: Arc<Handle>,
+}
 
 impl fmt::Debug for Db {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Db").finish()
+        let context = &self.engine().context;
+        formatter
+            .debug_struct("Db")
+            .field("place", &self.engine().place)
+            .field("incarnation", &context.incarnation)
+            .field("epoch", &context.epoch)
+            .finish()
     }
 }
 
@@ -121,34 +146,54 @@ impl Db {
     ///
     /// # Errors
     /// `AlreadyExists`; `Invalid` for a name that is empty, longer than 255 bytes or not printable, or an option out of range; those of a write.
-    pub fn create_keyspace(&self, _name: &str, _options: KeyspaceOptions) -> Op<Keyspace> {
-        Op::ready(unsupported())
+    pub fn create_keyspace(&self, name: &str, options: KeyspaceOptions) -> Op<Keyspace> {
+        let created = check_name(name).and_then(|()| options.check()).and_then(|()| write::create_keyspace(self.engine(), name, &options));
+        match created {
+            Ok((info, committed)) => {
+                let keyspace = self.handle_of(info);
+                write::acknowledge_with(self.engine(), committed, Durability::Durable, keyspace)
+            }
+            Err(error) => Op::ready(Err(error)),
+        }
     }
 
     /// The keyspace of that name.
     ///
     /// # Errors
     /// `NotFound`.
-    pub fn keyspace(&self, _name: &str) -> Result<Keyspace> {
-        unsupported()
+    pub fn keyspace(&self, name: &str) -> Result<Keyspace> {
+        let missing = || Error::new(ErrorKind::NotFound, format!("there is no keyspace {name:?}"));
+        self.engine().catalog.by_name(name).map(|info| self.handle_of(info)).ok_or_else(missing)
     }
 
     /// The keyspace `default`, which every database has.
     pub fn default_keyspace(&self) -> Keyspace {
-        Keyspace {}
+        let info = self.engine().catalog.by_id(0);
+        // It is created with the database and cannot be dropped; were it missing, its handle would answer `NotFound`.
+        self.handle_of(info.unwrap_or_else(|| KeyspaceInfo::new(0, DEFAULT_KEYSPACE, KeyspaceOptions::default())))
     }
 
     /// All keyspaces, sorted by name.
     pub fn keyspaces(&self) -> Vec<Keyspace> {
-        Vec::new()
+        self.engine().catalog.all().into_iter().map(|info| self.handle_of(info)).collect()
     }
 
     /// Drops a keyspace with all in it. Writes to its handles fail with `NotFound` from here on.
     ///
     /// # Errors
     /// `NotFound`; `Invalid` for `default`; those of a write.
-    pub fn drop_keyspace(&self, _name: &str) -> Op<()> {
-        Op::ready(unsupported())
+    pub fn drop_keyspace(&self, name: &str) -> Op<()> {
+        if name == DEFAULT_KEYSPACE {
+            return Op::ready(Err(Error::new(ErrorKind::Invalid, "the keyspace \"default\" cannot be dropped")));
+        }
+        match write::drop_keyspace(self.engine(), name) {
+            Ok(committed) => {
+                // The flush tells the manifest, which gives the space back.
+                write::seal(self.engine());
+                write::acknowledge(self.engine(), committed, Durability::Durable)
+            }
+            Err(error) => Op::ready(Err(error)),
+        }
     }
 
     /// Applies a batch, whole or not at all; durable when the operation ends. One log append.
@@ -164,21 +209,30 @@ impl Db {
     ///
     /// # Errors
     /// As [`Db::write`].
-    pub fn write_with(&self, _batch: Batch, _durability: Durability) -> Op<()> {
-        Op::ready(unsupported())
+    pub fn write_with(&self, batch: Batch, durability: Durability) -> Op<()> {
+        match self.check_batch(&batch) {
+            Ok(()) => write::write(self.engine(), batch.prepared, durability),
+            Err(error) => Op::ready(Err(error)),
+        }
     }
 
     /// As [`Db::write_with`], but hands the batch back at once when it cannot be taken.
     ///
     /// # Errors
     /// [`Rejected`] with `Busy` and the batch.
-    pub fn try_write(&self, _batch: Batch, _durability: Durability) -> std::result::Result<Op<()>, Box<Rejected>> {
-        Ok(Op::ready(unsupported()))
+    pub fn try_write(&self, batch: Batch, durability: Durability) -> std::result::Result<Op<()>, Box<Rejected>> {
+        if let Err(error) = self.check_batch(&batch) {
+            return Ok(Op::ready(Err(error)));
+        }
+        match write::try_write(self.engine(), batch.prepared, durability) {
+            Ok(op) => Ok(op),
+            Err((error, prepared)) => Err(Box::new(Rejected { error, batch: Batch { prepared } })),
+        }
     }
 
     /// A consistent cut of all keyspaces, in constant time. Compaction keeps what it sees until it is dropped.
     pub fn snapshot(&self) -> Snapshot {
-        Snapshot {}
+        Snapshot::new(Arc::clone(&self.handle))
     }
 
     /// The same verbs without `.wait()`.
@@ -191,7 +245,13 @@ impl Db {
     /// # Errors
     /// `Fenced`, `OutOfSpace` and others of the object store.
     pub fn flush(&self) -> Op<()> {
-        Op::ready(unsupported())
+        let engine = Arc::clone(self.engine());
+        if let Err(error) = engine.check_writable() {
+            return Op::ready(Err(error));
+        }
+        let last = write::seal(&engine);
+        let env = engine.env.clone();
+        Op::start(&env, TaskClass::Flush, "wait for flush", async move { lifecycle::flushed(&engine, last).await })
     }
 
     /// Flushes, then merges all tables of each keyspace into one sorted run.
@@ -199,7 +259,16 @@ impl Db {
     /// # Errors
     /// As [`Db::flush`].
     pub fn compact(&self) -> Op<()> {
-        Op::ready(unsupported())
+        let engine = Arc::clone(self.engine());
+        if let Err(error) = engine.check_writable() {
+            return Op::ready(Err(error));
+        }
+        let last = write::seal(&engine);
+        let env = engine.env.clone();
+        Op::start(&env, TaskClass::Background, "wait for compaction", async move {
+            lifecycle::flushed(&engine, last).await?;
+            lifecycle::compacted(&engine).await
+        })
     }
 
     /// Reads every byte of the database and checks it: tables, manifest, logs. Damage is reported, not repaired.
@@ -207,7 +276,12 @@ impl Db {
     /// # Errors
     /// Those of the stores, damage excepted: that is in the report.
     pub fn verify(&self) -> Op<VerifyReport> {
-        Op::ready(unsupported())
+        let engine = Arc::clone(self.engine());
+        if let Err(error) = engine.check_open() {
+            return Op::ready(Err(error));
+        }
+        let env = engine.env.clone();
+        Op::start(&env, TaskClass::Background, "verify", async move { lifecycle::verify(&engine).await })
     }
 
     /// Resolves when this process is known still to own the database: reads that returned before were not stale at the call.
@@ -215,7 +289,12 @@ impl Db {
     /// # Errors
     /// `Fenced` when another process has taken over.
     pub fn confirm(&self) -> Op<()> {
-        Op::ready(unsupported())
+        let engine = Arc::clone(self.engine());
+        if let Err(error) = engine.check_writable() {
+            return Op::ready(Err(error));
+        }
+        let env = engine.env.clone();
+        Op::start_read(&env, "confirm", async move { lifecycle::confirm(&engine).await })
     }
 
     /// Makes all accepted writes durable and ends background work. Handles answer `Closed` from here on.
@@ -223,21 +302,86 @@ impl Db {
     /// # Errors
     /// Those of the log's last sync.
     pub fn close(&self) -> Op<()> {
-        Op::ready(unsupported())
+        let engine = Arc::clone(self.engine());
+        let env = engine.env.clone();
+        Op::start(&env, TaskClass::Foreground, "close", async move { lifecycle::close(&engine).await })
     }
 
     /// What the database is doing and holds.
     pub fn stats(&self) -> Stats {
-        Stats::default()
+        let engine = self.engine();
+        let view = engine.view_owned();
+        let mut stats = Stats {
+            memtable_bytes: view.active.memory_bytes() + view.waiting.iter().map(|sealed| sealed.memtable.memory_bytes()).sum::<u64>(),
+            memtables_waiting: view.waiting.len() as u64,
+            writes: engine.stream.writes(),
+            flushes: engine.counters.flushes.load(Ordering::Relaxed),
+            compactions: engine.counters.compactions.load(Ordering::Relaxed),
+            log_bytes: engine.log.pressure(MAIN_LANE).live_bytes,
+            last_sequence: engine.stream.visible().0,
+            replayed_bytes: engine.counters.replayed_bytes.load(Ordering::Relaxed),
+            open_nanos: engine.counters.open_nanos.load(Ordering::Relaxed),
+            background_error: engine.background_error().map(|error| error.to_string()),
+            ..Stats::default()
+        };
+        for (_, levels) in view.version.keyspaces() {
+            let sorted = levels.sorted.iter().map(|(level, tables)| (*level, &tables[..]));
+            for (level, tables) in std::iter::once((0, &levels.runs[..])).chain(sorted) {
+                let level = usize::from(level);
+                stats.tables_by_level.resize(stats.tables_by_level.len().max(level + 1), 0);
+                stats.tables_by_level[level] += tables.len() as u64;
+                stats.tables += tables.len() as u64;
+                stats.table_bytes += tables.iter().map(|table| table.description().length).sum::<u64>();
+            }
+        }
+        stats
     }
 
     /// The epoch in which this handle writes.
     pub fn epoch(&self) -> Epoch {
-        Epoch::NONE
+        self.engine().context.epoch
     }
 
     /// The database's life at its URI.
     pub fn incarnation(&self) -> Incarnation {
-        Incarnation(0)
+        self.engine().context.incarnation
     }
+
+    /// Why this handle is finished for writing, if it is: `Fenced` once another process is known to have taken over.
+    pub fn failure(&self) -> Option<Error> {
+        self.engine().failure()
+    }
+
+    pub(crate) fn new(engine: Arc<Engine>) -> Db {
+        Db { handle: Arc::new(Handle { engine }) }
+    }
+
+    pub(crate) fn engine(&self) -> &Arc<Engine> {
+        &self.handle.engine
+    }
+
+    fn handle_of(&self, info: Arc<KeyspaceInfo>) -> Keyspace {
+        Keyspace::new(Arc::clone(&self.handle), info)
+    }
+
+    /// # Errors
+    /// `Invalid` when a keyspace of the batch is of another database.
+    fn check_batch(&self, batch: &Batch) -> Result<()> {
+        for keyspace in &batch.prepared.keyspaces {
+            keyspace.check()?;
+            if !self.engine().catalog.by_id(keyspace.id).is_some_and(|known| Arc::ptr_eq(&known, keyspace)) {
+                return Err(Error::new(ErrorKind::Invalid, format!("keyspace {:?} belongs to another open database", keyspace.name)));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn check_name(name: &str) -> Result<()> {
+    if name.is_empty() || name.len() > 255 || name.chars().any(char::is_control) {
+        return Err(Error::new(ErrorKind::Invalid, format!("{name:?} is no name of a keyspace"))
+            .expected("1 to 255 bytes of printable text")
+            .found(format!("{} bytes", name.len())));
+    }
+    Ok(())
 }

@@ -1,8 +1,13 @@
 //! A cursor over the keys of a range.
 
-use tombolo_storage::Result;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 
-use crate::db::unsupported;
+use tombolo_storage::{Error, Result};
+
+use crate::db::Handle;
+use crate::read::RangeCursor;
 use crate::value::Value;
 
 /// A cursor between the entries of a range, at one moment of the database.
@@ -10,32 +15,57 @@ use crate::value::Value;
 /// It stands in a gap: `next` gives the entry after the gap and steps over it, `prev` the entry before it. As an iterator it blocks
 /// the calling thread on a miss; the `_async` verbs do not. After an error it stays where it was.
 #[derive(Debug)]
-pub struct Scan {}
+pub struct Scan {
+    handle: Arc<Handle>,
+    /// What opening it failed with, which every verb answers.
+    cursor: std::result::Result<RangeCursor, Error>,
+}
 
 impl Scan {
+    pub(crate) fn new(handle: Arc<Handle>, cursor: Result<RangeCursor>) -> Scan {
+        Scan { handle, cursor }
+    }
+
+    fn cursor(&mut self) -> Result<&mut RangeCursor> {
+        self.cursor.as_mut().map_err(|error| error.clone())
+    }
+
     /// The entry before the cursor, which steps back over it; `None` at the range's start. Blocks on a miss.
     ///
     /// # Errors
     /// As [`crate::Keyspace::get`].
     pub fn prev(&mut self) -> Option<Result<(Value, Value)>> {
-        Some(unsupported())
+        let handle = Arc::clone(&self.handle);
+        wait(&handle, self.prev_async()).transpose()
     }
 
     /// Moves the cursor before the first key at or after `key`, within the range.
-    pub fn seek(&mut self, _key: impl AsRef<[u8]>) {}
+    pub fn seek(&mut self, key: impl AsRef<[u8]>) {
+        if let Ok(cursor) = &mut self.cursor {
+            cursor.seek(key.as_ref());
+        }
+    }
 
     /// Moves the cursor before the first entry.
-    pub fn seek_to_first(&mut self) {}
+    pub fn seek_to_first(&mut self) {
+        if let Ok(cursor) = &mut self.cursor {
+            cursor.seek_to_first();
+        }
+    }
 
     /// Moves the cursor after the last entry.
-    pub fn seek_to_last(&mut self) {}
+    pub fn seek_to_last(&mut self) {
+        if let Ok(cursor) = &mut self.cursor {
+            cursor.seek_to_last();
+        }
+    }
 
     /// As the iterator's `next`, without blocking.
     ///
     /// # Errors
     /// As [`crate::Keyspace::get`].
     pub async fn next_async(&mut self) -> Result<Option<(Value, Value)>> {
-        unsupported()
+        Ok(self.cursor()?.next().await?.map(values))
     }
 
     /// As [`Scan::prev`], without blocking.
@@ -43,7 +73,20 @@ impl Scan {
     /// # Errors
     /// As [`crate::Keyspace::get`].
     pub async fn prev_async(&mut self) -> Result<Option<(Value, Value)>> {
-        unsupported()
+        Ok(self.cursor()?.prev().await?.map(values))
+    }
+}
+
+fn values((key, value): (bytes::Bytes, bytes::Bytes)) -> (Value, Value) {
+    (Value::from(key), Value::from(value))
+}
+
+/// Waits for a step, which most often needs no waiting.
+fn wait<T: Send>(handle: &Handle, step: impl Future<Output = Result<T>> + Send) -> Result<T> {
+    let mut step = pin!(step);
+    match step.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(result) => result,
+        Poll::Pending => handle.engine.env.block_on(step),
     }
 }
 
@@ -51,6 +94,7 @@ impl Iterator for Scan {
     type Item = Result<(Value, Value)>;
 
     fn next(&mut self) -> Option<Result<(Value, Value)>> {
-        Some(unsupported())
+        let handle = Arc::clone(&self.handle);
+        wait(&handle, self.next_async()).transpose()
     }
 }

@@ -1,27 +1,59 @@
 //! A consistent cut of a database.
 
 use std::ops::RangeBounds;
+use std::sync::Arc;
 
-use crate::db::{Keyspace, Scan, unsupported};
+use tombolo_format::key::SequenceNumber;
+use tombolo_storage::{Error, ErrorKind, Result};
+
+use crate::db::{Handle, Keyspace, Scan};
 use crate::op::Op;
 use crate::value::Value;
 
 /// All keyspaces as they were at one moment. Reads of it give the same before and after any flush, compaction or write.
 #[derive(Clone, Debug)]
-pub struct Snapshot {}
+pub struct Snapshot(Arc<Open>);
+
+/// Keeps what the snapshot sees.
+#[derive(Debug)]
+struct Open {
+    handle: Arc<Handle>,
+    sequence: SequenceNumber,
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.handle.engine.snapshots.close(self.sequence);
+    }
+}
 
 impl Snapshot {
+    pub(crate) fn new(handle: Arc<Handle>) -> Snapshot {
+        let sequence = handle.engine.snapshots.open(|| handle.engine.stream.visible());
+        Snapshot(Arc::new(Open { handle, sequence }))
+    }
+
     /// The newest sequence number that it sees.
     pub fn sequence(&self) -> u64 {
-        0
+        self.0.sequence.0
+    }
+
+    fn check(&self, keyspace: &Keyspace) -> Result<()> {
+        if Arc::ptr_eq(&keyspace.handle().engine, &self.0.handle.engine) {
+            return Ok(());
+        }
+        Err(Error::new(ErrorKind::Invalid, format!("keyspace {:?} is of another database than the snapshot", keyspace.name())))
     }
 
     /// As [`Keyspace::get`].
     ///
     /// # Errors
     /// As [`Keyspace::get`]; `Invalid` for a keyspace of another database.
-    pub fn get(&self, _keyspace: &Keyspace, _key: impl AsRef<[u8]>) -> Op<Option<Value>> {
-        Op::ready(unsupported())
+    pub fn get(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Op<Option<Value>> {
+        match self.check(keyspace) {
+            Ok(()) => keyspace.get_at(Some(self.0.sequence), key.as_ref()),
+            Err(error) => Op::ready(Err(error)),
+        }
     }
 
     /// As [`Keyspace::get_with`].
@@ -30,23 +62,32 @@ impl Snapshot {
     /// As [`Snapshot::get`].
     pub fn get_with<R: Send + 'static>(
         &self,
-        _keyspace: &Keyspace,
-        _key: impl AsRef<[u8]>,
-        _read: impl FnOnce(&[u8]) -> R + Send + 'static,
+        keyspace: &Keyspace,
+        key: impl AsRef<[u8]>,
+        read: impl FnOnce(&[u8]) -> R + Send + 'static,
     ) -> Op<Option<R>> {
-        Op::ready(unsupported())
+        match self.check(keyspace) {
+            Ok(()) => keyspace.get_with_at(Some(self.0.sequence), key.as_ref(), read),
+            Err(error) => Op::ready(Err(error)),
+        }
     }
 
     /// As [`Keyspace::multi_get`].
     ///
     /// # Errors
     /// As [`Snapshot::get`].
-    pub fn multi_get<K: AsRef<[u8]>>(&self, _keyspace: &Keyspace, _keys: &[K]) -> Op<Vec<Option<Value>>> {
-        Op::ready(unsupported())
+    pub fn multi_get<K: AsRef<[u8]>>(&self, keyspace: &Keyspace, keys: &[K]) -> Op<Vec<Option<Value>>> {
+        match self.check(keyspace) {
+            Ok(()) => keyspace.multi_get_at(Some(self.0.sequence), keys),
+            Err(error) => Op::ready(Err(error)),
+        }
     }
 
     /// As [`Keyspace::scan`].
-    pub fn scan<K: AsRef<[u8]>>(&self, _keyspace: &Keyspace, _range: impl RangeBounds<K>) -> Scan {
-        Scan {}
+    pub fn scan<K: AsRef<[u8]>>(&self, keyspace: &Keyspace, range: impl RangeBounds<K>) -> Scan {
+        match self.check(keyspace) {
+            Ok(()) => keyspace.scan_at(Some(self.0.sequence), range),
+            Err(error) => Scan::new(Arc::clone(&self.0.handle), Err(error)),
+        }
     }
 }

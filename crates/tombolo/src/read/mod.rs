@@ -124,25 +124,20 @@ pub(crate) async fn get_from_tables(view: &View, keyspace: u32, key: &[u8], sequ
     Ok(None)
 }
 
-/// Looks several keys up; the misses run together.
-pub(crate) async fn multi_get(
-    view: Arc<View>,
+/// Looks several keys up in the tables of a view, together; gives each answer with the number that came with its key.
+pub(crate) async fn get_all_from_tables(
+    view: &View,
     keyspace: u32,
-    keys: Vec<Bytes>,
+    keys: &[(usize, Bytes)],
     sequence: SequenceNumber,
-) -> Result<Vec<Option<Bytes>>> {
+) -> Result<Vec<(usize, Option<Bytes>)>> {
+    let one = |(index, key): &'_ (usize, Bytes)| -> (usize, BoxFuture<'_, _>) {
+        let (index, key) = (*index, key.clone());
+        (index, Box::pin(async move { get_from_tables(view, keyspace, &key, sequence).await }))
+    };
+    let mut reads: Vec<_> = keys.iter().map(one).collect();
     let mut values = Vec::with_capacity(keys.len());
-    let mut misses: Vec<(usize, BoxFuture<'_, Result<Option<Bytes>>>)> = Vec::new();
-    for (index, key) in keys.iter().enumerate() {
-        match get_value_in_memory(&view, keyspace, key, sequence)? {
-            InMemory::Answer(value) => values.push(value),
-            InMemory::Miss => {
-                values.push(None);
-                misses.push((index, Box::pin(get_from_tables(&view, keyspace, key, sequence))));
-            }
-        }
-    }
-    for_all(&mut misses, |index, value| values[index] = value).await?;
+    for_all(&mut reads, |index, value| values.push((index, value))).await?;
     Ok(values)
 }
 

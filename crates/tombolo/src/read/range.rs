@@ -235,6 +235,3 @@ impl RangeCursor {
         Ok(newest)
     }
 }
-
-#[cfg(test)]
-mod tests;

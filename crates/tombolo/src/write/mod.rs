@@ -56,13 +56,19 @@ pub(crate) struct Prepared {
 }
 
 impl Prepared {
+    /// With room for one entry of `bytes` key and value bytes.
+    pub(crate) fn with_capacity(bytes: usize) -> Prepared {
+        Prepared { batch: BatchBuilder::with_capacity(bytes + 32), ..Prepared::default() }
+    }
+
     /// Adds an entry; a broken limit is remembered.
     pub(crate) fn push(&mut self, keyspace: &Arc<KeyspaceInfo>, kind: EntryKind, key: &[u8], value: &[u8]) {
         if self.invalid.is_some() {
             return;
         }
         if let Err(error) = self.batch.push(kind, keyspace.id, key, value) {
-            self.invalid = Some(Error::new(ErrorKind::Invalid, error.to_string()).advice("use shorter keys and values, or smaller batches"));
+            self.invalid =
+                Some(Error::new(ErrorKind::Invalid, error.to_string()).advice("use shorter keys and values, or smaller batches"));
             return;
         }
         if self.batch.payload_bytes() > BATCH_BYTES_MAX {
@@ -368,12 +374,33 @@ pub(crate) fn write(engine: &Arc<Engine>, mut prepared: Prepared, durability: Du
     }
 }
 
+/// As [`write`], but gives the batch back when there is no room.
+pub(crate) fn try_write(
+    engine: &Arc<Engine>,
+    mut prepared: Prepared,
+    durability: Durability,
+) -> std::result::Result<Op<()>, (Error, Prepared)> {
+    if prepared.batch.is_empty() && prepared.invalid.is_none() {
+        return Ok(Op::ready(engine.check_writable()));
+    }
+    match commit(engine, &mut prepared, durability) {
+        Ok(committed) => Ok(acknowledge(engine, committed, durability)),
+        Err(error) if error.kind() == ErrorKind::Busy => Err((error, prepared)),
+        Err(error) => Ok(Op::ready(Err(error))),
+    }
+}
+
 /// The operation of a write that was committed.
 pub(crate) fn acknowledge(engine: &Arc<Engine>, committed: Committed, durability: Durability) -> Op<()> {
+    acknowledge_with(engine, committed, durability, ())
+}
+
+/// The operation of a write that was committed, which gives `value`.
+pub(crate) fn acknowledge_with<T>(engine: &Arc<Engine>, committed: Committed, durability: Durability, value: T) -> Op<T> {
     if durability != Durability::Durable && committed.accepted.is_none() && committed.delay.is_zero() {
-        return Op::ready(Ok(()));
+        return Op::ready(Ok(value));
     }
-    Op::ticket(Box::new(WriteTicket::new(Arc::clone(engine), committed, durability)), ())
+    Op::ticket(Box::new(WriteTicket::new(Arc::clone(engine), committed, durability)), value)
 }
 
 /// Creates a keyspace: an operation in the main stream.
@@ -415,6 +442,3 @@ pub(crate) fn drop_keyspace(engine: &Arc<Engine>, name: &str) -> Result<Committe
     };
     finish_commit(engine, committed)
 }
-
-#[cfg(test)]
-mod tests;

@@ -1,0 +1,172 @@
+//! Compaction: `pick (pure) → run (anywhere) → install (writer only)`.
+//!
+//! A simple strategy: once a keyspace has several runs in level 0, all of them are merged with what they overlap in level 1.
+//!
+//! Invariants:
+//! 1. A job's inputs are all runs of level 0, the oldest included, so that level 0 stays newer than level 1.
+//! 2. A job's result is installed only by the epoch that began it, in one record with the end of its inputs, and only if all inputs are
+//!    still live.
+//! 3. What a snapshot sees is kept: snapshots are listed after the inputs were chosen.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use tombolo_format::manifest::{Edit, TableDescription};
+use tombolo_storage::{Purpose, Result};
+
+use crate::engine::{Engine, KeyspaceInfo};
+use crate::flush::{Retention, Retries, delete_unnamed};
+use crate::manifest::TableStatus;
+use crate::read::{Merge, RunCursor, Source};
+use crate::version::{Levels, TableHandle, TableWriter, overlaps};
+
+/// Runs of level 0 that start a compaction.
+const RUNS_MAX: usize = 4;
+
+/// Size at which an output ends.
+const OUTPUT_BYTES: u64 = 64 << 20;
+
+/// What to merge.
+#[derive(Debug)]
+pub(crate) struct Job {
+    keyspace: u32,
+    /// Newest first.
+    runs: Vec<Arc<TableHandle>>,
+    /// Tables of level 1 that the runs overlap, in order.
+    sorted: Arc<Vec<Arc<TableHandle>>>,
+}
+
+impl Job {
+    fn inputs(&self) -> impl Iterator<Item = &Arc<TableHandle>> {
+        self.runs.iter().chain(self.sorted.iter())
+    }
+}
+
+/// Chooses a job for a keyspace with at least `runs_min` runs in level 0. Pure.
+pub(crate) fn pick(keyspace: u32, levels: &Levels, runs_min: usize) -> Option<Job> {
+    if levels.runs.is_empty() || levels.runs.len() < runs_min {
+        return None;
+    }
+    let first = levels.runs.iter().map(|table| &table.description().first_key).min()?;
+    let last = levels.runs.iter().map(|table| &table.description().last_key).max()?;
+    let level_1 = levels.sorted.iter().find(|(level, _)| *level == 1).map(|(_, tables)| tables);
+    let overlapping = level_1.into_iter().flat_map(|tables| tables.iter()).filter(|table| overlaps(table, first, last));
+    Some(Job { keyspace, runs: levels.runs.clone(), sorted: Arc::new(overlapping.cloned().collect()) })
+}
+
+/// Compacts what needs it, until the database stops.
+pub(crate) async fn run(engine: Arc<Engine>) {
+    while !engine.is_stopping() {
+        let work = engine.work.subscribe();
+        let wanted = engine.counters.compact_wanted.load(Ordering::Acquire);
+        let everything = wanted > engine.counters.compact_done.load(Ordering::Acquire);
+        let runs_min = if everything { 1 } else { RUNS_MAX };
+        let job = (everything || engine.options.automatic_compaction).then(|| next_job(&engine, runs_min)).flatten();
+        match job {
+            Some((job, keyspace)) => {
+                let mut retries = Retries::new("compaction");
+                while !match retries.after(&engine, compact(&engine, &job, &keyspace).await).await {
+                    Ok(done) => done,
+                    Err(_) => return,
+                } {}
+                engine.progress.raise();
+            }
+            None if everything => {
+                engine.counters.compact_done.store(wanted, Ordering::Release);
+                engine.progress.raise();
+            }
+            None => {
+                let _woken = work.await;
+            }
+        }
+    }
+}
+
+fn next_job(engine: &Engine, runs_min: usize) -> Option<(Job, Arc<KeyspaceInfo>)> {
+    let view = engine.view_owned();
+    let jobs = view.version.keyspaces().filter_map(|(id, levels)| pick(id, levels, runs_min));
+    // The keyspace with the most runs is read and written slowest.
+    let job = jobs.filter(|job| engine.catalog.by_id(job.keyspace).is_some()).max_by_key(|job| job.runs.len())?;
+    let keyspace = engine.catalog.by_id(job.keyspace)?;
+    Some((job, keyspace))
+}
+
+async fn compact(engine: &Arc<Engine>, job: &Job, keyspace: &KeyspaceInfo) -> Result<()> {
+    let mut outputs = Vec::new();
+    let merged = merge(engine, job, keyspace, &mut outputs).await;
+    if let Err(error) = merged {
+        delete_unnamed(engine, &outputs).await;
+        return Err(error);
+    }
+    install(engine, job, outputs).await
+}
+
+/// Merges the inputs into tables of level 1 with fresh names.
+async fn merge(engine: &Arc<Engine>, job: &Job, keyspace: &KeyspaceInfo, outputs: &mut Vec<TableDescription>) -> Result<()> {
+    let mut sources: Vec<_> = job.runs.iter().map(|table| Source::Table(table.cursor(Purpose::Compaction))).collect();
+    if !job.sorted.is_empty() {
+        sources.push(Source::Run(RunCursor::new(&job.sorted, Purpose::Compaction)));
+    }
+    let mut merge = Merge::new(sources);
+    merge.first().await?;
+    let mut retention = Retention::bottom(engine.snapshots.list());
+    let mut output: Option<TableWriter> = None;
+    let mut since_yield = 0;
+    while let Some((key, trailer)) = merge.entry() {
+        // All versions of a key stay in one table: level 1 must not overlap.
+        let full = output.as_ref().is_some_and(|writer| writer.written_bytes() >= OUTPUT_BYTES) && retention.is_new(key);
+        if retention.keeps(key, trailer) {
+            if full && let Some(writer) = output.take() {
+                outputs.push(writer.finish().await?);
+            }
+            let writer = output.get_or_insert_with(|| {
+                let name = engine.manifest.fresh_table_name();
+                TableWriter::new(engine.versions.tables(), name, job.keyspace, 1, &keyspace.options, Purpose::Compaction)
+            });
+            let value = merge.source().map_or(&[][..], Source::value);
+            writer.add(key, trailer, value).await?;
+        }
+        merge.next().await?;
+        since_yield += 1;
+        if since_yield == 4096 {
+            since_yield = 0;
+            if engine.is_stopping() {
+                return Err(tombolo_storage::Error::new(tombolo_storage::ErrorKind::Closed, "the database is stopping"));
+            }
+            engine.env.yield_now().await;
+        }
+    }
+    if let Some(writer) = output {
+        outputs.push(writer.finish().await?);
+    }
+    Ok(())
+}
+
+/// Puts the outputs in the place of the inputs.
+async fn install(engine: &Arc<Engine>, job: &Job, outputs: Vec<TableDescription>) -> Result<()> {
+    let state = engine.manifest.state();
+    let live: BTreeSet<_> = job
+        .inputs()
+        .map(|table| table.description().name)
+        .filter(|name| state.table(*name).is_some_and(|table| table.status == TableStatus::Live))
+        .collect();
+    // The keyspace may have been dropped meanwhile; its tables are obsolete then.
+    if live.len() != job.inputs().count() {
+        delete_unnamed(engine, &outputs).await;
+        return Ok(());
+    }
+    let mut edits: Vec<_> = live.into_iter().map(|name| Edit::TableObsolete { name }).collect();
+    edits.extend(outputs.iter().cloned().map(Edit::TableAdded));
+    if let Err(error) = engine.manifest.commit_until(edits, None).await {
+        use tombolo_storage::ErrorKind::{Closed, Fenced, OutcomeUnknown};
+        if !matches!(error.kind(), Fenced | OutcomeUnknown | Closed) {
+            delete_unnamed(engine, &outputs).await;
+        }
+        return Err(error);
+    }
+    engine.install(None);
+    engine.counters.compactions.fetch_add(1, Ordering::Relaxed);
+    engine.work.raise();
+    Ok(())
+}

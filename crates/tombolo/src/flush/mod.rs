@@ -1,0 +1,237 @@
+//! Flush: `sealed memtable → one table for each keyspace → one manifest record → trim the log`.
+//!
+//! Invariants:
+//! 1. Memtables are flushed in the order in which they were sealed, one at a time, all their keyspaces with one record: so a batch that
+//!    spans keyspaces is in tables whole or not at all, and the log's replay point is one offset.
+//! 2. The log is durable up to the memtable's end before its tables are named: no table holds what a crash of the host takes from the log.
+//! 3. The log is trimmed, and old logs are freed, only after the record that says so is durable.
+//! 4. An attempt's tables have fresh names; those of a failed attempt are deleted, unless the outcome of naming them is unknown.
+
+mod retention;
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tombolo_format::key::SequenceNumber;
+use tombolo_format::manifest::{Edit, TableDescription};
+use tombolo_storage::{Error, ErrorKind, Purpose, Result};
+
+pub(crate) use retention::Retention;
+
+use crate::engine::{Engine, MAIN_LANE, MAIN_STREAM, Sealed};
+use crate::manifest::names;
+use crate::memtable::List;
+use crate::options::KeyspaceOptions;
+use crate::version::TableWriter;
+use crate::write;
+
+/// Pauses between attempts: doubled from the first to the last.
+const FIRST_PAUSE: Duration = Duration::from_millis(10);
+const LAST_PAUSE: Duration = Duration::from_secs(5);
+
+/// Flushes what is sealed, until the database stops.
+pub(crate) async fn run(engine: Arc<Engine>) {
+    while !engine.is_stopping() {
+        let work = engine.work.subscribe();
+        match engine.view_owned().waiting.last() {
+            Some(sealed) => {
+                let mut retries = Retries::new("flush");
+                while !match retries.after(&engine, flush(&engine, sealed).await).await {
+                    Ok(done) => done,
+                    Err(_) => return,
+                } {}
+                engine.progress.raise();
+            }
+            None => {
+                if log_wants_flush(&engine) {
+                    write::seal(&engine);
+                    continue;
+                }
+                let _woken = work.await;
+            }
+        }
+    }
+}
+
+/// Whether the log asks for its oldest data to be flushed, and something in memory keeps it.
+fn log_wants_flush(engine: &Engine) -> bool {
+    let pressure = engine.log.pressure(MAIN_LANE);
+    pressure.live_bytes > pressure.wanted_bytes_max && !engine.view().active.is_empty()
+}
+
+/// Goes on with background work that fails for a passing reason.
+#[derive(Debug)]
+pub(crate) struct Retries {
+    work: &'static str,
+    pause: Duration,
+}
+
+impl Retries {
+    pub(crate) fn new(work: &'static str) -> Retries {
+        Retries { work, pause: FIRST_PAUSE }
+    }
+
+    /// What an attempt came to: `true` when it is done, `false` when it should be made again, after a pause.
+    ///
+    /// # Errors
+    /// When the task must end: the database has stopped or the handle is finished.
+    pub(crate) async fn after(&mut self, engine: &Engine, attempt: Result<()>) -> Result<bool> {
+        let Err(error) = attempt else {
+            engine.set_background_error(None);
+            return Ok(true);
+        };
+        tracing::warn!(error = %error, "{} failed", self.work);
+        engine.note(&error);
+        match error.kind() {
+            ErrorKind::Fenced | ErrorKind::Closed => return Err(error),
+            // Nothing may be tried again that could name other tables for the same writes.
+            ErrorKind::OutcomeUnknown => {
+                engine.fail(&error);
+                return Err(error);
+            }
+            _ => {}
+        }
+        engine.set_background_error(Some(error.clone().context(self.work)));
+        engine.progress.raise();
+        let stop = engine.work.subscribe();
+        if engine.is_stopping() || !sleep_or(engine, self.pause, stop).await {
+            return Err(error);
+        }
+        self.pause = (self.pause * 2).min(LAST_PAUSE);
+        Ok(false)
+    }
+}
+
+/// Sleeps for `pause`, or until the database stops; says whether it slept to the end.
+async fn sleep_or(engine: &Engine, pause: Duration, mut woken: tombolo_env::Completion<()>) -> bool {
+    let mut sleep = engine.env.sleep(pause);
+    std::future::poll_fn(|context| {
+        if sleep.as_mut().poll(context).is_ready() {
+            return std::task::Poll::Ready(true);
+        }
+        loop {
+            match std::pin::Pin::new(&mut woken).poll(context) {
+                std::task::Poll::Ready(_) if engine.is_stopping() => return std::task::Poll::Ready(false),
+                std::task::Poll::Ready(_) => woken = engine.work.subscribe(),
+                std::task::Poll::Pending => return std::task::Poll::Pending,
+            }
+        }
+    })
+    .await
+}
+
+/// Flushes one sealed memtable.
+async fn flush(engine: &Arc<Engine>, sealed: &Arc<Sealed>) -> Result<()> {
+    let mut tables = Vec::new();
+    let written = write_tables(engine, sealed, &mut tables).await;
+    if let Err(error) = written {
+        delete_unnamed(engine, &tables).await;
+        return Err(error);
+    }
+    if let Some(end) = sealed.log_end
+        && engine.log.durable_through(MAIN_LANE) < end
+    {
+        let durable = engine.log.durable(MAIN_LANE, end).await;
+        durable.unwrap_or_else(|| Err(Error::new(ErrorKind::Closed, "the log ended")))?;
+    }
+    let edits = edits(engine, sealed, &tables);
+    if let Err(error) = engine.manifest.commit_until(edits, None).await {
+        if !matches!(error.kind(), ErrorKind::Fenced | ErrorKind::OutcomeUnknown | ErrorKind::Closed) {
+            delete_unnamed(engine, &tables).await;
+        }
+        return Err(error);
+    }
+    engine.install(Some(sealed));
+    engine.counters.flushes.fetch_add(1, Ordering::Relaxed);
+    engine.counters.flushed.fetch_max(sealed.last_sequence.0, Ordering::AcqRel);
+    engine.work.raise();
+    free_logs(engine, sealed).await;
+    Ok(())
+}
+
+/// The options of a keyspace that lives after this flush. One whose drop lies in a later memtable lives: that drop may yet be lost.
+fn options(engine: &Engine, sealed: &Sealed, id: u32) -> Result<Option<KeyspaceOptions>> {
+    if sealed.keyspace_edits.contains(&Edit::KeyspaceDropped { id }) {
+        return Ok(None);
+    }
+    let created = sealed.keyspace_edits.iter().find_map(|edit| match edit {
+        Edit::KeyspaceCreated { id: created, options, .. } if *created == id => Some(KeyspaceOptions::from_manifest(options)),
+        _ => None,
+    });
+    match created {
+        Some(options) => options.map(Some),
+        None => engine.manifest.state().keyspace(id).map(|keyspace| KeyspaceOptions::from_manifest(&keyspace.options)).transpose(),
+    }
+}
+
+/// One table for each keyspace that has writes and lives.
+async fn write_tables(engine: &Arc<Engine>, sealed: &Sealed, tables: &mut Vec<TableDescription>) -> Result<()> {
+    for (id, list) in sealed.memtable.lists() {
+        let Some(options) = options(engine, sealed, id)? else { continue };
+        let name = engine.manifest.fresh_table_name();
+        let mut writer = TableWriter::new(engine.versions.tables(), name, id, 0, &options, Purpose::Flush);
+        write_list(engine, &list, &mut writer).await?;
+        tables.push(writer.finish().await?);
+    }
+    Ok(())
+}
+
+async fn write_list(engine: &Engine, list: &List, writer: &mut TableWriter) -> Result<()> {
+    let mut retention = Retention::new(engine.snapshots.list());
+    let mut cursor = list.cursor();
+    cursor.first();
+    while let Some(entry) = cursor.entry() {
+        if retention.keeps(entry.key, entry.trailer) {
+            writer.add(entry.key, entry.trailer, entry.value).await?;
+        }
+        cursor.next();
+    }
+    Ok(())
+}
+
+/// What the manifest is told of a flush: all in one record.
+fn edits(engine: &Engine, sealed: &Sealed, tables: &[TableDescription]) -> Vec<Edit> {
+    let state = engine.manifest.state();
+    let mut edits = sealed.keyspace_edits.clone();
+    for table in tables {
+        edits.push(Edit::KeyspaceFlushed { id: table.keyspace, sequence: sealed.last_sequence });
+        edits.push(Edit::TableAdded(table.clone()));
+    }
+    if let Some(end) = sealed.log_end {
+        edits.push(Edit::LogReplayPoint { epoch: engine.context.epoch.0, lane: MAIN_LANE, offset: end.0 });
+    }
+    for log in &sealed.old_logs {
+        edits.push(Edit::LogUnnamed { epoch: log.id.epoch.0, lane: log.id.lane });
+    }
+    let reached = state.streams().get(&MAIN_STREAM).copied().unwrap_or(SequenceNumber::ZERO);
+    if sealed.last_sequence > reached {
+        edits.push(Edit::StreamReached { stream: MAIN_STREAM, sequence: sealed.last_sequence });
+    }
+    edits
+}
+
+/// Frees what the log holds no longer for anyone. What fails here is garbage for collection, and harmless.
+async fn free_logs(engine: &Engine, sealed: &Sealed) {
+    if let Some(end) = sealed.log_end
+        && let Err(error) = engine.log.trim(MAIN_LANE, end)
+    {
+        engine.note(&error);
+        tracing::warn!(error = %error, "trimming the log failed");
+    }
+    for log in &sealed.old_logs {
+        if let Err(error) = engine.log_store.free(&engine.context, log).await {
+            tracing::warn!(error = %error, "freeing an old log failed");
+        }
+    }
+}
+
+/// Deletes tables of this epoch that no record names or will name.
+pub(crate) async fn delete_unnamed(engine: &Engine, tables: &[TableDescription]) {
+    for table in tables {
+        let name = names::table(engine.context.incarnation, table.name);
+        if let Err(error) = engine.objects.delete(engine.request(Purpose::Collection), &name).await {
+            tracing::warn!(error = %error, "deleting an unused table failed");
+        }
+    }
+}

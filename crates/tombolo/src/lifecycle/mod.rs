@@ -1,0 +1,154 @@
+//! Opening by URI, waiting for background work, verifying, closing, destroying.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::Poll;
+
+use tombolo_env::{Env, Instant};
+use tombolo_format::key::SequenceNumber;
+use tombolo_storage::{Error, ErrorKind, LogStore, ObjectStore, Registry, Result};
+
+use crate::db::{Builder, VerifyReport};
+use crate::engine::Engine;
+use crate::{manifest, recovery, write};
+
+/// Ends `work` with `DeadlineExceeded` at `deadline`.
+pub(crate) async fn until<T>(env: &Env, deadline: Option<Instant>, work: impl Future<Output = Result<T>>) -> Result<T> {
+    let mut work = std::pin::pin!(work);
+    let mut sleep = deadline.map(|deadline| env.sleep_until(deadline));
+    std::future::poll_fn(|context| {
+        if let Poll::Ready(result) = work.as_mut().poll(context) {
+            return Poll::Ready(result);
+        }
+        if sleep.as_mut().is_some_and(|sleep| sleep.as_mut().poll(context).is_ready()) {
+            let error = Error::new(ErrorKind::DeadlineExceeded, "the deadline passed").advice("the claim may stand: open again");
+            return Poll::Ready(Err(error));
+        }
+        Poll::Pending
+    })
+    .await
+}
+
+fn stores(builder: &Builder, env: &Env) -> Result<(Arc<dyn ObjectStore>, Arc<dyn LogStore>)> {
+    if let Some((objects, log)) = &builder.stores {
+        return Ok((Arc::clone(objects), Arc::clone(log)));
+    }
+    let registry = builder.registry.clone().unwrap_or_else(Registry::with_defaults);
+    let store = tombolo_storage::Uri::parse(&builder.uri)?;
+    let log = builder.log.as_deref().map(tombolo_storage::Uri::parse).transpose()?;
+    let objects = registry.open_object_store(env, &store)?;
+    let log_store = registry.open_log_store(env, &store, log.as_ref(), &objects)?;
+    Ok((objects, log_store))
+}
+
+fn request(builder: Builder, env: Env) -> Result<recovery::Request> {
+    let (objects, log_store) = stores(&builder, &env)?;
+    let Builder { uri, mode, options, .. } = builder;
+    Ok(recovery::Request { env, place: uri, objects, log_store, mode, options })
+}
+
+/// Opens what a builder says.
+pub(crate) async fn open(builder: Builder, env: Env) -> Result<Arc<Engine>> {
+    recovery::open(request(builder, env)?).await
+}
+
+/// Destroys what a builder says.
+pub(crate) async fn destroy(builder: Builder, env: Env) -> Result<()> {
+    recovery::destroy(request(builder, env)?).await
+}
+
+/// Waits until everything up to `last` is in tables.
+pub(crate) async fn flushed(engine: &Engine, last: SequenceNumber) -> Result<()> {
+    wait_for(engine, || engine.view().waiting.iter().all(|sealed| sealed.last_sequence > last)).await
+}
+
+/// Asks for a compaction of everything and waits for it.
+pub(crate) async fn compacted(engine: &Engine) -> Result<()> {
+    let wanted = engine.counters.compact_wanted.fetch_add(1, Ordering::AcqRel) + 1;
+    engine.work.raise();
+    wait_for(engine, || engine.counters.compact_done.load(Ordering::Acquire) >= wanted).await
+}
+
+async fn wait_for(engine: &Engine, done: impl Fn() -> bool) -> Result<()> {
+    loop {
+        let progress = engine.progress.subscribe();
+        if done() {
+            return Ok(());
+        }
+        if let Some(error) = engine.failure().or_else(|| engine.background_error()) {
+            return Err(error);
+        }
+        if engine.is_stopping() {
+            return Err(Error::new(ErrorKind::Closed, "the database was closed"));
+        }
+        let _woken = progress.await;
+    }
+}
+
+/// Resolves when no other process had taken over after this call began.
+pub(crate) async fn confirm(engine: &Engine) -> Result<()> {
+    engine.check_writable()?;
+    let confirmed = engine.log.confirm().await;
+    if let Err(error) = &confirmed {
+        engine.note(error);
+    }
+    confirmed
+}
+
+/// Makes what was accepted durable, flushes what no log holds, and ends background work.
+pub(crate) async fn close(engine: &Engine) -> Result<()> {
+    if engine.set_closed() {
+        return Ok(());
+    }
+    let mut result = match engine.failure() {
+        Some(error) => Err(error),
+        None if write::has_unlogged(engine) => {
+            let last = write::seal(engine);
+            flushed(engine, last).await
+        }
+        None => Ok(()),
+    };
+    let logged = engine.log.close().await;
+    result = result.and(logged);
+    engine.stop();
+    let tasks = std::mem::take(&mut *engine.tasks.lock());
+    for task in tasks {
+        task.await;
+    }
+    engine.manifest.close().await;
+    result
+}
+
+/// Reads and checks everything.
+pub(crate) async fn verify(engine: &Arc<Engine>) -> Result<VerifyReport> {
+    let mut report = VerifyReport::default();
+    match manifest::load(&engine.env, &engine.objects).await {
+        Ok(loaded) => report.manifest_records = loaded.state.slot(),
+        Err(error) => note_damage(&mut report, error)?,
+    }
+    let view = engine.view_owned();
+    for (_, levels) in view.version.keyspaces() {
+        for table in levels.tables() {
+            report.tables += 1;
+            report.bytes += table.description().length;
+            match table.verify().await {
+                Ok(verified) => {
+                    report.blocks += verified.blocks;
+                    report.entries += verified.entries;
+                }
+                Err(error) => note_damage(&mut report, error)?,
+            }
+        }
+    }
+    Ok(report)
+}
+
+/// Damage goes into the report; all other errors end the verification.
+fn note_damage(report: &mut VerifyReport, error: Error) -> Result<()> {
+    if error.kind() != ErrorKind::Corrupt && error.kind() != ErrorKind::NotFound {
+        return Err(error);
+    }
+    report.damage.push(error.to_string());
+    Ok(())
+}

@@ -1,0 +1,200 @@
+//! Open: `read manifest → claim → fence the logs → replay → serve`.
+//!
+//! 1. The manifest is read and claimed.
+//! 2. Every older log that the manifest names is fenced, unless its sealed length is recorded already. The sealed lengths are recorded in
+//!    one manifest record, before anything that is replayed can be seen.
+//! 3. The logs are replayed, oldest first, up to their recorded lengths, into memtables.
+//! 4. This epoch's own log is opened, which publishes it in the manifest, before any write is acknowledged.
+//! 5. The database is served; what was replayed is flushed in time, and with that record the old logs end.
+//!
+//! Invariants:
+//! 1. The entries of a log follow each other without a gap (see `write`); damage within the recorded length is an error.
+//! 2. An operation at or below its keyspace's flushed sequence number is in tables already, and skipped.
+
+mod replay;
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use tombolo_env::{Env, TaskClass};
+use tombolo_format::key::SequenceNumber;
+use tombolo_format::manifest::Edit;
+use tombolo_storage::mutant::{Mutant, is_enabled};
+use tombolo_storage::{Log, LogContext, LogRecord, LogStore, ObjectStore, Result};
+
+use crate::engine::{Catalog, Engine, KeyspaceInfo, MAIN_STREAM, Parts, Sealed, View};
+use crate::manifest::{Manifest, ManifestOptions, State};
+use crate::memtable::Memtable;
+use crate::options::{KeyspaceOptions, OpenMode, Options};
+use crate::version::{Tables, Versions};
+use crate::write::Stream;
+use crate::{compaction, flush, manifest};
+use replay::Replay;
+
+/// The keyspace that every database has.
+pub(crate) const DEFAULT_KEYSPACE: &str = "default";
+
+/// What to open.
+pub(crate) struct Request {
+    pub(crate) env: Env,
+    pub(crate) place: String,
+    pub(crate) objects: Arc<dyn ObjectStore>,
+    pub(crate) log_store: Arc<dyn LogStore>,
+    pub(crate) mode: OpenMode,
+    pub(crate) options: Options,
+}
+
+/// Opens a database, taking it over from whoever has it open.
+pub(crate) async fn open(request: Request) -> Result<Arc<Engine>> {
+    let Request { env, place, objects, log_store, mode, options } = request;
+    let began = env.now();
+    let mode = match mode {
+        OpenMode::Create => manifest::OpenMode::Create,
+        OpenMode::Open => manifest::OpenMode::Open,
+        OpenMode::CreateOrOpen => manifest::OpenMode::CreateOrOpen,
+    };
+    let manifest_options = ManifestOptions { mode, log_identity: log_store.identity() };
+    let (manifest, _) = Manifest::open(&env, Arc::clone(&objects), manifest_options).await?;
+    let context = LogContext {
+        env: env.clone(),
+        incarnation: manifest.incarnation(),
+        epoch: manifest.epoch(),
+        chain: Arc::new(manifest.clone()),
+        objects: Arc::clone(&objects),
+    };
+    create_default_keyspace(&manifest).await?;
+    let old_logs = seal_logs(&manifest, &*log_store, &context).await?;
+    let state = manifest.state();
+    let replayed = replay_logs(&options, &state, &*log_store, &context, &old_logs).await?;
+    let log = log_store.open(&context, 1).await?;
+    let tables = Tables { env: env.clone(), objects: Arc::clone(&objects), incarnation: context.incarnation, epoch: context.epoch };
+    let engine = assemble(env, place, objects, log_store, options, context, manifest, log, tables, replayed, old_logs)?;
+    let nanos = u64::try_from(engine.env.now().since(began).as_nanos()).unwrap_or(u64::MAX);
+    engine.counters.open_nanos.store(nanos, Ordering::Relaxed);
+    serve(&engine);
+    Ok(engine)
+}
+
+/// Takes a database over, ends it, and deletes what it kept.
+pub(crate) async fn destroy(request: Request) -> Result<()> {
+    let Request { env, objects, log_store, .. } = request;
+    let manifest_options = ManifestOptions { mode: manifest::OpenMode::Open, log_identity: log_store.identity() };
+    let (manifest, _) = Manifest::open(&env, Arc::clone(&objects), manifest_options).await?;
+    let context =
+        LogContext { env, incarnation: manifest.incarnation(), epoch: manifest.epoch(), chain: Arc::new(manifest.clone()), objects };
+    let logs = seal_logs(&manifest, &*log_store, &context).await?;
+    manifest.destroy().await?;
+    for log in &logs {
+        log_store.free(&context, log).await?;
+    }
+    Ok(())
+}
+
+async fn create_default_keyspace(manifest: &Manifest) -> Result<()> {
+    if manifest.state().next_keyspace_id() > 0 {
+        return Ok(());
+    }
+    let options = KeyspaceOptions::default().to_manifest();
+    let edit = Edit::KeyspaceCreated { id: 0, name: DEFAULT_KEYSPACE.into(), stream: MAIN_STREAM, options };
+    manifest.commit_until(vec![edit], None).await?;
+    Ok(())
+}
+
+/// Fences the logs of older epochs and records their sealed lengths, in one record. Returns them, oldest first.
+async fn seal_logs(manifest: &Manifest, log_store: &dyn LogStore, context: &LogContext) -> Result<Vec<LogRecord>> {
+    let state = manifest.state();
+    let mut edits = Vec::new();
+    let mut old = Vec::new();
+    for (id, log) in state.logs() {
+        let record = LogRecord { id: *id, configuration: log.configuration.clone() };
+        if log.sealed.is_none() || is_enabled(Mutant::LogIgnoreRecordedSeal) {
+            let sealed = log_store.fence(context, &record, log.replay_point).await?;
+            edits.push(Edit::LogSealed { epoch: id.epoch.0, lane: id.lane, length: sealed.0 });
+        }
+        old.push(record);
+    }
+    if !edits.is_empty() {
+        manifest.commit_until(edits, None).await?;
+    }
+    Ok(old)
+}
+
+async fn replay_logs(
+    options: &Options,
+    state: &State,
+    log_store: &dyn LogStore,
+    context: &LogContext,
+    old_logs: &[LogRecord],
+) -> Result<Replay> {
+    let mut replay = Replay::new(state, options.memtable_bytes())?;
+    for record in old_logs {
+        let Some(log) = state.logs().get(&record.id) else { continue };
+        let Some(sealed) = log.sealed else { continue };
+        if log.replay_point >= sealed {
+            continue;
+        }
+        replay.begin_log();
+        let mut reader = log_store.read(context, record, log.replay_point, sealed).await?;
+        while let Some((entry, end)) = reader.next().await? {
+            replay.entry(&entry).map_err(|error| error.context(format!("replaying the log of epoch {} up to {end}", record.id.epoch)))?;
+        }
+    }
+    Ok(replay)
+}
+
+#[allow(clippy::too_many_arguments, reason = "each is a part of the engine, put together once")]
+fn assemble(
+    env: Env,
+    place: String,
+    objects: Arc<dyn ObjectStore>,
+    log_store: Arc<dyn LogStore>,
+    options: Options,
+    context: LogContext,
+    manifest: Manifest,
+    log: Arc<dyn Log>,
+    tables: Tables,
+    mut replayed: Replay,
+    old_logs: Vec<LogRecord>,
+) -> Result<Arc<Engine>> {
+    let state = manifest.state();
+    let last = replayed.last_sequence(&state);
+    let catalog = Catalog::default();
+    for keyspace in replayed.keyspaces()? {
+        catalog.insert(&keyspace);
+    }
+    let next_keyspace = replayed.next_keyspace();
+    let bytes = replayed.bytes();
+    let waiting = replayed.finish(last, old_logs);
+    let versions = Versions::new(tables);
+    let version = versions.build(&state);
+    let (active, writer) = Memtable::create();
+    let stream = Stream::new(Arc::clone(&active), writer, last, next_keyspace);
+    let view = View { active, waiting, version };
+    let engine = Engine::new(Parts { env, options, place, objects, log_store, context, manifest, log, versions, stream, catalog, view });
+    engine.counters.replayed_bytes.store(bytes, Ordering::Relaxed);
+    Ok(engine)
+}
+
+/// Starts the background tasks.
+fn serve(engine: &Arc<Engine>) {
+    let weak = Arc::downgrade(engine);
+    engine.manifest.on_fenced(move || {
+        if let Some(engine) = weak.upgrade()
+            && let Some(error) = engine.manifest.error()
+        {
+            engine.fail(&error);
+        }
+    });
+    let flush = engine.env.spawn(TaskClass::Flush, "flush", flush::run(Arc::clone(engine)));
+    let compaction = engine.env.spawn(TaskClass::Background, "compaction", compaction::run(Arc::clone(engine)));
+    engine.tasks.lock().extend([flush, compaction]);
+}
+
+/// The sealed memtable that carries what replay found to its flush.
+fn sealed(memtable: Arc<Memtable>, last_sequence: SequenceNumber, keyspace_edits: Vec<Edit>) -> Sealed {
+    Sealed { memtable, last_sequence, log_end: None, keyspace_edits, old_logs: Vec::new() }
+}
+
+fn info(id: u32, name: &str, options: &tombolo_format::manifest::KeyspaceOptions) -> Result<Arc<KeyspaceInfo>> {
+    Ok(KeyspaceInfo::new(id, name, KeyspaceOptions::from_manifest(options)?))
+}

@@ -1,0 +1,189 @@
+//! Log entries back into memtables.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use tombolo_format::batch::{Operation, Operations};
+use tombolo_format::key::{SequenceNumber, Trailer};
+use tombolo_format::manifest::Edit;
+use tombolo_storage::{Error, ErrorKind, LogEntry, LogRecord, Result};
+
+use super::{info, sealed};
+use crate::engine::{KeyspaceInfo, MAIN_STREAM, Sealed};
+use crate::manifest::State;
+use crate::memtable::{Memtable, MemtableWriter};
+
+/// A keyspace while the logs are replayed.
+#[derive(Debug)]
+struct Known {
+    name: String,
+    options: tombolo_format::manifest::KeyspaceOptions,
+    flushed: SequenceNumber,
+}
+
+/// What was replayed so far.
+#[derive(Debug)]
+pub(super) struct Replay {
+    memtable: Arc<Memtable>,
+    writer: MemtableWriter,
+    memtable_bytes: u64,
+    /// Full memtables, oldest first.
+    full: Vec<Sealed>,
+    keyspaces: BTreeMap<u32, Known>,
+    keyspace_edits: Vec<Edit>,
+    /// Numbers below were used.
+    next_keyspace: u32,
+    /// Numbers of keyspaces below are in the manifest, or were.
+    manifest_keyspaces: u32,
+    /// The last sequence number of the entries so far.
+    last: u64,
+    /// Whether the next entry must follow `last` without a gap.
+    contiguous: bool,
+    bytes: u64,
+}
+
+fn damaged(what: impl Into<String>, expected: impl ToString, found: impl ToString) -> Error {
+    Error::new(ErrorKind::Corrupt, what).expected(expected.to_string()).found(found.to_string())
+}
+
+impl Replay {
+    pub(super) fn new(state: &State, memtable_bytes: u64) -> Result<Replay> {
+        let (memtable, writer) = Memtable::create();
+        let known = |keyspace: &Arc<crate::manifest::KeyspaceState>| {
+            let known = Known { name: keyspace.name.to_string(), options: (*keyspace.options).clone(), flushed: keyspace.flushed };
+            (keyspace.id, known)
+        };
+        Ok(Replay {
+            memtable,
+            writer,
+            memtable_bytes,
+            full: Vec::new(),
+            keyspaces: state.keyspaces().map(known).collect(),
+            keyspace_edits: Vec::new(),
+            next_keyspace: state.next_keyspace_id(),
+            manifest_keyspaces: state.next_keyspace_id(),
+            last: 0,
+            contiguous: false,
+            bytes: 0,
+        })
+    }
+
+    /// The next entry is the first of a log. Unlogged writes of its predecessors may have taken numbers that no log holds.
+    pub(super) fn begin_log(&mut self) {
+        self.contiguous = false;
+    }
+
+    pub(super) fn entry(&mut self, entry: &LogEntry) -> Result<()> {
+        if entry.stream != MAIN_STREAM {
+            return Err(Error::new(ErrorKind::Unsupported, format!("a log entry of stream {}", entry.stream)).advice("use a newer Tombolo"));
+        }
+        let end = entry.first_sequence.checked_add(u64::from(entry.count)).filter(|end| *end <= SequenceNumber::MAX.0);
+        let follows = if self.contiguous { entry.first_sequence == self.last + 1 } else { entry.first_sequence > self.last };
+        let Some(end) = end.filter(|_| follows && entry.first_sequence > 0) else {
+            let expected = if self.contiguous { format!("{}", self.last + 1) } else { format!("more than {}", self.last) };
+            return Err(damaged("the sequence numbers of a log do not follow each other", expected, entry.first_sequence));
+        };
+        let unreadable = |error: tombolo_format::FormatError| {
+            let kind = if matches!(error, tombolo_format::FormatError::Newer { .. }) { ErrorKind::Unsupported } else { ErrorKind::Corrupt };
+            Error::new(kind, format!("a log entry cannot be decoded: {error}"))
+        };
+        let operations = Operations::new(&entry.payload).map_err(unreadable)?;
+        let count = operations.remaining();
+        if count > entry.count {
+            return Err(damaged("a log entry has more operations than numbers", entry.count, count));
+        }
+        // Unlogged writes before it took the first numbers.
+        let mut sequence = end - u64::from(count);
+        self.make_room();
+        for operation in operations {
+            self.operation(SequenceNumber(sequence), operation.map_err(unreadable)?)?;
+            sequence += 1;
+        }
+        self.last = end - 1;
+        self.contiguous = true;
+        self.bytes += entry.payload.len() as u64;
+        Ok(())
+    }
+
+    fn operation(&mut self, sequence: SequenceNumber, operation: Operation<'_>) -> Result<()> {
+        match operation {
+            Operation::Entry { kind, keyspace, key, value } => match self.keyspaces.get(&keyspace) {
+                Some(known) if sequence > known.flushed => {
+                    self.writer.reserve(MemtableWriter::entry_bytes_max(key.len(), value.len()))?;
+                    self.writer.insert(keyspace, key, Trailer::new(sequence, kind), value);
+                }
+                // In tables already, or of a keyspace that was dropped since.
+                Some(_) => {}
+                None if keyspace < self.next_keyspace => {}
+                None => {
+                    return Err(damaged("a write to a keyspace that was never created", format!("below {}", self.next_keyspace), keyspace));
+                }
+            },
+            // Those that the manifest knew by then were created, or dropped, before.
+            Operation::CreateKeyspace { keyspace, .. } if keyspace < self.manifest_keyspaces => {}
+            Operation::CreateKeyspace { keyspace, name, stream, options } => {
+                if keyspace < self.next_keyspace {
+                    return Err(damaged("a keyspace is created twice", self.next_keyspace, keyspace));
+                }
+                let known = Known { name: name.to_owned(), options: options.clone(), flushed: SequenceNumber::ZERO };
+                self.keyspaces.insert(keyspace, known);
+                self.next_keyspace = keyspace + 1;
+                self.keyspace_edits.push(Edit::KeyspaceCreated { id: keyspace, name: name.to_owned(), stream, options });
+            }
+            Operation::DropKeyspace { keyspace } => {
+                if self.keyspaces.remove(&keyspace).is_some() {
+                    self.keyspace_edits.push(Edit::KeyspaceDropped { id: keyspace });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Begins another memtable when this one is full.
+    fn make_room(&mut self) {
+        if self.memtable.used_bytes() < self.memtable_bytes {
+            return;
+        }
+        self.seal(SequenceNumber(self.last));
+    }
+
+    fn seal(&mut self, last: SequenceNumber) {
+        let (memtable, writer) = Memtable::create();
+        let old = std::mem::replace(&mut self.memtable, memtable);
+        self.writer = writer;
+        self.full.push(sealed(old, last, std::mem::take(&mut self.keyspace_edits)));
+    }
+
+    /// The last sequence number that was ever given out, as far as anybody knows.
+    pub(super) fn last_sequence(&self, state: &State) -> SequenceNumber {
+        let reached = state.streams().get(&MAIN_STREAM).copied().unwrap_or(SequenceNumber::ZERO);
+        let flushed = state.keyspaces().map(|keyspace| keyspace.flushed).max().unwrap_or(SequenceNumber::ZERO);
+        reached.max(flushed).max(SequenceNumber(self.last))
+    }
+
+    /// The keyspaces that live.
+    pub(super) fn keyspaces(&self) -> Result<Vec<Arc<KeyspaceInfo>>> {
+        self.keyspaces.iter().map(|(id, known)| info(*id, &known.name, &known.options)).collect()
+    }
+
+    pub(super) fn next_keyspace(&self) -> u32 {
+        self.next_keyspace
+    }
+
+    /// Bytes of the entries.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// The memtables, newest first. The flush of the newest ends the old logs.
+    pub(super) fn finish(&mut self, last: SequenceNumber, old_logs: Vec<LogRecord>) -> Vec<Arc<Sealed>> {
+        if !self.memtable.is_empty() || !self.keyspace_edits.is_empty() || !old_logs.is_empty() {
+            self.seal(last);
+        }
+        let mut sealed = std::mem::take(&mut self.full);
+        if let Some(newest) = sealed.last_mut() {
+            newest.old_logs = old_logs;
+        }
+        sealed.into_iter().rev().map(Arc::new).collect()
+    }
+}
