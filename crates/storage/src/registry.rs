@@ -7,16 +7,20 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tombolo_env::Env;
 
 use crate::backend::memory::{self, MemoryStores};
+use crate::layer::trace::{JsonLines, RING_EVENTS_DEFAULT, TraceLogStore, TraceObjectStore, Tracer};
 use crate::{Error, ErrorKind, LogStore, ObjectStore, Result};
 
 #[cfg(test)]
 mod tests;
+
+/// The parameter that every scheme takes.
+const TRACE_PARAMETER: &str = "trace";
 
 /// Most bytes of a URI.
 pub const URI_BYTES_MAX: usize = 4096;
@@ -168,13 +172,20 @@ impl Uri {
         for name in self.parameters.keys() {
             if !allowed.contains(&name.as_str()) {
                 let advice = match allowed {
-                    [] => format!("{}:// takes no parameters", self.scheme),
-                    _ => format!("{}:// takes the parameters {}", self.scheme, allowed.join(", ")),
+                    [] => format!("{}:// takes no parameters but trace", self.scheme),
+                    _ => format!("{}:// takes the parameters {}, and trace", self.scheme, allowed.join(", ")),
                 };
                 return Err(Error::new(ErrorKind::Invalid, format!("the unknown parameter {name:?} of {self}")).advice(advice));
             }
         }
         Ok(())
+    }
+
+    /// The URI without a parameter, and the parameter's value.
+    fn without(&self, name: &str) -> (Uri, Option<String>) {
+        let mut rest = self.clone();
+        let value = rest.parameters.remove(name);
+        (rest, value)
     }
 
     /// The absolute path that a `file://` URI names.
@@ -293,13 +304,21 @@ impl Registry {
 
     /// Opens the object store that `uri` names. Creates nothing that a later mistake would leave behind.
     ///
+    /// Every scheme takes the parameter `trace=/directory`: each request is then written as a line of JSON to a new file there (see
+    /// [`crate::layer::trace`]).
+    ///
     /// # Errors
     /// `Invalid` for an unknown scheme or parameter, listing the known ones; what the store says otherwise.
     pub fn open_object_store(&self, env: &Env, uri: &Uri) -> Result<Arc<dyn ObjectStore>> {
-        match self.object_stores.get(&uri.scheme) {
-            Some(factory) => factory(env, uri),
-            None => Err(unknown_scheme(uri, "object store", &self.object_store_schemes())),
-        }
+        let (uri, trace) = uri.without(TRACE_PARAMETER);
+        let store = match self.object_stores.get(&uri.scheme) {
+            Some(factory) => factory(env, &uri)?,
+            None => return Err(unknown_scheme(&uri, "object store", &self.object_store_schemes())),
+        };
+        Ok(match trace {
+            Some(directory) => Arc::new(TraceObjectStore::new(store, tracer(env, &directory, "objects")?)),
+            None => store,
+        })
     }
 
     /// Opens the log store that `log` names; with `None`, the own log of the store that `store` names.
@@ -307,14 +326,31 @@ impl Registry {
     /// # Errors
     /// As [`Registry::open_object_store`].
     pub fn open_log_store(&self, env: &Env, store: &Uri, log: Option<&Uri>, objects: &Arc<dyn ObjectStore>) -> Result<Arc<dyn LogStore>> {
-        let uri = log.unwrap_or(store);
-        match self.log_stores.get(&uri.scheme) {
-            Some(factory) => factory(env, uri, objects),
-            None if log.is_none() => Err(Error::new(ErrorKind::Unsupported, format!("{uri} has no log of its own"))
-                .advice(format!("name one: known log schemes are {}", self.log_store_schemes().join(", ")))),
-            None => Err(unknown_scheme(uri, "log", &self.log_store_schemes())),
-        }
+        let (uri, trace) = log.unwrap_or(store).without(TRACE_PARAMETER);
+        let store = match self.log_stores.get(&uri.scheme) {
+            Some(factory) => factory(env, &uri, objects)?,
+            None if log.is_none() => {
+                return Err(Error::new(ErrorKind::Unsupported, format!("{uri} has no log of its own"))
+                    .advice(format!("name one: known log schemes are {}", self.log_store_schemes().join(", "))));
+            }
+            None => return Err(unknown_scheme(&uri, "log", &self.log_store_schemes())),
+        };
+        Ok(match trace {
+            Some(directory) => Arc::new(TraceLogStore::new(store, tracer(env, &directory, "log")?)),
+            None => store,
+        })
     }
+}
+
+/// A tracer that writes to a new file of a directory.
+fn tracer(env: &Env, directory: &str, what: &str) -> Result<Tracer> {
+    if !directory.starts_with('/') {
+        return Err(Error::new(ErrorKind::Invalid, format!("the relative path {directory:?} of the parameter trace"))
+            .advice("name a directory from the root: trace=/tmp/traces"));
+    }
+    let path = Path::new(directory).join(format!("{what}-{}-{:08x}.jsonl", env.unix_time().as_secs(), env.random_u64() >> 32));
+    env.files().create_directories(Path::new(directory)).map_err(|error| Error::io(error, "making a directory for traces", directory))?;
+    Ok(Tracer::with_sink(env, RING_EVENTS_DEFAULT, Some(JsonLines::open(env, path)?.sink())))
 }
 
 fn unknown_scheme(uri: &Uri, what: &str, known: &[&str]) -> Error {

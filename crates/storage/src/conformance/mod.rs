@@ -6,6 +6,9 @@
 pub mod log;
 pub mod object;
 
+#[cfg(test)]
+mod tests;
+
 use std::fmt;
 
 pub use object::object_store;

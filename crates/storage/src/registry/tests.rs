@@ -57,7 +57,7 @@ fn parameters_are_checked_and_listed() {
     let uri = Uri::parse("file:///x?form=written&single_host=yes").expect("a URI");
     assert!(uri.allow_parameters(&["form", "single_host"]).is_ok());
     let refused = uri.allow_parameters(&["form"]).expect_err("unknown").to_string();
-    assert!(refused.contains("\"single_host\"") && refused.contains("parameters form"), "{refused}");
+    assert!(refused.contains("\"single_host\"") && refused.contains("parameters form, and trace"), "{refused}");
     assert!(uri.flag("single_host").expect("yes"));
     assert!(!uri.flag("absent").expect("no"));
     assert!(uri.flag("form").expect_err("neither").to_string().contains("form=yes or form=no"));

@@ -10,9 +10,9 @@ use super::{Event, Sink};
 use crate::{Error, Result};
 
 /// Lines held in memory before they are written.
-const BUFFER_BYTES: usize = 64 << 10;
+const BUFFER_BYTES: usize = 8 << 10;
 
-/// Writes each request as one line of JSON to the end of a file. A write that fails is passed over: a trace never breaks what it
+/// Writes each request as one line of JSON to the end of a file, which belongs to one writer at a time. A write that fails is passed over: a trace never breaks what it
 /// watches.
 #[derive(Debug)]
 pub struct JsonLines {
@@ -64,7 +64,7 @@ impl JsonLines {
         self.state.lock().flush();
     }
 
-    /// A sink for [`super::Tracer::with_sink`]. Lines go out when 64 KiB have come together, on [`JsonLines::flush`] and at the end.
+    /// A sink for [`super::Tracer::with_sink`]. Lines go out when 8 KiB have come together, on [`JsonLines::flush`] and at the end.
     pub fn sink(self: &Arc<JsonLines>) -> Sink {
         let lines = Arc::clone(self);
         Arc::new(move |event: &Event| {
