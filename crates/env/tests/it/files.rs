@@ -102,7 +102,9 @@ fn removed_files_stay_usable() {
         let file = env.files().create_new(&path).unwrap();
         file.set_length(4096).unwrap();
         let mapping = file.map(4096).unwrap();
+        env.files().sync_directory(directory).unwrap();
         env.files().remove_file(&path).unwrap();
+        env.files().sync_directory(directory).unwrap();
         file.write_all_at(b"still here", 0).unwrap();
         drop(file);
         let mut buffer = [0; 10];

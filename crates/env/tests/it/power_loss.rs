@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use proptest::prelude::*;
+use tombolo_env::Access;
 use tombolo_env::simulated::{OperationKind, World};
 
 const SECTOR: usize = 512;
@@ -123,5 +124,51 @@ proptest! {
         for (path, length) in host.all_files() {
             prop_assert!((low..=high).contains(&length), "{} has {} bytes, not {} to {}", path.display(), length, low, high);
         }
+    }
+}
+
+#[test]
+fn a_cut_that_did_not_arrive_leaves_what_lay_behind_it() {
+    let mut undone = 0;
+    for seed in 0..200 {
+        let world = World::new(seed);
+        world.set_write_back_probability(0.5);
+        let process = world.process("writer");
+        let file = process.files().create_new(Path::new("/a")).unwrap();
+        file.write_all_at(&[1; 3000], 0).unwrap();
+        file.sync_data().unwrap();
+        process.files().sync_directory(Path::new("/")).unwrap();
+        file.set_length(100).unwrap();
+        for _ in 0..10 {
+            file.length().unwrap();
+        }
+        world.host(0).power_loss();
+        let content = world.host(0).content("/a").unwrap();
+        assert!(content.len() == 100 || content.len() == 3000, "{}", content.len());
+        assert!(content.iter().all(|byte| *byte == 1));
+        undone += u32::from(content.len() == 3000);
+    }
+    assert!((20..180).contains(&undone), "{undone}");
+}
+
+#[test]
+fn changes_of_one_name_arrive_in_their_order() {
+    for seed in 0..200 {
+        let world = World::new(seed);
+        world.set_write_back_probability(0.7);
+        let process = world.process("writer");
+        let files = process.files();
+        for number in 0..4 {
+            let own = format!("/own-{number}");
+            files.create_new(Path::new(&own)).unwrap().write_all_at(&[number], 0).unwrap();
+            files.open(Path::new(&own), Access::Read).unwrap().sync_data().unwrap();
+            files.hard_link(Path::new(&own), Path::new("/name")).unwrap();
+            if number < 3 {
+                files.remove_file(Path::new("/name")).unwrap();
+            }
+        }
+        files.sync_directory(Path::new("/")).unwrap();
+        world.host(0).power_loss();
+        assert_eq!(world.host(0).content("/name").unwrap(), [3], "the newest synced change is the last");
     }
 }
