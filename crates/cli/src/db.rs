@@ -335,16 +335,16 @@ fn verify(arguments: &DatabaseArguments, output: &Output) -> Result<()> {
     output.result(
         || {
             json!({
-                "tables": report.tables, "blocks": report.blocks, "entries": report.entries, "bytes": report.bytes,
+                "tables": report.tables, "entries": report.entries, "bytes": report.bytes,
                 "manifest_records": report.manifest_records, "damage": report.damage,
             })
         },
         || {
-            let (tables, blocks, entries) = (text::count(report.tables), text::count(report.blocks), text::count(report.entries));
+            let (tables, entries) = (text::count(report.tables), text::count(report.entries));
             let records = text::count(report.manifest_records);
             let bytes = text::bytes(report.bytes);
             let mut text =
-                format!("read {tables} tables ({blocks} blocks, {entries} entries, {bytes}) and {records} records of the manifest");
+                format!("read {tables} tables ({entries} entries, {bytes}) and {records} records of the manifest");
             for damage in &report.damage {
                 text += &format!("\ndamage: {damage}");
             }

@@ -15,6 +15,7 @@ use std::sync::atomic::Ordering;
 use tombolo_format::manifest::{Edit, TableDescription};
 use tombolo_storage::{Purpose, Result};
 
+use crate::collection::Collector;
 use crate::engine::{Engine, KeyspaceInfo};
 use crate::flush::{Retention, Retries, delete_unnamed};
 use crate::manifest::TableStatus;
@@ -40,6 +41,26 @@ pub(crate) struct Job {
 impl Job {
     fn inputs(&self) -> impl Iterator<Item = &Arc<TableHandle>> {
         self.runs.iter().chain(self.sorted.iter())
+    }
+}
+
+/// Deletes what left the version, once nothing of this process reads it and no pin keeps it; until the database stops. A pass follows
+/// background work, so that an idle database makes no request.
+pub(crate) async fn collect(engine: Arc<Engine>) {
+    let collector = Collector::new(engine.manifest.clone());
+    if let Err(error) = collector.collect_orphans().await {
+        engine.note(&error);
+        tracing::warn!(error = %error, "collecting orphans failed");
+    }
+    while !engine.is_stopping() {
+        let work = engine.work.subscribe();
+        if engine.manifest.state().unneeded().next().is_some()
+            && let Err(error) = collector.collect(|table| engine.versions.is_used(table)).await
+        {
+            engine.note(&error);
+            tracing::warn!(error = %error, "collection failed");
+        }
+        let _woken = work.await;
     }
 }
 
@@ -118,12 +139,12 @@ async fn merge(engine: &Arc<Engine>, job: &Job, keyspace: &KeyspaceInfo, outputs
         let full = output.as_ref().is_some_and(|writer| writer.written_bytes() >= OUTPUT_BYTES) && retention.is_new(key);
         if retention.keeps(key, trailer) {
             if full && let Some(writer) = output.take() {
-                outputs.push(writer.finish().await?);
+                outputs.extend(writer.finish().await?);
             }
-            let writer = output.get_or_insert_with(|| {
-                let name = engine.manifest.fresh_table_name();
-                TableWriter::new(engine.versions.tables(), name, job.keyspace, 1, &keyspace.options, Purpose::Compaction)
-            });
+            let writer = match &mut output {
+                Some(writer) => writer,
+                None => output.insert(begin_output(engine, job, keyspace).await?),
+            };
             let value = merge.source().map_or(&[][..], Source::value);
             writer.add(key, trailer, value).await?;
         }
@@ -138,9 +159,14 @@ async fn merge(engine: &Arc<Engine>, job: &Job, keyspace: &KeyspaceInfo, outputs
         }
     }
     if let Some(writer) = output {
-        outputs.push(writer.finish().await?);
+        outputs.extend(writer.finish().await?);
     }
     Ok(())
+}
+
+async fn begin_output(engine: &Engine, job: &Job, keyspace: &KeyspaceInfo) -> Result<TableWriter> {
+    let name = engine.manifest.fresh_table_name();
+    TableWriter::create(engine.versions.tables(), name, job.keyspace, 1, &keyspace.options, Purpose::Compaction).await
 }
 
 /// Puts the outputs in the place of the inputs.

@@ -170,9 +170,9 @@ async fn write_tables(engine: &Arc<Engine>, sealed: &Sealed, tables: &mut Vec<Ta
     for (id, list) in sealed.memtable.lists() {
         let Some(options) = options(engine, sealed, id)? else { continue };
         let name = engine.manifest.fresh_table_name();
-        let mut writer = TableWriter::new(engine.versions.tables(), name, id, 0, &options, Purpose::Flush);
+        let mut writer = TableWriter::create(engine.versions.tables(), name, id, 0, &options, Purpose::Flush).await?;
         write_list(engine, &list, &mut writer).await?;
-        tables.push(writer.finish().await?);
+        tables.extend(writer.finish().await?);
     }
     Ok(())
 }

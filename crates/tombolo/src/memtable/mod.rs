@@ -30,8 +30,6 @@ pub(crate) struct Memtable {
     arena: Arc<Arena>,
     /// Bytes of keys, values and nodes put in.
     used: AtomicU64,
-    /// The newest sequence number in it; 0 while empty.
-    last: AtomicU64,
 }
 
 /// The writes to one keyspace.
@@ -55,7 +53,6 @@ impl Memtable {
             lists: ArcSwap::default(),
             arena: Arc::clone(bump.arena()),
             used: AtomicU64::new(0),
-            last: AtomicU64::new(0),
         });
         (Arc::clone(&memtable), MemtableWriter { memtable, bump, recent: None })
     }
@@ -95,10 +92,6 @@ impl Memtable {
         self.arena.bytes()
     }
 
-    /// The newest sequence number in it; `ZERO` while empty.
-    pub(crate) fn last_sequence(&self) -> SequenceNumber {
-        SequenceNumber(self.last.load(Ordering::Acquire))
-    }
 }
 
 impl MemtableWriter {
@@ -132,7 +125,6 @@ impl MemtableWriter {
         // SAFETY: `&mut self` excludes a second call on any list of this memtable, and lists of one memtable share this one's arena.
         unsafe { list.0.insert(&mut self.bump, key, trailer, value) };
         self.memtable.used.fetch_add((key.len() + value.len() + 40) as u64, Ordering::Relaxed);
-        self.memtable.last.store(trailer.sequence().0, Ordering::Release);
     }
 
     fn list(&self, keyspace: u32) -> List {

@@ -125,6 +125,11 @@ impl Options {
         Ok(())
     }
 
+    /// Bytes of the block cache: what memtables leave, less an eighth for queues, requests in flight and pinned values.
+    pub(crate) fn cache_bytes(&self) -> u64 {
+        self.memory_bytes / 8 * 5
+    }
+
     /// Bytes of one memtable.
     pub(crate) fn memtable_bytes(&self) -> u64 {
         self.memtable_bytes.unwrap_or(self.memory_bytes / 16)

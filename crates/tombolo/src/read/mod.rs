@@ -22,7 +22,8 @@ pub(crate) use range::RangeCursor;
 
 use crate::engine::{Engine, KeyspaceInfo, View};
 use crate::memtable::Entry;
-use crate::version::{Levels, Lookup, TableHandle, table_for};
+use crate::table::{Hit, Lookup, Probe};
+use crate::version::{Levels, TableHandle, table_for};
 
 /// What memory knows of a key.
 pub(crate) enum InMemory<R> {
@@ -38,9 +39,17 @@ pub(crate) fn unknown_kind(kind: Option<EntryKind>) -> Error {
     Error::new(ErrorKind::Unsupported, format!("an entry of kind {kind:?}, which this version cannot read")).advice("use a newer Tombolo")
 }
 
-fn memtable_answer<R>(entry: Entry<'_>, read: &mut Option<impl FnOnce(&[u8]) -> R>) -> Result<Option<R>> {
+fn memtable_answer<R>(entry: Entry<'_>, read: impl FnOnce(&[u8]) -> Option<R>) -> Result<Option<R>> {
     match entry.trailer.kind() {
-        Some(EntryKind::Put) => Ok(read.take().map(|read| read(entry.value))),
+        Some(EntryKind::Put) => Ok(read(entry.value)),
+        Some(EntryKind::Delete) => Ok(None),
+        kind => Err(unknown_kind(kind)),
+    }
+}
+
+fn table_answer<R>(hit: Hit, read: impl FnOnce(Hit) -> Option<R>) -> Result<Option<R>> {
+    match hit.trailer.kind() {
+        Some(EntryKind::Put) => Ok(read(hit)),
         Some(EntryKind::Delete) => Ok(None),
         kind => Err(unknown_kind(kind)),
     }
@@ -56,7 +65,35 @@ fn candidates<'a>(levels: &'a Levels, key: &'a [u8]) -> impl Iterator<Item = &'a
     runs.chain(levels.sorted.iter().filter_map(move |(_, run)| table_for(run, key)))
 }
 
-/// Looks in memory; gives the value to `read`, which is left in place on a miss.
+/// Looks in memory. Of what is found one of the two closures makes the answer; neither runs on a miss.
+#[inline]
+fn find_in_memory<R>(
+    view: &View,
+    keyspace: u32,
+    key: &[u8],
+    sequence: SequenceNumber,
+    mut from_memtable: impl FnMut(&[u8]) -> Option<R>,
+    mut from_table: impl FnMut(Hit) -> Option<R>,
+) -> Result<InMemory<R>> {
+    let memtables = std::iter::once(&view.active).chain(view.waiting.iter().map(|sealed| &sealed.memtable));
+    for memtable in memtables {
+        if let Some(answer) = memtable.get(keyspace, key, sequence, |entry| memtable_answer(entry, &mut from_memtable)) {
+            return answer.map(InMemory::Answer);
+        }
+    }
+    let Some(levels) = view.version.levels(keyspace) else { return Ok(InMemory::Answer(None)) };
+    let lookup = Lookup::new(key, sequence);
+    for table in candidates(levels, key) {
+        match table.probe(&lookup)? {
+            Probe::Miss => return Ok(InMemory::Miss),
+            Probe::Absent => {}
+            Probe::Found(hit) => return table_answer(hit, &mut from_table).map(InMemory::Answer),
+        }
+    }
+    Ok(InMemory::Answer(None))
+}
+
+/// Looks in memory; gives the value to `read`, which is left in place on a miss. Copies nothing.
 ///
 /// # Errors
 /// `Corrupt`, `Unsupported`.
@@ -68,57 +105,30 @@ pub(crate) fn get_in_memory<R>(
     sequence: SequenceNumber,
     read: &mut Option<impl FnOnce(&[u8]) -> R>,
 ) -> Result<InMemory<R>> {
-    let memtables = std::iter::once(&view.active).chain(view.waiting.iter().map(|sealed| &sealed.memtable));
-    for memtable in memtables {
-        if let Some(answer) = memtable.get(keyspace, key, sequence, |entry| memtable_answer(entry, read)) {
-            return answer.map(InMemory::Answer);
-        }
-    }
-    let Some(levels) = view.version.levels(keyspace) else { return Ok(InMemory::Answer(None)) };
-    for table in candidates(levels, key) {
-        match table.get_in_memory(key, sequence) {
-            None => return Ok(InMemory::Miss),
-            Some(lookup) => match lookup? {
-                Lookup::Absent => {}
-                Lookup::Deleted => return Ok(InMemory::Answer(None)),
-                Lookup::Value(value) => return Ok(InMemory::Answer(read.take().map(|read| read(&value)))),
-            },
-        }
-    }
-    Ok(InMemory::Answer(None))
+    let read = std::cell::RefCell::new(read);
+    let take = |value: &[u8]| read.borrow_mut().take().map(|read| read(value));
+    find_in_memory(view, keyspace, key, sequence, take, |hit| take(hit.value()))
 }
 
-/// As [`get_in_memory`], the value kept: blocks are shared, memtables copied from.
+/// As [`get_in_memory`], the value kept: large ones share their block, others are copied.
+///
+/// # Errors
+/// `Corrupt`, `Unsupported`.
 pub(crate) fn get_value_in_memory(view: &View, keyspace: u32, key: &[u8], sequence: SequenceNumber) -> Result<InMemory<Bytes>> {
-    let memtables = std::iter::once(&view.active).chain(view.waiting.iter().map(|sealed| &sealed.memtable));
-    for memtable in memtables {
-        let copied = memtable.get(keyspace, key, sequence, |entry| memtable_answer(entry, &mut Some(Bytes::copy_from_slice)));
-        if let Some(answer) = copied {
-            return answer.map(InMemory::Answer);
-        }
-    }
-    let Some(levels) = view.version.levels(keyspace) else { return Ok(InMemory::Answer(None)) };
-    for table in candidates(levels, key) {
-        match table.get_in_memory(key, sequence) {
-            None => return Ok(InMemory::Miss),
-            Some(lookup) => match lookup? {
-                Lookup::Absent => {}
-                Lookup::Deleted => return Ok(InMemory::Answer(None)),
-                Lookup::Value(value) => return Ok(InMemory::Answer(Some(value))),
-            },
-        }
-    }
-    Ok(InMemory::Answer(None))
+    let copy = |value: &[u8]| Some(Bytes::copy_from_slice(value));
+    find_in_memory(view, keyspace, key, sequence, copy, |hit| Some(hit.into_value()))
 }
 
 /// Looks in the tables of a view, after its memtables had no answer.
+///
+/// # Errors
+/// `Corrupt`, `Unsupported`; those of the store.
 pub(crate) async fn get_from_tables(view: &View, keyspace: u32, key: &[u8], sequence: SequenceNumber) -> Result<Option<Bytes>> {
     let Some(levels) = view.version.levels(keyspace) else { return Ok(None) };
+    let lookup = Lookup::new(key, sequence);
     for table in candidates(levels, key) {
-        match table.get(key, sequence).await? {
-            Lookup::Absent => {}
-            Lookup::Deleted => return Ok(None),
-            Lookup::Value(value) => return Ok(Some(value)),
+        if let Some(hit) = table.get(&lookup).await? {
+            return table_answer(hit, |hit| Some(hit.into_value()));
         }
     }
     Ok(None)

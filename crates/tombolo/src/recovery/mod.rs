@@ -22,6 +22,7 @@ use tombolo_format::manifest::Edit;
 use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Log, LogContext, LogRecord, LogStore, ObjectStore, Result};
 
+use crate::cache::BlockCache;
 use crate::engine::{Catalog, Engine, KeyspaceInfo, MAIN_STREAM, Parts, Sealed, View};
 use crate::manifest::{Manifest, ManifestOptions, State};
 use crate::memtable::Memtable;
@@ -67,7 +68,13 @@ pub(crate) async fn open(request: Request) -> Result<Arc<Engine>> {
     let state = manifest.state();
     let replayed = replay_logs(&options, &state, &*log_store, &context, &old_logs).await?;
     let log = log_store.open(&context, 1).await?;
-    let tables = Tables { env: env.clone(), objects: Arc::clone(&objects), incarnation: context.incarnation, epoch: context.epoch };
+    let tables = Tables {
+        env: env.clone(),
+        objects: Arc::clone(&objects),
+        cache: BlockCache::new(options.cache_bytes()),
+        incarnation: context.incarnation,
+        epoch: context.epoch,
+    };
     let engine = assemble(env, place, objects, log_store, options, context, manifest, log, tables, replayed, old_logs)?;
     let nanos = u64::try_from(engine.env.now().since(began).as_nanos()).unwrap_or(u64::MAX);
     engine.counters.open_nanos.store(nanos, Ordering::Relaxed);
@@ -187,7 +194,8 @@ fn serve(engine: &Arc<Engine>) {
     });
     let flush = engine.env.spawn(TaskClass::Flush, "flush", flush::run(Arc::clone(engine)));
     let compaction = engine.env.spawn(TaskClass::Background, "compaction", compaction::run(Arc::clone(engine)));
-    engine.tasks.lock().extend([flush, compaction]);
+    let collection = engine.env.spawn(TaskClass::Background, "collection", compaction::collect(Arc::clone(engine)));
+    engine.tasks.lock().extend([flush, compaction, collection]);
 }
 
 /// The sealed memtable that carries what replay found to its flush.

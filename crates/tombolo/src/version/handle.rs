@@ -1,249 +1,194 @@
-//! A table as the engine uses it.
+//! A table as the engine uses it: opened by its description, read through the block cache, written from a keyspace's options.
 
 use std::sync::Arc;
 
-use bytes::{BufMut, Bytes, BytesMut};
-use parking_lot::Mutex;
+use bytes::Bytes;
 use tombolo_env::Env;
-use tombolo_format::key::{EntryKind, SequenceNumber, Trailer};
+use tombolo_format::compression::Compression as FormatCompression;
+use tombolo_format::key::{InternalKey, Trailer};
 use tombolo_format::manifest::{TableDescription, TableName};
-use tombolo_storage::{Incarnation, Life, ObjectKind, ObjectStore, Placement, Purpose, Request, Result};
+use tombolo_storage::{Epoch, Incarnation, ObjectStore, Purpose, Request, Result};
 
+use crate::cache::BlockCache;
 use crate::manifest::names;
-use crate::options::KeyspaceOptions;
+use crate::options::{Compression, KeyspaceOptions};
+use crate::table::{InternalIterator, Lookup, NewTable, Probe, Step, Table, TableIterator, TableOptions, TableWriter as Writer};
 
 /// Where tables are read from and written to.
 #[derive(Clone, Debug)]
 pub(crate) struct Tables {
     pub(crate) env: Env,
     pub(crate) objects: Arc<dyn ObjectStore>,
+    pub(crate) cache: Arc<BlockCache>,
     pub(crate) incarnation: Incarnation,
-    pub(crate) epoch: tombolo_storage::Epoch,
+    pub(crate) epoch: Epoch,
 }
 
-/// What a table knows of a key.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Lookup {
-    /// Nothing.
-    Absent,
-    /// That it was deleted.
-    Deleted,
-    /// Its value.
-    Value(Bytes),
+impl Tables {
+    fn request(&self, purpose: Purpose) -> Request {
+        Request::new(purpose, self.epoch)
+    }
 }
-
-/// What a verification has read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Verified {
-    pub(crate) blocks: u64,
-    pub(crate) entries: u64,
-}
-
-type Entries = Arc<Vec<(Bytes, Trailer, Bytes)>>;
 
 /// A table that a version names.
 #[derive(Debug)]
 pub(crate) struct TableHandle {
-    tables: Tables,
-    description: Arc<TableDescription>,
-    entries: Mutex<Option<Entries>>,
+    table: Arc<Table>,
+    epoch: Epoch,
 }
 
 impl TableHandle {
     pub(crate) fn new(tables: &Tables, description: Arc<TableDescription>) -> TableHandle {
-        TableHandle { tables: tables.clone(), description, entries: Mutex::default() }
+        let object = names::table(tables.incarnation, description.name);
+        let table = Table::new((*description).clone(), object, Arc::clone(&tables.objects), Arc::clone(&tables.cache));
+        TableHandle { table: Arc::new(table), epoch: tables.epoch }
     }
 
     #[inline]
-    pub(crate) fn description(&self) -> &Arc<TableDescription> {
-        &self.description
+    pub(crate) fn description(&self) -> &TableDescription {
+        self.table.description()
     }
 
-    async fn load(&self, purpose: Purpose) -> Result<Entries> {
-        if let Some(entries) = &*self.entries.lock() {
-            return Ok(Arc::clone(entries));
-        }
-        let name = names::table(self.tables.incarnation, self.description.name);
-        let request = Request::new(purpose, self.tables.epoch);
-        let bytes = self.tables.objects.read(request, &name, 0..self.description.length).await?;
-        let mut entries = Vec::new();
-        let mut at = 0;
-        while at < bytes.len() {
-            let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap_or_default());
-            let (trailer, key_bytes, value_bytes) = (Trailer(word(at)), word(at + 8) as usize, word(at + 16) as usize);
-            at += 24;
-            entries.push((bytes.slice(at..at + key_bytes), trailer, bytes.slice(at + key_bytes..at + key_bytes + value_bytes)));
-            at += key_bytes + value_bytes;
-        }
-        let entries = Arc::new(entries);
-        *self.entries.lock() = Some(Arc::clone(&entries));
-        Ok(entries)
-    }
-
-    /// Looks a key up in memory; `None` when that takes a request.
-    pub(crate) fn get_in_memory(&self, key: &[u8], sequence: SequenceNumber) -> Option<Result<Lookup>> {
-        let entries = self.entries.lock().clone()?;
-        Some(Ok(find(&entries, key, sequence)))
+    /// Looks a key up in memory.
+    #[inline]
+    pub(crate) fn probe(&self, lookup: &Lookup<'_>) -> Result<Probe> {
+        self.table.try_get(lookup)
     }
 
     /// Looks a key up.
-    pub(crate) async fn get(&self, key: &[u8], sequence: SequenceNumber) -> Result<Lookup> {
-        Ok(find(&*self.load(Purpose::Get).await?, key, sequence))
+    pub(crate) async fn get(&self, lookup: &Lookup<'_>) -> Result<Option<crate::table::Hit>> {
+        self.table.get(Request::new(Purpose::Get, self.epoch), lookup).await
     }
 
     /// Reads and checks all of it.
-    pub(crate) async fn verify(&self) -> Result<Verified> {
-        let entries = self.load(Purpose::Verify).await?;
-        Ok(Verified { blocks: 1, entries: entries.len() as u64 })
+    pub(crate) async fn verify(&self) -> Result<()> {
+        self.table.verify(Request::new(Purpose::Verify, self.epoch)).await
     }
 
     /// A cursor that stands nowhere.
-    pub(crate) fn cursor(self: &Arc<Self>, purpose: Purpose) -> TableCursor {
-        TableCursor { table: Arc::clone(self), purpose, entries: Arc::default(), at: None }
+    pub(crate) fn cursor(&self, purpose: Purpose) -> TableCursor {
+        // What is read once would only drive out what is read again.
+        let fill_cache = purpose == Purpose::Scan;
+        TableCursor(Box::new(self.table.iterator(Request::new(purpose, self.epoch), fill_cache)))
     }
 }
 
-fn find(entries: &[(Bytes, Trailer, Bytes)], key: &[u8], sequence: SequenceNumber) -> Lookup {
-    let seek = Trailer::seek(sequence);
-    let index = entries.partition_point(|(found, trailer, _)| (&found[..], std::cmp::Reverse(*trailer)) < (key, std::cmp::Reverse(seek)));
-    match entries.get(index) {
-        Some((found, trailer, value)) if found == key => match trailer.kind() {
-            Some(EntryKind::Put) => Lookup::Value(value.clone()),
-            _ => Lookup::Deleted,
-        },
-        _ => Lookup::Absent,
-    }
-}
-
-/// Walks a table both ways.
-#[derive(Clone, Debug)]
-pub(crate) struct TableCursor {
-    table: Arc<TableHandle>,
-    purpose: Purpose,
-    entries: Entries,
-    at: Option<usize>,
-}
+/// Walks a table both ways. A move takes no detour while blocks are in memory.
+#[derive(Debug)]
+pub(crate) struct TableCursor(Box<TableIterator>);
 
 impl TableCursor {
     #[inline]
     pub(crate) fn entry(&self) -> Option<(&[u8], Trailer)> {
-        self.at.map(|at| (&self.entries[at].0[..], self.entries[at].1))
+        self.0.valid().then(|| {
+            let key = self.0.key();
+            (key.user_key, key.trailer)
+        })
     }
 
     pub(crate) fn value(&self) -> &[u8] {
-        self.at.map_or(&[], |at| &self.entries[at].2[..])
+        self.0.value()
     }
 
     pub(crate) fn value_bytes(&self) -> Bytes {
-        self.at.map_or_else(Bytes::new, |at| self.entries[at].2.clone())
+        self.0.share_value()
+    }
+
+    #[inline]
+    async fn finish(&mut self, step: Result<Step>) -> Result<()> {
+        match step? {
+            Step::Done => Ok(()),
+            Step::Blocked => self.0.load().await,
+        }
     }
 
     pub(crate) async fn seek(&mut self, key: &[u8], trailer: Trailer) -> Result<()> {
-        self.entries = self.table.load(self.purpose).await?;
-        let at = self.position(key, trailer);
-        self.at = (at < self.entries.len()).then_some(at);
-        Ok(())
+        let step = self.0.seek(InternalKey::new(key, trailer));
+        self.finish(step).await
     }
 
     pub(crate) async fn seek_before(&mut self, key: &[u8], trailer: Trailer) -> Result<()> {
-        self.entries = self.table.load(self.purpose).await?;
-        self.at = self.position(key, trailer).checked_sub(1);
-        Ok(())
-    }
-
-    fn position(&self, key: &[u8], trailer: Trailer) -> usize {
-        self.entries.partition_point(|(found, other, _)| (&found[..], std::cmp::Reverse(*other)) < (key, std::cmp::Reverse(trailer)))
+        let step = self.0.seek_before(InternalKey::new(key, trailer));
+        self.finish(step).await
     }
 
     pub(crate) async fn first(&mut self) -> Result<()> {
-        self.seek(&[], Trailer::FIRST).await
+        let step = self.0.first();
+        self.finish(step).await
     }
 
     pub(crate) async fn last(&mut self) -> Result<()> {
-        self.entries = self.table.load(self.purpose).await?;
-        self.at = self.entries.len().checked_sub(1);
-        Ok(())
+        let step = self.0.last();
+        self.finish(step).await
     }
 
+    #[inline]
     pub(crate) async fn next(&mut self) -> Result<()> {
-        self.at = self.at.map(|at| at + 1).filter(|at| *at < self.entries.len());
-        Ok(())
+        if !self.0.valid() {
+            return Ok(());
+        }
+        let step = self.0.next();
+        self.finish(step).await
     }
 
     pub(crate) async fn prev(&mut self) -> Result<()> {
-        self.at = self.at.and_then(|at| at.checked_sub(1));
-        Ok(())
+        if !self.0.valid() {
+            return Ok(());
+        }
+        let step = self.0.prev();
+        self.finish(step).await
     }
 }
 
 /// Writes a table, entries in order.
 #[derive(Debug)]
-pub(crate) struct TableWriter {
-    tables: Tables,
-    description: TableDescription,
-    bytes: BytesMut,
-    purpose: Purpose,
-}
+pub(crate) struct TableWriter(Writer);
 
 impl TableWriter {
-    pub(crate) fn new(
+    /// Begins a table under a fresh name. Nothing but the description that [`TableWriter::finish`] gives names it.
+    pub(crate) async fn create(
         tables: &Tables,
         name: TableName,
         keyspace: u32,
         level: u8,
-        _options: &KeyspaceOptions,
+        options: &KeyspaceOptions,
         purpose: Purpose,
-    ) -> TableWriter {
-        let description = TableDescription {
-            name,
-            offset: 0,
-            length: 0,
-            identity: tables.env.random_u64(),
-            keyspace,
-            level,
-            first_key: Bytes::new(),
-            last_key: Bytes::new(),
-            first_sequence: SequenceNumber::MAX,
-            last_sequence: SequenceNumber::ZERO,
-            entries: 0,
-            deletes: 0,
-            tail_bytes: 0,
-            oldest_unix_seconds: tables.env.unix_time().as_secs(),
+    ) -> Result<TableWriter> {
+        let compression = match options.compression {
+            Compression::None => FormatCompression::None,
+            Compression::Lz4 => FormatCompression::Lz4,
+            Compression::Zstd => FormatCompression::Zstd,
         };
-        TableWriter { tables: tables.clone(), description, bytes: BytesMut::new(), purpose }
+        let options = TableOptions {
+            block_bytes: options.block_bytes as usize,
+            compression,
+            filter_bits_per_key: u32::from(options.filter_bits),
+            keyspace,
+            oldest_unix_seconds: tables.env.unix_time().as_secs(),
+            ..TableOptions::default()
+        };
+        let object = names::table(tables.incarnation, name);
+        let new = NewTable { name, object, identity: tables.env.random_u64(), level, age_seconds: 0, options };
+        Writer::create(&*tables.objects, tables.request(purpose), new).await.map(TableWriter)
     }
 
+    /// Adds the next entry.
+    #[inline]
     pub(crate) async fn add(&mut self, key: &[u8], trailer: Trailer, value: &[u8]) -> Result<()> {
-        if self.description.entries == 0 {
-            self.description.first_key = Bytes::copy_from_slice(key);
+        self.0.add(InternalKey::new(key, trailer), value)?;
+        if self.0.wants_flush() {
+            self.0.flush().await?;
         }
-        self.description.last_key = Bytes::copy_from_slice(key);
-        self.description.entries += 1;
-        self.description.deletes += u64::from(trailer.kind().is_some_and(EntryKind::is_delete));
-        self.description.first_sequence = self.description.first_sequence.min(trailer.sequence());
-        self.description.last_sequence = self.description.last_sequence.max(trailer.sequence());
-        self.bytes.put_u64_le(trailer.0);
-        self.bytes.put_u64_le(key.len() as u64);
-        self.bytes.put_u64_le(value.len() as u64);
-        self.bytes.put_slice(key);
-        self.bytes.put_slice(value);
         Ok(())
     }
 
     /// Bytes written so far.
     pub(crate) fn written_bytes(&self) -> u64 {
-        self.bytes.len() as u64
+        self.0.data_bytes()
     }
 
-    /// Makes the table durable. Nothing but its description names it.
-    pub(crate) async fn finish(mut self) -> Result<TableDescription> {
-        self.description.length = self.bytes.len() as u64;
-        let name = names::table(self.tables.incarnation, self.description.name);
-        let request = Request::new(self.purpose, self.tables.epoch);
-        let placement = Placement { level: self.description.level, ..Placement::new(ObjectKind::Table, Life::Medium) };
-        let mut writer = self.tables.objects.create(request, &name, placement).await?;
-        writer.append(self.bytes.freeze()).await?;
-        writer.finish().await?;
-        Ok(self.description)
+    /// Makes the table durable; `None` when nothing was added.
+    pub(crate) async fn finish(self) -> Result<Option<TableDescription>> {
+        self.0.finish().await
     }
 }

@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 use tombolo_format::manifest::{TableDescription, TableName};
 
 use crate::manifest::State;
-pub(crate) use handle::{Lookup, TableCursor, TableHandle, TableWriter, Tables};
+pub(crate) use handle::{TableCursor, TableHandle, TableWriter, Tables};
 
 /// See the module's documentation.
 #[derive(Debug, Default)]

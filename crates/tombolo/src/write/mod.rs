@@ -126,8 +126,6 @@ struct Commit {
 /// How a commit went.
 #[derive(Debug)]
 pub(crate) struct Committed {
-    /// The last sequence number of the batch.
-    pub(crate) sequence: SequenceNumber,
     /// The lane's end after it; `None` when it was not logged.
     end: Option<LogOffset>,
     accepted: Option<Completion<Result<()>>>,
@@ -221,7 +219,7 @@ fn commit_locked(engine: &Engine, commit: &mut Commit, prepared: &mut Prepared, 
     engine.stream.visible.store(commit.last, Ordering::Release);
     engine.stream.writes.fetch_add(1, Ordering::Relaxed);
     let delay = delay(engine, commit, bytes);
-    Ok(Committed { sequence: SequenceNumber(commit.last), end, accepted, delay, rotated })
+    Ok(Committed { end, accepted, delay, rotated })
 }
 
 /// Appends a batch to the log. Nothing has changed when that fails, or the handle is finished.
