@@ -17,6 +17,8 @@ use crate::manifest::{decode_edit, decode_record, encode_record};
 use crate::stored;
 use crate::table::{Footer, Properties, Top};
 
+pub mod seeds;
+
 /// A target.
 pub type Target = fn(&[u8]);
 

@@ -175,6 +175,19 @@ fn large_snapshots_come_in_several_pieces() {
 }
 
 #[test]
+fn chunks_in_another_order_are_damage_although_each_is_sound() {
+    let edits: Vec<Edit> = (0..20_000).map(|random| Edit::TableAdded(table(random))).collect();
+    let (object, end) = snapshot(&edits);
+    let chunk_bytes = |at: usize| snapshot::CHUNK_HEADER_BYTES + u32::from_le_bytes(object[at..at + 4].try_into().unwrap()) as usize;
+    let first = snapshot::SNAPSHOT_HEADER_BYTES;
+    let second = first + chunk_bytes(first);
+    let third = second + chunk_bytes(second);
+    let swapped = [&object[..first], &object[second..third], &object[first..second], &object[third..]].concat();
+    let error = read_back(&swapped, swapped.len(), &end).unwrap_err();
+    assert_eq!(error, FormatError::damaged(first + 8, "chunk 0", "chunk 1"));
+}
+
+#[test]
 fn every_flipped_byte_and_every_truncation_of_a_snapshot_is_damage() {
     let (object, end) = snapshot(&all_edits());
     for at in 0..object.len() {

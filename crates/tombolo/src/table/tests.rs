@@ -94,7 +94,7 @@ fn small() -> TableOptions {
 }
 
 fn many(count: u64, value_bytes: usize) -> Vec<Owned> {
-    (0..count).map(|index| (format!("key-{index:08}").into_bytes(), index + 1, vec![index as u8 | 1; value_bytes])).collect()
+    (0..count).map(|index| (format!("key-{index:08}").into_bytes(), index + 1, vec![index.to_le_bytes()[0] | 1; value_bytes])).collect()
 }
 
 /// The newest entry that a snapshot sees, by the plain rule.
@@ -163,7 +163,7 @@ fn a_cold_get_takes_two_requests_and_a_warm_one_none() {
     let lookup = Lookup::new(b"key-00002500", SequenceNumber::MAX);
     assert!(matches!(table.try_get(&lookup).unwrap(), Probe::Miss));
     let hit = fixture.run(table.get(request(), &lookup)).unwrap().unwrap();
-    assert_eq!((hit.value(), hit.trailer.sequence().0), (&[2500u64 as u8 | 1; 100][..], 2501));
+    assert_eq!((hit.value(), hit.trailer.sequence().0), (&[2500u64.to_le_bytes()[0] | 1; 100][..], 2501));
     assert_eq!(fixture.reads(), 2, "the tail with all filters and indexes, and the block");
     assert!(matches!(table.try_get(&lookup).unwrap(), Probe::Found(_)));
     let other = Lookup::new(b"key-00000001", SequenceNumber::MAX);

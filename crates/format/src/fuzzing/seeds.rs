@@ -1,0 +1,104 @@
+//! One sound input of each kind, for fuzzing to begin with.
+
+use bytes::Bytes;
+
+use crate::batch::BatchBuilder;
+use crate::block::BlockBuilder;
+use crate::compression::{Compression, Compressor};
+use crate::filter::FilterBuilder;
+use crate::index::PartitionHandle;
+use crate::key::{EntryKind, InternalKey, SequenceNumber, Trailer};
+use crate::log_frame::{FrameHeader, SegmentHeader, SegmentIdentity};
+use crate::manifest::snapshot::{SnapshotEncoder, SnapshotIdentity};
+use crate::manifest::{Edit, KeyspaceOptions, Record, RecordKind, encode_record};
+use crate::stored;
+use crate::table::{TableBuilder, TableOptions};
+
+pub(super) fn a_batch() -> Vec<u8> {
+    let mut batch = BatchBuilder::new();
+    for key in [&b"key"[..], b"another key"] {
+        batch.push(EntryKind::Put, 1, key, b"value").expect("a seed is within the limits");
+    }
+    batch.push_create_keyspace(2, "name", 0, &KeyspaceOptions::default()).expect("a seed is within the limits");
+    batch.finish()
+}
+
+fn a_segment() -> Vec<u8> {
+    let identity = SegmentIdentity { incarnation: 1, epoch: 2, lane: 0, segment: 3 };
+    let mut bytes = SegmentHeader { identity, capacity: 1 << 16, predecessor_end: 0, boot_id: 0 }.encode(0).to_vec();
+    for first_sequence in 1..4 {
+        let byte = bytes.len() as u32;
+        FrameHeader { identity, stream: 0, first_sequence, count: 3, durable_through: identity.offset(byte) }.append_to(
+            &mut bytes,
+            byte,
+            &a_batch(),
+        );
+    }
+    bytes
+}
+
+pub(super) fn a_record() -> Vec<u8> {
+    let edits = vec![
+        Edit::KeyspaceCreated { id: 1, name: "name".into(), stream: 0, options: KeyspaceOptions::default() },
+        Edit::LogNamed { epoch: 1, lane: 0, configuration: Bytes::from_static(b"log") },
+    ];
+    let record =
+        Record { incarnation: 1, slot: 2, epoch: 2, attempt: 3, predecessor_hash: 4, snapshot_slot: 0, kind: RecordKind::Edits(edits) };
+    encode_record(&record).expect("a seed is within the limits").to_vec()
+}
+
+fn a_snapshot() -> Vec<u8> {
+    let mut encoder = SnapshotEncoder::new(SnapshotIdentity { incarnation: 1, slot: 2, random: 3 });
+    encoder.push(&Edit::KeyspaceDropped { id: 7 }).expect("a seed is within the limits");
+    encoder.finish().piece
+}
+
+fn a_table() -> Vec<u8> {
+    let options = TableOptions { block_bytes: 100, partition_bytes: 100, ..TableOptions::default() };
+    let mut builder = TableBuilder::new(options, 7);
+    for key in 0..40u8 {
+        builder.add(&[b'k', key], SequenceNumber(1), EntryKind::Put, &[key; 9]).expect("a seed is within the limits");
+    }
+    builder.finish().expect("a seed is within the limits").0.to_vec()
+}
+
+pub(super) fn a_block() -> Vec<u8> {
+    let mut builder = BlockBuilder::new(3);
+    for key in 0..20u8 {
+        builder.add(InternalKey::new(&[b'k', key], Trailer::new(SequenceNumber(1), EntryKind::Put)), &[key; 9]);
+    }
+    let mut out = Vec::new();
+    builder.finish_into(&mut out);
+    out
+}
+
+pub(super) fn a_filter() -> Vec<u8> {
+    let mut builder = FilterBuilder::new(10);
+    builder.add(b"key");
+    let mut out = Vec::new();
+    builder.finish_into(&mut out);
+    out
+}
+
+fn a_compressed_block(compression: Compression) -> Vec<u8> {
+    let mut out = Vec::new();
+    stored::seal(&mut Compressor::new(), compression, &[5; 500], 7, 0, &mut out);
+    out
+}
+
+/// All seeds, each with the target that it is of.
+pub fn all() -> Vec<(&'static str, Vec<u8>)> {
+    vec![
+        ("batch", vec![]),
+        ("batch", a_batch()),
+        ("log_segment", a_segment()),
+        ("manifest_record", a_record()),
+        ("manifest_snapshot", a_snapshot()),
+        ("table", a_table()),
+        ("block", a_block()),
+        ("filter_and_index", a_filter()),
+        ("filter_and_index", PartitionHandle { offset: 4096, filter_bytes: 5, index_bytes: 6 }.encode().to_vec()),
+        ("compression", a_compressed_block(Compression::Lz4)),
+        ("compression", a_compressed_block(Compression::Zstd)),
+    ]
+}
