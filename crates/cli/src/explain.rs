@@ -34,10 +34,15 @@ pub fn run(arguments: &Arguments, output: &Output) -> Result<()> {
     }
     if output.is_json() {
         let logs: Vec<_> = found.iter().map(|(uri, survival)| to_json(uri, survival)).collect();
-        return output.line(json!({ "store": store.to_string(), "description": objects.describe(), "logs": logs }));
+        return output.line(json!({ "store": store.to_string(), "objects": to_json(&store.to_string(), &objects.survival()), "logs": logs }));
     }
     output.line(format!("store {store}: {}", objects.describe()))?;
-    output.line("  Tables and the manifest are durable there before anything names them.")?;
+    let survival = objects.survival();
+    output.line("  Tables and the manifest are durable there before anything names them; what is durable there:")?;
+    output.line(format!("  durable    {}", survival.durable))?;
+    for note in &survival.notes {
+        output.line(format!("  note       {note}"))?;
+    }
     for (uri, survival) in &found {
         output.line(format!("\nlog {uri}: {}", survival.store))?;
         output.line("  unlogged   is in memory only, until a flush: lost with the process.")?;
@@ -64,5 +69,5 @@ fn forms(store: &Uri) -> Vec<Option<Uri>> {
 }
 
 fn to_json(uri: &str, survival: &Survival) -> serde_json::Value {
-    json!({ "uri": uri, "log": survival.store, "accepted": survival.accepted, "durable": survival.durable, "notes": survival.notes })
+    json!({ "uri": uri, "store": survival.store, "accepted": survival.accepted, "durable": survival.durable, "notes": survival.notes })
 }

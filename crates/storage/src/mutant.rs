@@ -1,7 +1,7 @@
 //! Switches that take a rule out, so that a test can show that it notices.
 //!
 //! Without the cargo feature `mutants` every switch is the constant `false` and costs nothing. With it, a switch is on for the thread
-//! that holds the guard of [`enable`]; simulations run on one thread.
+//! that holds the guard of `enable`; simulations run on one thread.
 
 /// A rule that can be taken out. Each is caught by a test that names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

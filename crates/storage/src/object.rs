@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tombolo_env::BoxFuture;
 
-use crate::{Error, ErrorKind, Placement, Request, Result};
+use crate::{Error, ErrorKind, Placement, Request, Result, Survival};
 
 /// Most bytes of an object name.
 pub const OBJECT_NAME_BYTES_MAX: usize = 512;
@@ -143,6 +143,12 @@ pub trait ObjectStore: Send + Sync + fmt::Debug {
     /// abandoned uploads. Never touches what a live process is writing. Returns how many it removed.
     fn sweep(&self, _request: Request) -> BoxFuture<'_, Result<u64>> {
         Box::pin(std::future::ready(Ok(0)))
+    }
+
+    /// What objects survive here, for `tombolo explain`. Objects are not accepted before they are durable, so that both say the same.
+    fn survival(&self) -> Survival {
+        let durable = "survives what the store promises for its objects".to_string();
+        Survival { store: self.describe(), accepted: durable.clone(), durable, notes: Vec::new() }
     }
 
     /// The store, as a person would name it, for messages.

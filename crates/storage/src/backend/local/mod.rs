@@ -2,7 +2,7 @@
 //!
 //! An object's name is its path under the root. How an object comes to be, in this order:
 //!
-//! 1. its bytes are written to a temporary file under `tmp/`, whose lock says that its process lives ([`temporary`]);
+//! 1. its bytes are written to a temporary file under `tmp/`, whose lock says that its process lives;
 //! 2. the bytes are made durable (`fdatasync`);
 //! 3. a hard link gives them their name: the link fails when the name is taken, which is put-if-absent;
 //! 4. the directory is made durable; only then is the creation acknowledged. Whoever finds the name taken, or lists it, makes
@@ -381,6 +381,20 @@ impl ObjectStore for LocalObjectStore {
         })
     }
 
+    fn survival(&self) -> Survival {
+        let durable = "survives the end of the process, a crash of the host and a loss of power; does not survive the loss of the disk";
+        Survival {
+            store: self.describe(),
+            accepted: durable.into(),
+            durable: durable.into(),
+            notes: vec![
+                "Any number of processes of one host may use the directory; two hosts may not, and network file systems are refused."
+                    .into(),
+                "A disk that lies about flushes (a volatile cache without protection) can lose what it acknowledged.".into(),
+            ],
+        }
+    }
+
     fn describe(&self) -> String {
         format!("file://{}", self.shared.root.display())
     }
@@ -395,19 +409,6 @@ fn too_many_links(error: &Error) -> bool {
         source = cause.source();
     }
     false
-}
-
-/// What objects in a directory survive, for `tombolo explain`.
-pub fn survival(root: &Path) -> Survival {
-    Survival {
-        store: format!("file://{}", root.display()),
-        accepted: "objects are not accepted before they are durable".into(),
-        durable: "survives the end of the process, a crash of the host and a loss of power; does not survive the loss of the disk".into(),
-        notes: vec![
-            "Any number of processes of one host may use the directory; two hosts may not, and network file systems are refused.".into(),
-            "A disk that lies about flushes (a volatile cache without protection, told not to flush) can lose what it acknowledged.".into(),
-        ],
-    }
 }
 
 /// Parameters of `file://` that concern the objects.

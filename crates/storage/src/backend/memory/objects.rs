@@ -13,7 +13,9 @@ use tombolo_env::{BoxFuture, Env};
 
 use crate::backend::begin;
 use crate::object::PUT_BYTES_MAX;
-use crate::{Error, ErrorKind, Listed, ObjectInfo, ObjectName, ObjectStore, ObjectWriter, Placement, PutOutcome, Request, Result};
+use crate::{
+    Error, ErrorKind, Listed, ObjectInfo, ObjectName, ObjectStore, ObjectWriter, Placement, PutOutcome, Request, Result, Survival,
+};
 
 /// Most names of one page.
 const LIST_PAGE_MAX: usize = 1000;
@@ -165,6 +167,16 @@ impl ObjectStore for MemoryObjectStore {
             self.env.yield_now().await;
             outcome
         })
+    }
+
+    fn survival(&self) -> Survival {
+        let durable = "survives as long as this process lives; the end of the process, however it comes, loses it";
+        Survival {
+            store: self.describe(),
+            accepted: durable.into(),
+            durable: durable.into(),
+            notes: vec!["For tests and for data that may be lost.".into()],
+        }
     }
 
     fn describe(&self) -> String {

@@ -9,7 +9,9 @@ use tombolo_env::{BoxFuture, Env};
 
 use super::plan::{Fault, FaultPlan, Hook, Lateness};
 use crate::layer::RequestKind;
-use crate::{Error, ErrorKind, Listed, ObjectInfo, ObjectName, ObjectStore, ObjectWriter, Placement, PutOutcome, Request, Result};
+use crate::{
+    Error, ErrorKind, Listed, ObjectInfo, ObjectName, ObjectStore, ObjectWriter, Placement, PutOutcome, Request, Result, Survival,
+};
 
 /// Wraps a store; a [`FaultPlan`] says what goes wrong.
 #[derive(Clone, Debug)]
@@ -248,6 +250,10 @@ impl ObjectStore for FaultObjectStore {
 
     fn sweep(&self, request: Request) -> BoxFuture<'_, Result<u64>> {
         Box::pin(async move { self.ask(RequestKind::Sweep, request, "", 0, async |_: &Course| self.inner.sweep(request).await).await })
+    }
+
+    fn survival(&self) -> Survival {
+        self.inner.survival()
     }
 
     fn describe(&self) -> String {

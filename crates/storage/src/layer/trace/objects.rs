@@ -8,7 +8,7 @@ use tombolo_env::{BoxFuture, Instant};
 
 use super::{Outcome, Tracer, outcome_of};
 use crate::layer::RequestKind;
-use crate::{Listed, ObjectInfo, ObjectName, ObjectStore, ObjectWriter, Placement, Purpose, PutOutcome, Request, Result};
+use crate::{Listed, ObjectInfo, ObjectName, ObjectStore, ObjectWriter, Placement, Purpose, PutOutcome, Request, Result, Survival};
 
 /// Wraps a store; a [`Tracer`] sees each request.
 #[derive(Clone, Debug)]
@@ -189,6 +189,10 @@ impl ObjectStore for TraceObjectStore {
             span.end(outcome_of(&result));
             result
         })
+    }
+
+    fn survival(&self) -> Survival {
+        self.inner.survival()
     }
 
     fn describe(&self) -> String {
