@@ -18,6 +18,8 @@ pub mod driver;
 #[cfg(test)]
 mod model;
 pub mod names;
+#[cfg(test)]
+mod simulation;
 pub mod state;
 
 pub use driver::{Loaded, Manifest, ManifestOptions, OpenMode, load};

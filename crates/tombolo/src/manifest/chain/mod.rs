@@ -146,3 +146,6 @@ fn missing(incarnation: Incarnation, slot: u64) -> Error {
 pub fn table_text(name: TableName) -> String {
     format!("{:016x}-{:016x}", name.epoch, name.random)
 }
+
+#[cfg(test)]
+mod tests;

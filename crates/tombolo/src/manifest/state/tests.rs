@@ -1,3 +1,5 @@
+use proptest::prelude::*;
+
 use super::*;
 
 /// A name that was never given is in no state, and what is in no state cannot be deleted.
@@ -9,4 +11,122 @@ fn an_unknown_table_is_refused() {
     {
         assert!(State::default().apply_edits(&[edit], Origin::Record(Epoch(1))).is_err());
     }
+}
+
+fn table(epoch: u64, random: u64, keyspace: u32, level: u8) -> TableDescription {
+    TableDescription {
+        name: TableName { epoch, random },
+        offset: 0,
+        length: 100,
+        identity: random,
+        keyspace,
+        level,
+        first_key: Bytes::from(vec![random as u8]),
+        last_key: Bytes::from(vec![random as u8, 1]),
+        first_sequence: SequenceNumber(random),
+        last_sequence: SequenceNumber(random + 1),
+        entries: 2,
+        deletes: 1,
+        tail_bytes: 10,
+        oldest_unix_seconds: 0,
+    }
+}
+
+/// Any edit, sensible or not, over few names, so that they meet.
+fn edits() -> impl Strategy<Value = Edit> {
+    let name = || (1u64..3, 0u64..12).prop_map(|(epoch, random)| TableName { epoch, random });
+    let (id, lane) = (|| 0u32..6, || 0u32..2);
+    prop_oneof![
+        2 => (id(), 0u32..4).prop_map(|(id, name)| {
+            let options = KeyspaceOptions(vec![("level".into(), name.to_string())]);
+            Edit::KeyspaceCreated { id, name: format!("keyspace-{name}"), stream: 0, options }
+        }),
+        1 => id().prop_map(|id| Edit::KeyspaceDropped { id }),
+        2 => (id(), 0u64..9).prop_map(|(id, sequence)| Edit::KeyspaceFlushed { id, sequence: SequenceNumber(sequence) }),
+        8 => (1u64..3, 0u64..12, id(), 0u8..3).prop_map(|(epoch, random, id, level)| Edit::TableAdded(table(epoch, random, id, level))),
+        3 => (name(), 0u8..3).prop_map(|(name, level)| Edit::TableMoved { name, level }),
+        6 => name().prop_map(|name| Edit::TableObsolete { name }),
+        5 => name().prop_map(|name| Edit::TableCondemned { name }),
+        3 => name().prop_map(|name| Edit::TableUnnamed { name }),
+        2 => (1u64..3, lane()).prop_map(|(epoch, lane)| Edit::LogNamed { epoch, lane, configuration: Bytes::from_static(b"here") }),
+        2 => (1u64..3, lane(), 0u64..5).prop_map(|(epoch, lane, length)| Edit::LogSealed { epoch, lane, length }),
+        2 => (1u64..3, lane(), 0u64..5).prop_map(|(epoch, lane, offset)| Edit::LogReplayPoint { epoch, lane, offset }),
+        1 => (1u64..3, lane()).prop_map(|(epoch, lane)| Edit::LogUnnamed { epoch, lane }),
+        2 => (0u32..3, 0u64..9).prop_map(|(stream, sequence)| Edit::StreamReached { stream, sequence: SequenceNumber(sequence) }),
+        1 => Just(Edit::DatabaseCreated { log_identity: "log".into(), created_unix_seconds: 1 }),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(400) })]
+
+    /// A snapshot holds all of a state; a refused edit changes nothing; tables are found where their status says.
+    #[test]
+    fn a_snapshot_builds_the_state(edits in prop::collection::vec(edits(), 0..120)) {
+        let mut state = State { slot: 9, epoch: 2, ..State::default() };
+        for edit in edits {
+            let before = state.clone();
+            let epoch = match &edit {
+                Edit::TableAdded(table) => table.name.epoch,
+                Edit::LogNamed { epoch, .. } => *epoch,
+                _ => 2,
+            };
+            if state.apply_edits(&[edit], Origin::Record(Epoch(epoch))).is_err() {
+                prop_assert_eq!(&state, &before);
+            }
+        }
+        let again = State::from_snapshot(9, Epoch(2), &state.edits()).unwrap();
+        prop_assert_eq!(&again, &state);
+        prop_assert_eq!(again.next_keyspace_id(), state.next_keyspace_id());
+        let in_levels = state.keyspaces().flat_map(|keyspace| keyspace.tables()).count();
+        let live = state.tables().filter(|table| table.status == TableStatus::Live).count();
+        prop_assert_eq!(in_levels, live);
+        prop_assert_eq!(state.unneeded().count(), state.table_count() - live);
+    }
+}
+
+fn state_with_table(status: &[Edit]) -> State {
+    let mut state = State { slot: 1, epoch: 1, ..State::default() };
+    let keyspace = Edit::KeyspaceCreated { id: 0, name: "default".into(), stream: 0, options: KeyspaceOptions::default() };
+    state.apply_edits(&[keyspace, Edit::TableAdded(table(1, 0, 0, 1))], Origin::Record(Epoch(1))).unwrap();
+    state.apply_edits(status, Origin::Record(Epoch(1))).unwrap();
+    state
+}
+
+/// Every step of a table's life that rule 11 does not name is refused.
+#[test]
+fn a_table_lives_by_rule_11() {
+    let name = TableName { epoch: 1, random: 0 };
+    let (obsolete, condemned, unnamed) = (Edit::TableObsolete { name }, Edit::TableCondemned { name }, Edit::TableUnnamed { name });
+    let added = Edit::TableAdded(table(1, 0, 0, 1));
+    let refused = |state: &State, edit: &Edit| state.clone().apply_edits(std::slice::from_ref(edit), Origin::Record(Epoch(1))).is_err();
+    let live = state_with_table(&[]);
+    assert!(refused(&live, &condemned) && refused(&live, &unnamed) && refused(&live, &added) && !refused(&live, &obsolete));
+    let gone = state_with_table(std::slice::from_ref(&obsolete));
+    assert!(refused(&gone, &obsolete) && refused(&gone, &unnamed) && refused(&gone, &added) && !refused(&gone, &condemned));
+    let doomed = state_with_table(&[obsolete.clone(), condemned.clone()]);
+    assert!(refused(&doomed, &condemned) && refused(&doomed, &added) && !refused(&doomed, &obsolete) && !refused(&doomed, &unnamed));
+    assert!(refused(&doomed, &Edit::TableMoved { name, level: 0 }));
+    let unnamed = state_with_table(&[obsolete.clone(), condemned, unnamed]);
+    assert!(refused(&unnamed, &obsolete) && unnamed.table(name).is_none());
+}
+
+/// Rule 6: a job's result is installed by the epoch that ran it, or never.
+#[test]
+fn another_epochs_table_is_refused() {
+    let mut state = state_with_table(&[]);
+    assert!(state.apply_edits(&[Edit::TableAdded(table(1, 1, 0, 1))], Origin::Record(Epoch(2))).is_err());
+}
+
+/// Level 0 is newest first, the others are ordered and searched by first key.
+#[test]
+fn levels_are_in_order() {
+    let mut state = state_with_table(&[]);
+    let add = |random, level| Edit::TableAdded(table(1, random, 0, level));
+    state.apply_edits(&[add(3, 0), add(9, 0), add(5, 0), add(7, 1), add(4, 1)], Origin::Record(Epoch(1))).unwrap();
+    let keyspace = state.keyspace_by_name("default").unwrap();
+    let order = |level: u8| keyspace.levels[&level].tables().map(|table| table.name.random).collect::<Vec<_>>();
+    assert_eq!((order(0), order(1)), (vec![9, 5, 3], vec![0, 4, 7]));
+    let floor = |key: &'static [u8]| keyspace.levels[&1].floor(&Bytes::from_static(key)).map(|table| table.name.random);
+    assert_eq!((floor(&[4]), floor(&[6, 9]), floor(&[200]), floor(&[])), (Some(4), Some(4), Some(7), None));
 }
