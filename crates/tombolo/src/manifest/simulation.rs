@@ -39,7 +39,8 @@ impl Ledger {
         for (stream, number) in before {
             let found = state.streams().get(stream).map_or(0, |sequence| sequence.0);
             if found < *number {
-                self.wrong.push(format!("{what}: process {stream} was acknowledged {number}, the state of slot {} has {found}", state.slot()));
+                self.wrong
+                    .push(format!("{what}: process {stream} was acknowledged {number}, the state of slot {} has {found}", state.slot()));
             }
         }
     }

@@ -123,14 +123,7 @@ fn long_chain() -> (Store, Tip) {
     store.snapshots.insert(base.slot, base.state.edits());
     tip = store.edit_twice(&tip);
     tip = store.edit_twice(&tip);
-    let kind = RecordKind::Snapshot {
-        slot: base.slot,
-        epoch: base.epoch().0,
-        record_hash: base.hash,
-        random: 0,
-        length: 0,
-        checksum: 0,
-    };
+    let kind = RecordKind::Snapshot { slot: base.slot, epoch: base.epoch().0, record_hash: base.hash, random: 0, length: 0, checksum: 0 };
     tip = store.append(&tip, kind);
     for _ in 0..5 {
         tip = store.edit(&tip);
