@@ -188,7 +188,7 @@ impl Fight {
                 self.processes[index].kill();
                 self.start(4, 80);
             }
-            1 | 2 | 3 => self.processes[index].pause(),
+            1..=3 => self.processes[index].pause(),
             _ => self.processes.iter().for_each(Process::resume),
         }
     }

@@ -49,11 +49,7 @@ impl Memtable {
     /// An empty memtable and its writer.
     pub(crate) fn create() -> (Arc<Memtable>, MemtableWriter) {
         let bump = Bump::new();
-        let memtable = Arc::new(Memtable {
-            lists: ArcSwap::default(),
-            arena: Arc::clone(bump.arena()),
-            used: AtomicU64::new(0),
-        });
+        let memtable = Arc::new(Memtable { lists: ArcSwap::default(), arena: Arc::clone(bump.arena()), used: AtomicU64::new(0) });
         (Arc::clone(&memtable), MemtableWriter { memtable, bump, recent: None })
     }
 
@@ -91,7 +87,6 @@ impl Memtable {
     pub(crate) fn memory_bytes(&self) -> u64 {
         self.arena.bytes()
     }
-
 }
 
 impl MemtableWriter {

@@ -14,6 +14,7 @@ fn an_unknown_table_is_refused() {
 }
 
 fn table(epoch: u64, random: u64, keyspace: u32, level: u8) -> TableDescription {
+    let key = u8::try_from(random).unwrap();
     TableDescription {
         name: TableName { epoch, random },
         offset: 0,
@@ -21,8 +22,8 @@ fn table(epoch: u64, random: u64, keyspace: u32, level: u8) -> TableDescription 
         identity: random,
         keyspace,
         level,
-        first_key: Bytes::from(vec![random as u8]),
-        last_key: Bytes::from(vec![random as u8, 1]),
+        first_key: Bytes::from(vec![key]),
+        last_key: Bytes::from(vec![key, 1]),
         first_sequence: SequenceNumber(random),
         last_sequence: SequenceNumber(random + 1),
         entries: 2,
