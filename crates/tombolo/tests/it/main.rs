@@ -1,3 +1,4 @@
 //! The engine through its public interface.
 
 mod basics;
+mod simulation;
