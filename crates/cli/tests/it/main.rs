@@ -1,4 +1,5 @@
 //! The command line as users meet it: what works, and what bad input gets.
+#![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
 mod bad_input;
 mod commands;
