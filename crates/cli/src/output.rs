@@ -2,22 +2,22 @@
 
 use std::cell::RefCell;
 use std::fmt::Display;
-use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
+use std::io::{self, BufWriter, IsTerminal, Stdout, Write};
 
 use serde_json::Value;
 
 use crate::failure::Result;
 
-/// Where results go. Progress and errors go to standard error.
+/// Where results go. Progress and errors go to standard error. Not locked in between: writer processes report from their threads.
 pub struct Output {
     json: bool,
-    stdout: RefCell<BufWriter<StdoutLock<'static>>>,
+    stdout: RefCell<BufWriter<Stdout>>,
 }
 
 impl Output {
     /// Results as JSON, or as text.
     pub fn new(json: bool) -> Output {
-        Output { json, stdout: RefCell::new(BufWriter::new(io::stdout().lock())) }
+        Output { json, stdout: RefCell::new(BufWriter::new(io::stdout())) }
     }
 
     /// Whether machines read.

@@ -76,3 +76,29 @@ pub fn demo(root: &Path, arguments: &Demo) -> Result<(), String> {
     command.extend(arguments.rest.iter().cloned());
     cargo(root, &command, &[])
 }
+
+/// Options of `fuzz`.
+#[derive(Args)]
+pub struct Fuzz {
+    /// The target, a file of fuzz/fuzz_targets; all of them when not given.
+    #[arg(default_value = "all")]
+    target: String,
+    /// How long for each target, in seconds.
+    #[arg(long, default_value_t = 60)]
+    seconds: u64,
+}
+
+/// Runs fuzz targets.
+pub fn fuzz(root: &Path, arguments: &Fuzz) -> Result<(), String> {
+    let script = root.join("fuzz/run");
+    let status = Command::new(&script)
+        .arg(&arguments.target)
+        .arg(arguments.seconds.to_string())
+        .status()
+        .map_err(|error| format!("cannot start {}: {error}", script.display()))?;
+    if status.success() {
+        Ok(())
+    } else {
+        Err(format!("fuzzing {} ended with {status}; inputs that fail are in fuzz/artifacts", arguments.target))
+    }
+}

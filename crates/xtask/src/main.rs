@@ -27,7 +27,7 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Habit {
-    /// All of CI: format, graphs, lints, clippy, tests, mutants, doc tests, docs, links, fuzz smoke.
+    /// All of CI: format, graphs, lints, clippy, tests, mutants, doc tests, docs, links.
     ///
     /// Runs every step even when one fails, then names the failed ones. Exit code 0 only when all passed.
     Check(check::Arguments),
@@ -36,6 +36,8 @@ enum Habit {
     /// The child reports every acknowledged write over a pipe. After each kill the database is opened again: whatever was acknowledged
     /// must be there, in order, and every batch whole or absent. A failing run prints the seed and keeps the database.
     Crash(habits::Crash),
+    /// Fuzzes the decoders under libFuzzer (needs a C++ compiler); `check` runs the same targets on random and mutated inputs.
+    Fuzz(habits::Fuzz),
     /// The demo in release, as the README shows it.
     Demo(habits::Demo),
 }
@@ -50,6 +52,7 @@ fn main() -> ExitCode {
     let result = match habit {
         Habit::Check(arguments) => check::run(&root, &arguments),
         Habit::Crash(arguments) => habits::crash(&root, &arguments),
+        Habit::Fuzz(arguments) => habits::fuzz(&root, &arguments),
         Habit::Demo(arguments) => habits::demo(&root, &arguments),
     };
     match result {

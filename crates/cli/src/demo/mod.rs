@@ -144,6 +144,7 @@ impl<'a> Show<'a> {
         let phase = Duration::from_secs(self.arguments.seconds) / phases;
         let writing = Instant::now();
 
+        "writer 1 opens".clone_into(&mut self.phase);
         let first = self.start(1)?;
         self.until_opened(1)?;
         self.write_for(1, phase, "writer 1 writes".to_owned())?;
@@ -151,6 +152,7 @@ impl<'a> Show<'a> {
         first.stop().map_err(|error| Failure::io(error, "stopping writer 1"))?;
         let stopped = Instant::now();
         self.say("writer 1 is stopped in the middle (SIGSTOP); writer 2 takes the database over");
+        "writer 2 takes over".clone_into(&mut self.phase);
         let mut current = self.start(2)?;
         self.until_opened(2)?;
         self.oracle().taken_over(1);
@@ -173,6 +175,7 @@ impl<'a> Show<'a> {
                 self.arguments.rounds,
                 number + 1
             ));
+            self.phase = format!("writer {} takes over", number + 1);
             current = self.start(number + 1)?;
             self.until_opened(number + 1)?;
             self.write_for(number + 1, phase, format!("writer {} writes", number + 1))?;

@@ -86,8 +86,7 @@ impl Report {
     /// As a table.
     pub fn to_text(&self) -> String {
         let mut table = Table::new();
-        table.load_preset(comfy_table::presets::UTF8_HORIZONTAL_ONLY);
-        table.set_header(["", ""]);
+        table.load_preset(comfy_table::presets::UTF8_FULL_CONDENSED);
         let mut row = |name: &str, value: String| {
             table.add_row([name.to_owned(), value]);
         };

@@ -216,6 +216,10 @@ fn submit(
         let group: Vec<Found> =
             if fenced { last.iter().cloned().cycle().take(STALE_ATTEMPTS.min(GROUP)).collect() } else { next_group(found) };
         if group.is_empty() {
+            // Whoever looks at files stops at the first refusal; the attempts of a stale writer are still to be made.
+            if last.is_some() && shared.fenced.load(Ordering::Relaxed) && !fenced {
+                continue;
+            }
             return if sequence == 0 {
                 Err(Failure::Usage("no readable file: name another tree with --source".to_owned()))
             } else {

@@ -1,9 +1,10 @@
 use std::fmt::Write;
 
 use tombolo_format::batch::BatchBuilder;
-use tombolo_format::key::EntryKind;
+use tombolo_format::key::{EntryKind, SequenceNumber};
 use tombolo_format::log_frame::{FrameHeader, SegmentHeader, SegmentIdentity};
 use tombolo_format::manifest::{Edit, Record, RecordKind, encode_record};
+use tombolo_format::table::{TableBuilder, TableOptions};
 
 use super::*;
 
@@ -87,6 +88,42 @@ fn a_record_is_told_edit_by_edit_and_a_damaged_one_field_by_field() {
     bytes[110] ^= 1;
     let (text, damaged) = report("x", &bytes);
     assert!(damaged && text.contains("unchecked  slot 9") && text.contains("checksum"), "{text}");
+}
+
+/// A table of 50 entries in blocks of a few.
+fn table() -> Vec<u8> {
+    let options = TableOptions { block_bytes: 200, partition_bytes: 100, ..TableOptions::default() };
+    let mut builder = TableBuilder::new(options, 42);
+    for number in 0..50u64 {
+        builder.add(format!("key-{number:03}").as_bytes(), SequenceNumber(number + 1), EntryKind::Put, b"some value").unwrap();
+    }
+    builder.finish().unwrap().0.to_vec()
+}
+
+#[test]
+fn a_sound_table_is_told_block_by_block() {
+    let (text, damaged) = report("x", &table());
+    assert!(!damaged, "{text}");
+    assert!(
+        text.contains("entries 50") && text.contains("first key-000") && text.contains("key key-049, sequence 50, value some value"),
+        "{text}"
+    );
+    assert!(text.matches("data block").count() > 3 && text.matches("partition").count() > 1, "{text}");
+}
+
+#[test]
+fn every_flipped_byte_of_a_table_is_damage_and_the_rest_is_told() {
+    let bytes = table();
+    let blocks = report("x", &bytes).0.matches("data block").count();
+    for at in 0..bytes.len() {
+        let mut flipped = bytes.clone();
+        flipped[at] ^= 1;
+        let (text, damaged) = report("1/table/2", &flipped);
+        assert!(damaged, "byte {at}: {text}");
+        if at < 100 {
+            assert_eq!(text.matches("data block").count(), blocks, "byte {at} of the first block hides others: {text}");
+        }
+    }
 }
 
 #[test]

@@ -23,8 +23,8 @@ fn table(document: &str, kind: &str) -> Result<BTreeMap<String, u32>, String> {
     }
     let mut layers = BTreeMap::new();
     for line in lines.take_while(|line| line.trim() != "```") {
-        // What follows two spaces and a dash is a remark for readers.
-        let line = line.split("  -").next().unwrap_or(line);
+        // What follows a dash is a remark for readers.
+        let line = line.split(" - ").next().unwrap_or(line);
         let mut words = line.split_whitespace();
         let Some(number) = words.next() else { continue };
         let number = number.parse().map_err(|_| format!("   {DOCUMENT}, block {kind}: {number:?} is no layer"))?;

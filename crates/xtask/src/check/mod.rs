@@ -65,7 +65,6 @@ const STEPS: &[Step] = &[
     Step { name: "mutants", purpose: "tests with the feature `mutants`: each rule taken out is noticed", run: tests_run::mutants },
     Step { name: "doc-tests", purpose: "every example of the documentation, the README's tour included", run: tests_run::documentation },
     Step { name: "docs", purpose: "rustdoc with warnings and broken links denied", run: docs },
-    Step { name: "fuzz", purpose: "fuzz targets build, and their bounded part passes", run: fuzz },
 ];
 
 /// Runs the steps that `arguments` select.
@@ -154,13 +153,6 @@ fn clippy_mutants(context: &Context<'_>) -> Outcome {
 
 fn docs(context: &Context<'_>) -> Outcome {
     cargo(context.root, &["doc", "--quiet", "--workspace", "--no-deps"], &[("RUSTDOCFLAGS", "-D warnings")])
-}
-
-fn fuzz(context: &Context<'_>) -> Outcome {
-    if !context.root.join("fuzz/Cargo.toml").is_file() {
-        return Ok("no fuzz crate yet".to_owned());
-    }
-    cargo(context.root, &["test", "--quiet", "--manifest-path", "fuzz/Cargo.toml"], &[])
 }
 
 /// Failures as one message, or `passed` when there are none.

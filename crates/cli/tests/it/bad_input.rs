@@ -1,0 +1,131 @@
+//! Wrong usage, wrong places, no permission: a typed error that names the thing and the next step, and nothing touched.
+
+use std::fs;
+
+use super::{fails, json, ok, tombolo, uri};
+
+#[test]
+fn wrong_uris_are_refused_with_the_right_way_to_write_them() {
+    for (wrong, words) in [
+        ("/data/orders", ["no scheme", "file:///data/orders"]),
+        ("orders", ["no scheme", "file:///"]),
+        ("http://example.org/x", ["unknown", "file, mem"]),
+        ("file://relative/path", ["relative", "file:///"]),
+        ("file:///a/../b", ["..", "to do"]),
+        ("file:///tmp/x?frm=written", ["frm", "to do"]),
+        ("file:///tmp/%zz", ["%", "%25"]),
+    ] {
+        fails(&["db", "get", wrong, "k"], 2, &words);
+    }
+    fails(
+        &["db", "get", "file:///tmp/tombolo-none", "--log", "file:///tmp/tombolo-none?form=other", "k"],
+        2,
+        &["form", "written", "mapped"],
+    );
+}
+
+#[test]
+fn unknown_options_are_refused_and_the_known_ones_listed() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = uri(&folder.path().join("db"));
+    fails(&["db", "put", &store, "--set", "memory=1", "k", "v"], 2, &["memory", "memory_bytes"]);
+    fails(&["db", "put", &store, "--set", "memory_bytes=many", "k", "v"], 2, &["memory_bytes", "many"]);
+    fails(&["db", "put", &store, "--set", "memory_bytes=1", "k", "v"], 2, &["out of range"]);
+    fails(&["db", "put", &store, "--frobnicate", "k", "v"], 2, &["--frobnicate"]);
+    fails(&["frobnicate"], 2, &["frobnicate"]);
+    fails(&["db", "put", &store, r"bad\escape", "v"], 2, &["escape", "--hex"]);
+    fails(&["db", "put", &store, "--hex", "abc", "00"], 2, &["hexadecimal"]);
+    assert!(!folder.path().join("db").exists(), "a refused command made a directory");
+}
+
+#[test]
+fn what_does_not_exist_is_not_made_by_reading() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = uri(&folder.path().join("none"));
+    for command in ["get", "delete"] {
+        fails(&["db", command, &store, "k"], 3, &["to do", "tombolo db create"]);
+    }
+    for command in ["scan", "keyspaces", "verify", "compact"] {
+        fails(&["db", command, &store], 3, &["to do"]);
+    }
+    assert!(!folder.path().join("none").exists());
+    ok(&["db", "create", &uri(&folder.path().join("db"))]);
+    fails(&["db", "scan", &uri(&folder.path().join("db")), "--keyspace", "none"], 3, &["none"]);
+}
+
+#[test]
+fn a_directory_that_is_no_database_is_left_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("notes.txt"), "mine").unwrap();
+    fs::create_dir(folder.path().join("photos")).unwrap();
+    fails(&["db", "scan", &uri(folder.path())], 3, &["to do"]);
+    let mut names: Vec<_> = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    names.sort();
+    assert_eq!(names, ["notes.txt", "photos"]);
+    assert_eq!(fs::read(folder.path().join("notes.txt")).unwrap(), b"mine");
+    let file = folder.path().join("notes.txt");
+    let ran = tombolo(&["db", "put", &uri(&file), "k", "v"]);
+    assert!([2, 6].contains(&ran.code), "{}: {}", ran.code, ran.stderr);
+    assert!(ran.stderr.contains("notes.txt"), "{}", ran.stderr);
+    assert_eq!(fs::read(&file).unwrap(), b"mine");
+}
+
+/// A place where even root may not write.
+#[test]
+fn without_permission_the_path_is_named() {
+    fails(&["db", "put", "file:///sys/tombolo-test", "k", "v"], 6, &["/sys/tombolo-test", "to do"]);
+}
+
+#[test]
+fn another_log_than_the_databases_own_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let (store, other) = (uri(&folder.path().join("db")), uri(&folder.path().join("elsewhere")));
+    ok(&["db", "put", &store, "k", "v"]);
+    fails(&["db", "get", &store, "--log", &other, "k"], 2, &["log", "expected", "found", "elsewhere"]);
+    assert_eq!(ok(&["db", "get", &store, "k"]), "v\n");
+    // The form is no other log: either opens what the other wrote.
+    for form in ["written", "mapped"] {
+        assert_eq!(ok(&["db", "get", &store, "--log", &format!("{store}?form={form}"), "k"]), "v\n");
+    }
+}
+
+#[test]
+fn keys_over_the_limit_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = uri(&folder.path().join("db"));
+    fails(&["db", "put", &store, &"k".repeat(70_000), "v"], 2, &["65535", "70000"]);
+    ok(&["db", "put", &store, &"k".repeat(65_535), "v"]);
+}
+
+#[test]
+fn errors_are_json_for_machines() {
+    let ran = tombolo(&["--json", "db", "get", "http://x", "k"]);
+    let error = &json(&ran.stderr)["error"];
+    assert_eq!((ran.code, error["kind"].as_str(), error["exit_code"].as_u64()), (2, Some("Invalid"), Some(2)));
+    assert!(error["expected"].is_string() && error["to_do"].is_string(), "{error}");
+    assert!(ran.stdout.is_empty());
+}
+
+#[test]
+fn the_demo_refuses_what_it_cannot_show() {
+    let folder = tempfile::tempdir().unwrap();
+    fails(&["demo", "--store", "mem://x"], 2, &["one process"]);
+    fails(&["demo", "--source", "/nowhere/at/all"], 2, &["--source"]);
+    fails(&["demo", "--source", folder.path().to_str().unwrap(), "--seconds", "1"], 2, &["no readable file", "--source"]);
+    fails(&["demo", "--set", "memory=1", "--source", "/usr"], 2, &["memory_bytes"]);
+    let store = uri(&folder.path().join("db"));
+    ok(&["db", "put", &store, "mine", "kept"]);
+    fails(&["demo", "--store", &store, "--source", "/usr"], 2, &["exists"]);
+    assert_eq!(ok(&["db", "scan", &store]), "mine\tkept\n");
+}
+
+#[test]
+fn inspect_names_what_it_cannot_read() {
+    let folder = tempfile::tempdir().unwrap();
+    fails(&["inspect", "/nowhere/at/all"], 3, &["/nowhere/at/all"]);
+    fails(&["inspect", folder.path().to_str().unwrap()], 2, &["directory", "file://"]);
+    let file = folder.path().join("notes.txt");
+    fs::write(&file, "mine").unwrap();
+    fails(&["inspect", file.to_str().unwrap()], 5, &["notes.txt", "expected", "--as", "found"]);
+    fails(&["inspect", &uri(folder.path()), "0000000000000001/table/1"], 3, &["0000000000000001/table/1"]);
+}

@@ -1,0 +1,161 @@
+//! What works.
+
+use std::io::Read;
+use std::process::{Command, Stdio};
+
+use super::{fails, json, ok, uri};
+
+#[test]
+fn a_key_goes_in_and_comes_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = uri(&folder.path().join("db"));
+    ok(&["db", "put", &store, "1", "two books"]);
+    assert_eq!(ok(&["db", "get", &store, "1"]), "two books\n");
+    ok(&["db", "put", &store, "1", "a lamp"]);
+    assert_eq!(ok(&["db", "get", &store, "1", "--raw"]), "a lamp");
+    ok(&["db", "delete", &store, "1"]);
+    fails(&["db", "get", &store, "1"], 3, &["the key 1 has no value"]);
+}
+
+#[test]
+fn bytes_are_escaped_or_hexadecimal() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = uri(&folder.path().join("db"));
+    ok(&["db", "put", &store, r"a\x00b", r"tab\there\xff"]);
+    assert_eq!(ok(&["db", "get", &store, r"a\0b"]), "tab\\there\\xff\n");
+    assert_eq!(ok(&["db", "get", &store, "610062", "--hex"]), "746162096865 7265ff\n".replace(' ', ""));
+    let found = json(&ok(&["--json", "db", "get", &store, r"a\0b"]));
+    assert_eq!(found["value"], "tab\\there\\xff");
+}
+
+#[test]
+fn scans_have_bounds_prefixes_limits_and_both_directions() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = uri(&folder.path().join("db"));
+    for key in ["a1", "a2", "b1", "b2", "c1"] {
+        ok(&["db", "put", &store, key, "v"]);
+    }
+    let scan = |arguments: &[&str]| {
+        let text = ok(&[&["db", "scan", &store, "--keys-only"], arguments].concat());
+        text.lines().map(str::to_owned).collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(scan(&[]), "a1 a2 b1 b2 c1");
+    assert_eq!(scan(&["--prefix", "b"]), "b1 b2");
+    assert_eq!(scan(&["--from", "a2", "--to", "b2"]), "a2 b1");
+    assert_eq!(scan(&["--from", "a2", "--to", "b2", "--reverse"]), "b1 a2");
+    assert_eq!(scan(&["--reverse", "--limit", "2"]), "c1 b2");
+    assert_eq!(scan(&["--prefix", "x"]), "");
+    assert_eq!(ok(&["--json", "db", "scan", &store, "--limit", "1"]), "{\"key\":\"a1\",\"value\":\"v\"}\n");
+    assert_eq!(ok(&["db", "scan", &store, "--limit", "1"]), "a1\tv\n");
+}
+
+#[test]
+fn keyspaces_are_made_listed_and_dropped() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = uri(&folder.path().join("db"));
+    ok(&["db", "create", &store]);
+    fails(&["db", "create", &store], 2, &["AlreadyExists"]);
+    ok(&["db", "create", &store, "--keyspace", "orders", "--compression", "zstd"]);
+    ok(&["db", "put", &store, "--keyspace", "orders", "1", "x"]);
+    fails(&["db", "get", &store, "1"], 3, &["no value in keyspace default"]);
+    let listed = ok(&["db", "keyspaces", &store]);
+    assert!(listed.contains("default") && listed.contains("orders") && listed.contains("compression zstd"), "{listed}");
+    ok(&["db", "drop", &store, "--keyspace", "orders"]);
+    fails(&["db", "get", &store, "--keyspace", "orders", "1"], 3, &["orders"]);
+    fails(&["db", "create", &store, "--compression", "zstd"], 2, &["--keyspace"]);
+}
+
+#[test]
+fn verify_and_compact_read_everything() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = uri(&folder.path().join("db"));
+    for number in 0..20 {
+        ok(&["db", "put", &store, &format!("k{number}"), "value"]);
+    }
+    ok(&["db", "compact", &store]);
+    assert_eq!(ok(&["db", "get", &store, "k7"]), "value\n");
+    let report = json(&ok(&["--json", "db", "verify", &store]));
+    assert!(report["tables"].as_u64().unwrap() >= 1, "{report}");
+    assert_eq!(report["damage"].as_array().unwrap().len(), 0);
+    assert!(ok(&["db", "verify", &store]).contains("records of the manifest"));
+}
+
+#[test]
+fn destroying_asks_first_and_ends_the_database() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = uri(&folder.path().join("db"));
+    ok(&["db", "put", &store, "1", "x"]);
+    fails(&["db", "destroy", &store], 2, &["--yes"]);
+    ok(&["db", "destroy", &store, "--yes"]);
+    fails(&["db", "get", &store, "1"], 3, &[]);
+    ok(&["db", "put", &store, "2", "y"]);
+    assert_eq!(ok(&["db", "scan", &store]), "2\ty\n");
+}
+
+#[test]
+fn explain_says_what_survives_in_both_forms() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = uri(&folder.path().join("db"));
+    let text = ok(&["explain", &store]);
+    for word in ["form=written", "form=mapped", "accepted", "durable", "kill -9", "SIGBUS"] {
+        assert!(text.contains(word), "{word}: {text}");
+    }
+    let found = json(&ok(&["--json", "explain", &store, &format!("{store}?form=written")]));
+    assert_eq!(found["logs"].as_array().unwrap().len(), 1);
+    assert!(ok(&["explain", "mem://x"]).contains("process"));
+    assert!(!folder.path().join("db").exists(), "explaining made a directory");
+}
+
+#[test]
+fn inspect_tells_every_kind() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = uri(&folder.path().join("db"));
+    ok(&["db", "put", &store, "key-in-table", "x"]);
+    ok(&["db", "compact", &store]);
+    ok(&["db", "put", &store, "key-in-log", "x"]);
+    let listed = ok(&["inspect", &store]);
+    for kind in ["incarnation", "record", "table", "lane", "segment"] {
+        assert!(listed.lines().any(|line| line.starts_with(kind)), "{kind}: {listed}");
+    }
+    assert!(ok(&["inspect", &store, "tables", "--entries"]).contains("key-in-table"));
+    assert!(ok(&["inspect", &store, "log", "--entries"]).contains("key-in-log"));
+    let manifest = ok(&["inspect", &store, "manifest"]);
+    assert!(manifest.contains("claim") && manifest.contains("table added") && manifest.contains("log named"), "{manifest}");
+    let table = listed.lines().find(|line| line.starts_with("table")).unwrap().split_whitespace().last().unwrap().to_owned();
+    let by_name = ok(&["inspect", &store, &table]);
+    let by_path = ok(&["inspect", folder.path().join("db").join(&table).to_str().unwrap()]);
+    assert_eq!(by_name.lines().skip(1).collect::<Vec<_>>(), by_path.lines().skip(1).collect::<Vec<_>>());
+    assert_eq!(json(&ok(&["--json", "inspect", &store, &table]))["kind"], "table");
+}
+
+#[test]
+fn a_reader_that_leaves_is_no_failure() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = uri(&folder.path().join("db"));
+    let value = "x".repeat(100_000);
+    for key in ["1", "2", "3", "4", "5", "6"] {
+        ok(&["db", "put", &store, key, &value]);
+    }
+    let mut child = Command::new(env!("CARGO_BIN_EXE_tombolo"))
+        .args(["db", "scan", &store])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let mut message = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut message).unwrap();
+    let status = child.wait().unwrap();
+    assert!(status.success(), "{status}: {message}");
+    assert!(message.is_empty(), "{message}");
+}
+
+#[test]
+fn help_teaches() {
+    for arguments in [vec!["--help"], vec!["demo", "--help"], vec!["db", "--help"], vec!["db", "scan", "--help"], vec!["inspect", "--help"]]
+    {
+        let text = ok(&arguments);
+        assert!(text.contains("Usage:") && text.len() > 300, "{arguments:?}: {text}");
+    }
+    assert!(ok(&["--help"]).contains("Exit codes:"));
+}

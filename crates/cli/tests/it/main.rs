@@ -1,0 +1,57 @@
+//! The command line as users meet it: what works, and what bad input gets.
+#![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
+
+mod bad_input;
+mod commands;
+mod damage;
+mod processes;
+
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+
+/// What a run gave.
+struct Ran {
+    code: i32,
+    stdout: String,
+    stderr: String,
+}
+
+/// Runs the command; no test of ours may panic it.
+fn tombolo(arguments: &[&str]) -> Ran {
+    let output: Output = Command::new(env!("CARGO_BIN_EXE_tombolo")).args(arguments).stdin(Stdio::null()).output().unwrap();
+    let ran = Ran {
+        code: output.status.code().unwrap_or(-1),
+        stdout: String::from_utf8(output.stdout).unwrap(),
+        stderr: String::from_utf8(output.stderr).unwrap(),
+    };
+    assert!(!ran.stderr.contains("panicked"), "{arguments:?}: {}", ran.stderr);
+    assert_ne!(ran.code, 101, "{arguments:?}");
+    ran
+}
+
+/// Runs the command and expects it to succeed.
+fn ok(arguments: &[&str]) -> String {
+    let ran = tombolo(arguments);
+    assert_eq!(ran.code, 0, "{arguments:?}: {}{}", ran.stdout, ran.stderr);
+    ran.stdout
+}
+
+/// Runs the command and expects this exit code, and all these words in its message.
+fn fails(arguments: &[&str], code: i32, words: &[&str]) -> String {
+    let ran = tombolo(arguments);
+    assert_eq!(ran.code, code, "{arguments:?}: {}{}", ran.stdout, ran.stderr);
+    for word in words {
+        assert!(ran.stderr.contains(word), "{arguments:?}: {word:?} is not in\n{}", ran.stderr);
+    }
+    ran.stderr
+}
+
+fn json(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|error| panic!("{error} in {text}"))
+}
+
+fn uri(path: &Path) -> String {
+    format!("file://{}", path.display())
+}

@@ -1,0 +1,50 @@
+//! Real processes, paused, woken and killed: small runs of the demo and of the crash test.
+
+use std::fs;
+
+use super::{json, ok, uri};
+
+fn tree() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    for group in 0..5 {
+        let path = folder.path().join(format!("group {group}"));
+        fs::create_dir(&path).unwrap();
+        for file in 0..20 {
+            fs::write(path.join(format!("file-{file}.txt")), format!("content {group} {file}").repeat(file)).unwrap();
+        }
+    }
+    folder
+}
+
+#[test]
+fn the_demo_loses_nothing() {
+    let source = tree();
+    let source = source.path().to_str().unwrap();
+    let report = json(&ok(&["--json", "demo", "--seconds", "2", "--rounds", "2", "--source", source]));
+    assert_eq!((report["lost"].as_u64(), report["wrong"].as_u64(), report["passed"].as_bool()), (Some(0), Some(0), Some(true)), "{report}");
+    assert_eq!((report["files"].as_u64(), report["writers"].as_u64()), (Some(100), Some(4)), "{report}");
+    assert!(report["refused_to_stale_writer"].as_u64().unwrap() >= 100, "{report}");
+    assert!(report["writes_acknowledged"].as_u64().unwrap() >= 100, "{report}");
+    assert!(report["entries_read_back"].as_u64() >= report["writes_acknowledged"].as_u64(), "{report}");
+    assert_eq!(report["takeovers"].as_array().unwrap().len(), 3, "{report}");
+}
+
+#[test]
+fn the_demo_keeps_a_database_that_the_user_named() {
+    let source = tree();
+    let folder = tempfile::tempdir().unwrap();
+    let store = uri(&folder.path().join("db"));
+    let log = format!("{store}?form=written");
+    ok(&["demo", "--seconds", "1", "--rounds", "1", "--source", source.path().to_str().unwrap(), "--store", &store, "--log", &log]);
+    let files = ok(&["db", "scan", &store, "--keyspace", "files", "--keys-only"]);
+    assert_eq!(files.lines().count(), 100);
+    assert_eq!(json(&ok(&["--json", "db", "verify", &store]))["damage"].as_array().unwrap().len(), 0);
+}
+
+#[test]
+fn killed_writers_lose_nothing_in_both_forms() {
+    for form in ["written", "mapped"] {
+        let report = json(&ok(&["--json", "crash", "--rounds", "6", "--form", form, "--seed", "7"]));
+        assert_eq!(report["rounds"].as_u64(), Some(6), "{report}");
+    }
+}
