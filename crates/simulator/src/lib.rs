@@ -16,6 +16,8 @@
 
 pub mod client;
 pub mod failure;
+#[cfg(feature = "mutants")]
+pub mod mutants;
 pub mod oracle;
 pub mod random;
 pub mod scenario;

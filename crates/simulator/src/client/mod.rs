@@ -9,6 +9,7 @@ mod step;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tombolo::{Batch, Builder, Db, Durability, Error, ErrorKind, Keyspace, KeyspaceOptions, Op, OpenMode, Options, Snapshot};
 use tombolo_env::simulated::Process;
 
@@ -103,7 +104,8 @@ impl Setup {
     /// Where the database lies.
     pub const DIRECTORY: &str = "/data/orders";
 
-    fn builder(&self, process: &Process) -> Builder {
+    /// A builder of the database for a process.
+    pub fn builder(&self, process: &Process) -> Builder {
         let mut options = Options::default();
         options.memory_bytes = 1 << 20;
         options.memtable_bytes = Some(self.memtable_bytes);
@@ -134,7 +136,8 @@ pub struct Client {
     id: SessionId,
     keyspaces: BTreeMap<String, Keyspace>,
     snapshots: Vec<Taken>,
-    in_flight: Vec<(WriteId, Op<()>)>,
+    /// Behind a lock because handles of operations are not shared between threads, and clients are.
+    in_flight: Mutex<Vec<(WriteId, Op<()>)>>,
     /// Whether errors other than the end of the session are to be expected: a faulty or full disk.
     tolerant: bool,
 }
@@ -166,7 +169,7 @@ impl Client {
             id,
             keyspaces: BTreeMap::new(),
             snapshots: Vec::new(),
-            in_flight: Vec::new(),
+            in_flight: Mutex::new(Vec::new()),
             tolerant: false,
         };
         client.keyspaces = client.db.keyspaces().into_iter().map(|keyspace| (keyspace.name().to_owned(), keyspace)).collect();
@@ -236,7 +239,7 @@ impl Client {
                 self.db.write_with(batch, durability)
             }
         };
-        self.in_flight.push((write, op));
+        self.in_flight.get_mut().push((write, op));
         Ok(())
     }
 
@@ -246,7 +249,7 @@ impl Client {
     /// A violation, or the error that ends the session.
     pub async fn settle(&mut self) -> Result<(), Stop> {
         let mut stop = Ok(());
-        for (write, op) in std::mem::take(&mut self.in_flight) {
+        for (write, op) in std::mem::take(self.in_flight.get_mut()) {
             let result = op.await;
             self.alive()?;
             self.oracle.lock().end(write, result.as_ref().map(|()| ()).map_err(Error::kind))?;
