@@ -206,41 +206,73 @@ impl Client {
             }
             ErrorKind::Fenced | ErrorKind::Closed => Err(Stop::Error(error)),
             ErrorKind::Bug => Err(Stop::Violation(Violation::new(error.to_string()))),
+            // A call that does not wait finds no room now and then.
+            ErrorKind::Busy => Ok(()),
             _ if self.tolerant => Ok(()),
             _ => Err(Stop::Error(error)),
         }
     }
 
-    /// Calls a write without waiting for its end.
+    /// The entries whose keyspaces are there, as changes of the next write.
+    fn changes(&self, entries: &[Entry]) -> Result<Vec<Change>, Stop> {
+        let place = self.oracle.lock().mark(self.id)?;
+        let known = entries.iter().filter(|entry| self.keyspaces.contains_key(entry.keyspace()));
+        Ok(known.enumerate().map(|(nth, entry)| entry.change(self.id, place, nth)).collect())
+    }
+
+    fn batch(&self, changes: &[Change]) -> Batch {
+        let mut batch = Batch::new();
+        for change in changes {
+            match change {
+                Change::Put(keyspace, key, value) => batch.put(&self.keyspaces[keyspace], key, value),
+                Change::Delete(keyspace, key) => batch.delete(&self.keyspaces[keyspace], key),
+                Change::Create(_) | Change::Drop(_) => continue,
+            };
+        }
+        batch
+    }
+
+    /// Calls a write without waiting for its end. One that finds no room is refused: it would take its place only when it is waited for.
     ///
     /// # Errors
-    /// A violation when the keyspaces are not as expected.
+    /// A violation, or the error that ends the session.
     pub fn begin(&mut self, entries: &[Entry], durability: Durability) -> Result<(), Stop> {
-        let entries: Vec<&Entry> = entries.iter().filter(|entry| self.keyspaces.contains_key(entry.keyspace())).collect();
-        if entries.is_empty() {
+        self.alive()?;
+        let changes = self.changes(entries)?;
+        if changes.is_empty() {
             return Ok(());
         }
+        let batch = self.batch(&changes);
+        let write = self.oracle.lock().begin(self.id, changes, durability)?;
+        match self.db.try_write(batch, durability) {
+            Ok(op) => self.in_flight.get_mut().push((write, op)),
+            Err(rejected) => {
+                self.alive()?;
+                self.oracle.lock().end(write, Err(rejected.error.kind()))?;
+                self.judge(rejected.error)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Calls a write and waits for all that were called.
+    ///
+    /// # Errors
+    /// A violation, or the error that ends the session.
+    pub async fn write(&mut self, entries: &[Entry], durability: Durability) -> Result<(), Stop> {
         self.alive()?;
-        let place = self.oracle.lock().mark(self.id)?;
-        let changes: Vec<Change> = entries.iter().enumerate().map(|(nth, entry)| entry.change(self.id, place, nth)).collect();
+        let changes = self.changes(entries)?;
+        if changes.is_empty() {
+            return self.settle().await;
+        }
         let write = self.oracle.lock().begin(self.id, changes.clone(), durability)?;
         let op = match &changes[..] {
             [Change::Put(keyspace, key, value)] => self.keyspaces[keyspace].put_with(key, value, durability),
             [Change::Delete(keyspace, key)] => self.keyspaces[keyspace].delete_with(key, durability),
-            changes => {
-                let mut batch = Batch::new();
-                for change in changes {
-                    match change {
-                        Change::Put(keyspace, key, value) => batch.put(&self.keyspaces[keyspace], key, value),
-                        Change::Delete(keyspace, key) => batch.delete(&self.keyspaces[keyspace], key),
-                        Change::Create(_) | Change::Drop(_) => continue,
-                    };
-                }
-                self.db.write_with(batch, durability)
-            }
+            changes => self.db.write_with(self.batch(changes), durability),
         };
         self.in_flight.get_mut().push((write, op));
-        Ok(())
+        self.settle().await
     }
 
     /// Waits for the ends of all writes that were called.

@@ -84,10 +84,7 @@ impl Client {
         self.alive()?;
         match step {
             Step::Begin(entries, durability) => self.begin(entries, *durability),
-            Step::Write(entries, durability) => {
-                self.begin(entries, *durability)?;
-                self.settle().await
-            }
+            Step::Write(entries, durability) => self.write(entries, *durability).await,
             Step::Settle => self.settle().await,
             Step::Create(name) => self.create(name).await,
             Step::Drop(name) => self.drop_keyspace(name).await,
