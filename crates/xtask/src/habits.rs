@@ -102,3 +102,22 @@ pub fn fuzz(root: &Path, arguments: &Fuzz) -> Result<(), String> {
         Err(format!("fuzzing {} ended with {status}; inputs that fail are in fuzz/artifacts", arguments.target))
     }
 }
+
+/// Options of `simulate`.
+#[derive(Args)]
+pub struct Simulate {
+    /// Handed to the simulator: `--help` lists them.
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    rest: Vec<OsString>,
+}
+
+/// Runs scenarios of the simulator in release.
+pub fn simulate(root: &Path, arguments: &Simulate) -> Result<(), String> {
+    let mut command = words("run --quiet --release --package tombolo-simulator");
+    if arguments.rest.iter().any(|argument| argument == "--mutants") {
+        command.extend(words("--features mutants"));
+    }
+    command.push("--".into());
+    command.extend(arguments.rest.iter().cloned());
+    cargo(root, &command, &[])
+}

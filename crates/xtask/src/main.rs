@@ -18,7 +18,8 @@ use clap::{CommandFactory, Parser, Subcommand};
     after_help = "\
 Before every commit:        cargo xtask check
 One step of it again:       cargo xtask check --only lints
-Kill a real process 200x:   cargo xtask crash --rounds 200 --form mapped"
+Kill a real process 200x:   cargo xtask crash --rounds 200 --form mapped
+A failing seed again:       cargo xtask simulate --scenario random --seed 17 --runs 1"
 )]
 struct Arguments {
     #[command(subcommand)]
@@ -40,6 +41,11 @@ enum Habit {
     Fuzz(habits::Fuzz),
     /// The demo in release, as the README shows it.
     Demo(habits::Demo),
+    /// The whole engine in a simulated world, by seed: crashes, two writers, bit rot, mutants.
+    ///
+    /// A failing seed prints the command that replays it. `--help` of the simulator lists scenarios and options.
+    #[command(disable_help_flag = true)]
+    Simulate(habits::Simulate),
 }
 
 fn main() -> ExitCode {
@@ -54,6 +60,7 @@ fn main() -> ExitCode {
         Habit::Crash(arguments) => habits::crash(&root, &arguments),
         Habit::Fuzz(arguments) => habits::fuzz(&root, &arguments),
         Habit::Demo(arguments) => habits::demo(&root, &arguments),
+        Habit::Simulate(arguments) => habits::simulate(&root, &arguments),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,0 +1,402 @@
+//! A client of one open database: drives it step by step and hands every answer to the oracle.
+//!
+//! A client's code runs as a task of a simulated process, so that a crash ends it anywhere. Nothing is told to the oracle once the process
+//! has ended: there is nobody left who could have been told.
+
+mod read;
+mod step;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tombolo::{Batch, Builder, Db, Durability, Error, ErrorKind, Keyspace, KeyspaceOptions, Op, OpenMode, Options, Snapshot};
+use tombolo_env::simulated::Process;
+
+use crate::failure::Violation;
+use crate::oracle::{Change, SessionId, Shared, State, View, WriteId};
+
+pub use step::{Entry, Step, random_step, random_steps};
+
+/// Why a client cannot go on.
+#[derive(Debug)]
+pub enum Stop {
+    /// The engine did what it must never do.
+    Violation(Violation),
+    /// The engine answered with an error that ends the session, or one that the scenario has no reason to expect.
+    Error(Error),
+    /// The process has ended.
+    Ended,
+}
+
+impl From<Violation> for Stop {
+    fn from(violation: Violation) -> Stop {
+        Stop::Violation(violation)
+    }
+}
+
+impl Stop {
+    /// The violation, if it is one; an error is one too, where none was to be expected.
+    ///
+    /// # Errors
+    /// The violation.
+    pub fn unexpected_error(self, place: &str) -> Result<(), Violation> {
+        match self {
+            Stop::Violation(violation) => Err(violation.at(place)),
+            Stop::Error(error) => Err(Violation::new(format!("{place}: {error}"))),
+            Stop::Ended => Ok(()),
+        }
+    }
+
+    /// The violation, if it is one; errors are to be expected here.
+    ///
+    /// # Errors
+    /// The violation.
+    pub fn expected_error(self, place: &str) -> Result<(), Violation> {
+        match self {
+            Stop::Violation(violation) => Err(violation.at(place)),
+            Stop::Error(_) | Stop::Ended => Ok(()),
+        }
+    }
+}
+
+/// The form of the local log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// By system calls.
+    Written,
+    /// Through a shared mapping.
+    Mapped,
+}
+
+impl Form {
+    /// Both.
+    pub const ALL: [Form; 2] = [Form::Written, Form::Mapped];
+
+    /// As the URI names it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Form::Written => "written",
+            Form::Mapped => "mapped",
+        }
+    }
+}
+
+/// How a database is opened.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// The form of the log.
+    pub form: Form,
+    /// Bytes of a memtable: small ones flush often.
+    pub memtable_bytes: u64,
+    /// Whether compaction runs by itself.
+    pub automatic_compaction: bool,
+    /// How long an open may take, in virtual time.
+    pub open_deadline: Duration,
+}
+
+impl Setup {
+    /// Small memtables, so that few writes meet flush and compaction.
+    pub fn small(form: Form) -> Setup {
+        Setup { form, memtable_bytes: 4 << 10, automatic_compaction: true, open_deadline: Duration::from_secs(60) }
+    }
+
+    /// Where the database lies.
+    pub const DIRECTORY: &str = "/data/orders";
+
+    /// A builder of the database for a process.
+    pub fn builder(&self, process: &Process) -> Builder {
+        let mut options = Options::default();
+        options.memory_bytes = 1 << 20;
+        options.memtable_bytes = Some(self.memtable_bytes);
+        options.automatic_compaction = self.automatic_compaction;
+        Db::builder(format!("file://{}", Setup::DIRECTORY))
+            .log(format!("file://{}?form={}", Setup::DIRECTORY, self.form.name()))
+            .env(process.env())
+            .options(options)
+            .mode(OpenMode::CreateOrOpen)
+    }
+}
+
+/// A snapshot that was taken, and what it may show.
+#[derive(Debug)]
+struct Taken {
+    snapshot: Snapshot,
+    view: View,
+    /// The keyspaces that were there, by name.
+    keyspaces: BTreeMap<String, Keyspace>,
+}
+
+/// A client with its open database.
+#[derive(Debug)]
+pub struct Client {
+    process: Process,
+    db: Db,
+    oracle: Shared,
+    id: SessionId,
+    keyspaces: BTreeMap<String, Keyspace>,
+    snapshots: Vec<Taken>,
+    /// Behind a lock because handles of operations are not shared between threads, and clients are.
+    in_flight: Mutex<Vec<(WriteId, Op<()>)>>,
+    /// Whether errors other than the end of the session are to be expected: a faulty or full disk.
+    tolerant: bool,
+}
+
+impl Client {
+    /// Opens the database and reads everything before anything else.
+    ///
+    /// # Errors
+    /// Those of opening; a violation when what was found may not be so.
+    pub async fn open(process: &Process, setup: &Setup, oracle: &Shared) -> Result<Client, Stop> {
+        let attempt = oracle.lock().attempt();
+        let opened = setup.builder(process).open().await;
+        if !process.is_alive() {
+            return Err(Stop::Ended);
+        }
+        let db = match opened {
+            Ok(db) => db,
+            Err(error) => {
+                oracle.lock().attempt_failed(attempt);
+                return Err(Stop::Error(error));
+            }
+        };
+        let id = oracle.lock().opened(attempt, db.epoch().0)?;
+        process.world().note(&format!("{} opened with epoch {}", process.name(), id.0));
+        let mut client = Client {
+            process: process.clone(),
+            db,
+            oracle: oracle.clone(),
+            id,
+            keyspaces: BTreeMap::new(),
+            snapshots: Vec::new(),
+            in_flight: Mutex::new(Vec::new()),
+            tolerant: false,
+        };
+        client.keyspaces = client.db.keyspaces().into_iter().map(|keyspace| (keyspace.name().to_owned(), keyspace)).collect();
+        let found = client.read_everything().await?;
+        client.alive()?;
+        client.oracle.lock().found(id, &State::new(found))?;
+        Ok(client)
+    }
+
+    /// Expects errors of the disk from here on, or no longer.
+    pub fn set_tolerant(&mut self, tolerant: bool) {
+        self.tolerant = tolerant;
+    }
+
+    /// The session.
+    pub fn id(&self) -> SessionId {
+        self.id
+    }
+
+    /// The database.
+    pub fn db(&self) -> &Db {
+        &self.db
+    }
+
+    fn alive(&self) -> Result<(), Stop> {
+        if self.process.is_alive() { Ok(()) } else { Err(Stop::Ended) }
+    }
+
+    /// Whether a session may go on after an error of this kind.
+    fn judge(&self, error: Error) -> Result<(), Stop> {
+        match error.kind() {
+            ErrorKind::Fenced if !self.oracle.lock().is_challenged(self.id) => {
+                Err(Stop::Violation(Violation::new(format!("fenced by nobody: {error}"))))
+            }
+            ErrorKind::Fenced | ErrorKind::Closed => Err(Stop::Error(error)),
+            ErrorKind::Bug => Err(Stop::Violation(Violation::new(error.to_string()))),
+            // A call that does not wait finds no room now and then.
+            ErrorKind::Busy => Ok(()),
+            _ if self.tolerant => Ok(()),
+            _ => Err(Stop::Error(error)),
+        }
+    }
+
+    /// The entries whose keyspaces are there, as changes of the next write.
+    fn changes(&self, entries: &[Entry]) -> Result<Vec<Change>, Stop> {
+        let place = self.oracle.lock().mark(self.id)?;
+        let known = entries.iter().filter(|entry| self.keyspaces.contains_key(entry.keyspace()));
+        Ok(known.enumerate().map(|(nth, entry)| entry.change(self.id, place, nth)).collect())
+    }
+
+    fn batch(&self, changes: &[Change]) -> Batch {
+        let mut batch = Batch::new();
+        for change in changes {
+            match change {
+                Change::Put(keyspace, key, value) => batch.put(&self.keyspaces[keyspace], key, value),
+                Change::Delete(keyspace, key) => batch.delete(&self.keyspaces[keyspace], key),
+                Change::Create(_) | Change::Drop(_) => continue,
+            };
+        }
+        batch
+    }
+
+    /// Calls a write without waiting for its end. One that finds no room is refused: it would take its place only when it is waited for.
+    ///
+    /// # Errors
+    /// A violation, or the error that ends the session.
+    pub fn begin(&mut self, entries: &[Entry], durability: Durability) -> Result<(), Stop> {
+        self.alive()?;
+        let changes = self.changes(entries)?;
+        if changes.is_empty() {
+            return Ok(());
+        }
+        let batch = self.batch(&changes);
+        let write = self.oracle.lock().begin(self.id, changes, durability)?;
+        match self.db.try_write(batch, durability) {
+            Ok(op) => self.in_flight.get_mut().push((write, op)),
+            Err(rejected) => {
+                self.alive()?;
+                self.oracle.lock().end(write, Err(rejected.error.kind()))?;
+                self.judge(rejected.error)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Calls a write and waits for all that were called.
+    ///
+    /// # Errors
+    /// A violation, or the error that ends the session.
+    pub async fn write(&mut self, entries: &[Entry], durability: Durability) -> Result<(), Stop> {
+        self.alive()?;
+        let changes = self.changes(entries)?;
+        if changes.is_empty() {
+            return self.settle().await;
+        }
+        let write = self.oracle.lock().begin(self.id, changes.clone(), durability)?;
+        let op = match &changes[..] {
+            [Change::Put(keyspace, key, value)] => self.keyspaces[keyspace].put_with(key, value, durability),
+            [Change::Delete(keyspace, key)] => self.keyspaces[keyspace].delete_with(key, durability),
+            changes => self.db.write_with(self.batch(changes), durability),
+        };
+        self.in_flight.get_mut().push((write, op));
+        self.settle().await
+    }
+
+    /// Waits for the ends of all writes that were called.
+    ///
+    /// # Errors
+    /// A violation, or the error that ends the session.
+    pub async fn settle(&mut self) -> Result<(), Stop> {
+        let mut stop = Ok(());
+        for (write, op) in std::mem::take(self.in_flight.get_mut()) {
+            let result = op.await;
+            self.alive()?;
+            self.oracle.lock().end(write, result.as_ref().map(|()| ()).map_err(Error::kind))?;
+            if let Err(error) = result
+                && stop.is_ok()
+            {
+                stop = self.judge(error);
+            }
+        }
+        stop
+    }
+
+    /// Creates a keyspace.
+    ///
+    /// # Errors
+    /// A violation, or the error that ends the session.
+    pub async fn create(&mut self, name: &str) -> Result<(), Stop> {
+        if self.keyspaces.contains_key(name) {
+            return Ok(());
+        }
+        self.settle().await?;
+        let write = self.oracle.lock().begin(self.id, vec![Change::Create(name.to_owned())], Durability::Durable)?;
+        let result = self.db.create_keyspace(name, KeyspaceOptions::default()).await;
+        self.alive()?;
+        self.oracle.lock().end(write, result.as_ref().map(drop).map_err(Error::kind))?;
+        match result {
+            Ok(keyspace) => {
+                self.keyspaces.insert(name.to_owned(), keyspace);
+                Ok(())
+            }
+            Err(error) => self.judge(error),
+        }
+    }
+
+    /// Drops a keyspace.
+    ///
+    /// # Errors
+    /// A violation, or the error that ends the session.
+    pub async fn drop_keyspace(&mut self, name: &str) -> Result<(), Stop> {
+        if name == "default" || !self.keyspaces.contains_key(name) {
+            return Ok(());
+        }
+        self.settle().await?;
+        let write = self.oracle.lock().begin(self.id, vec![Change::Drop(name.to_owned())], Durability::Durable)?;
+        let result = self.db.drop_keyspace(name).await;
+        self.alive()?;
+        self.oracle.lock().end(write, result.as_ref().map(|()| ()).map_err(Error::kind))?;
+        match result {
+            Ok(()) => {
+                self.keyspaces.remove(name);
+                self.snapshots.iter_mut().for_each(|taken| drop(taken.keyspaces.remove(name)));
+                Ok(())
+            }
+            Err(error) => self.judge(error),
+        }
+    }
+
+    /// Flushes.
+    ///
+    /// # Errors
+    /// A violation, or the error that ends the session.
+    pub async fn flush(&mut self) -> Result<(), Stop> {
+        let mark = self.oracle.lock().mark(self.id)?;
+        let result = self.db.flush().await;
+        self.after_flush(mark, result)
+    }
+
+    /// Flushes and compacts.
+    ///
+    /// # Errors
+    /// A violation, or the error that ends the session.
+    pub async fn compact(&mut self) -> Result<(), Stop> {
+        let mark = self.oracle.lock().mark(self.id)?;
+        let result = self.db.compact().await;
+        self.after_flush(mark, result)
+    }
+
+    fn after_flush(&mut self, mark: usize, result: Result<(), Error>) -> Result<(), Stop> {
+        self.alive()?;
+        match result {
+            Ok(()) => Ok(self.oracle.lock().flushed(self.id, mark)?),
+            Err(error) => {
+                self.oracle.lock().report.errors += 1;
+                self.judge(error)
+            }
+        }
+    }
+
+    /// Asks whether this process still owns the database.
+    ///
+    /// # Errors
+    /// A violation, or the error that ends the session.
+    pub async fn confirm(&mut self) -> Result<(), Stop> {
+        let superseded = self.oracle.lock().is_superseded(self.id);
+        let result = self.db.confirm().await;
+        self.alive()?;
+        match result {
+            Ok(()) => Ok(self.oracle.lock().confirmed(self.id, superseded)?),
+            Err(error) => self.judge(error),
+        }
+    }
+
+    /// Closes the database.
+    ///
+    /// # Errors
+    /// A violation, or the error of closing.
+    pub async fn close(mut self) -> Result<(), Stop> {
+        self.settle().await?;
+        self.snapshots.clear();
+        let mark = self.oracle.lock().mark(self.id)?;
+        let result = self.db.close().await;
+        self.alive()?;
+        match result {
+            Ok(()) => Ok(self.oracle.lock().closed(self.id, mark)?),
+            Err(error) => self.judge(error),
+        }
+    }
+}

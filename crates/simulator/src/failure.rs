@@ -1,0 +1,111 @@
+//! How a scenario ends.
+
+use std::fmt;
+
+/// Something that the engine must never do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation(pub String);
+
+impl Violation {
+    /// A violation in words.
+    pub fn new(what: impl Into<String>) -> Violation {
+        Violation(what.into())
+    }
+
+    /// The same, with where it was seen before it.
+    #[must_use]
+    pub fn at(self, place: impl fmt::Display) -> Violation {
+        Violation(format!("{place}: {}", self.0))
+    }
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Violation {}
+
+/// What a scenario did. Two runs of one seed give equal reports.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// Worlds that were run.
+    pub worlds: u64,
+    /// Writes called.
+    pub writes: u64,
+    /// Writes acknowledged as durable.
+    pub durable: u64,
+    /// Times that a database was opened with success.
+    pub opened: u64,
+    /// Times that all was read and compared.
+    pub verified: u64,
+    /// Crashes, kills and power losses.
+    pub crashes: u64,
+    /// Answers that were errors, crashes excepted.
+    pub errors: u64,
+    /// Disk operations of all processes.
+    pub operations: u64,
+    /// Mixes the histories of all worlds: differs when one of them differs.
+    pub digest: u64,
+}
+
+impl Report {
+    /// Adds what another part did.
+    pub fn add(&mut self, other: &Report) {
+        self.worlds += other.worlds;
+        self.writes += other.writes;
+        self.durable += other.durable;
+        self.opened += other.opened;
+        self.verified += other.verified;
+        self.crashes += other.crashes;
+        self.errors += other.errors;
+        self.operations += other.operations;
+        self.digest = self.digest.rotate_left(7).wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ other.digest;
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Report { worlds, writes, durable, opened, verified, crashes, errors, operations, digest } = self;
+        write!(
+            formatter,
+            "{worlds} worlds, {opened} opens, {crashes} crashes, {writes} writes ({durable} durable), {verified} verifications, \
+             {errors} errors answered, {operations} disk operations, digest {digest:016x}"
+        )
+    }
+}
+
+/// A scenario that found a violation, a panic or a hang.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    /// Which scenario.
+    pub scenario: &'static str,
+    /// Its seed.
+    pub seed: u64,
+    /// Where in the scenario: the crash point, the form of the log, the byte flipped.
+    pub place: String,
+    /// What happened.
+    pub what: String,
+    /// The last events of the world.
+    pub trace: Vec<String>,
+}
+
+impl Failure {
+    /// The command that runs the same history again.
+    pub fn replay(&self) -> String {
+        format!("cargo xtask simulate --scenario {} --seed {} --runs 1", self.scenario, self.seed)
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(formatter, "scenario {} of seed {} failed at {}: {}", self.scenario, self.seed, self.place, self.what)?;
+        for line in &self.trace {
+            writeln!(formatter, "    {line}")?;
+        }
+        write!(formatter, "replay: {}", self.replay())
+    }
+}
+
+impl std::error::Error for Failure {}

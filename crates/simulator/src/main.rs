@@ -1,0 +1,129 @@
+//! Runs scenarios by seed: `cargo xtask simulate`.
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use clap::Parser;
+use tombolo_env::Env;
+use tombolo_simulator::scenario::{self, Scenario};
+use tombolo_simulator::{Failure, Report};
+
+/// Runs the whole engine in a simulated world, by seed, and judges everything that it answers.
+#[derive(Parser)]
+#[command(
+    name = "simulate",
+    bin_name = "cargo xtask simulate",
+    max_term_width = 110,
+    after_help = "\
+Everything, bounded:        cargo xtask simulate
+One failure again:          cargo xtask simulate --scenario random --seed 17 --runs 1
+Every byte of bit-rot:      cargo xtask simulate --scenario bit-rot --whole
+Each rule taken out:        cargo xtask simulate --mutants"
+)]
+struct Arguments {
+    /// Only this scenario; `--list` names them.
+    #[arg(long)]
+    scenario: Option<String>,
+    /// The first seed.
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    /// How many seeds; a bounded number when not given.
+    #[arg(long)]
+    runs: Option<u64>,
+    /// As many seeds as cover all of a scenario, where there is an all.
+    #[arg(long, conflicts_with = "runs")]
+    whole: bool,
+    /// Takes each rule out and looks for the violation that follows.
+    #[arg(long)]
+    mutants: bool,
+    /// Names the scenarios and what each does.
+    #[arg(long)]
+    list: bool,
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    if arguments.list {
+        for scenario in scenario::ALL {
+            println!("{:<36} {}", scenario.name, scenario.purpose);
+        }
+        return ExitCode::SUCCESS;
+    }
+    if arguments.mutants {
+        return mutants(&arguments);
+    }
+    let chosen: Vec<Scenario> = match &arguments.scenario {
+        None => scenario::ALL.to_vec(),
+        Some(name) => match scenario::by_name(name) {
+            Some(scenario) => vec![scenario],
+            None => {
+                eprintln!("there is no scenario {name:?}: `cargo xtask simulate --list` names them");
+                return ExitCode::from(2);
+            }
+        },
+    };
+    let failed = chosen.iter().filter(|scenario| !run(scenario, &arguments)).count();
+    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Runs the seeds of a scenario; `false` when one failed.
+fn run(scenario: &Scenario, arguments: &Arguments) -> bool {
+    let env = Env::real();
+    let begun = env.now();
+    let runs = match (arguments.runs, arguments.whole) {
+        (Some(runs), _) => runs,
+        (None, true) => scenario.runs_whole.unwrap_or(scenario.runs),
+        (None, false) => scenario.runs,
+    };
+    let mut total = Report::default();
+    for (nth, seed) in (arguments.seed..arguments.seed.saturating_add(runs)).enumerate() {
+        match (scenario.run)(seed) {
+            Ok(report) => total.add(&report),
+            Err(failure) => {
+                fail(&failure);
+                return false;
+            }
+        }
+        let took = env.now().since(begun).as_secs_f64();
+        print!("\r{}: {} of {runs} seeds, {} worlds, {took:.1} s ", scenario.name, nth + 1, total.worlds);
+        // A progress line that cannot be shown changes nothing.
+        let _ = std::io::stdout().flush();
+    }
+    println!("\r{}: {runs} seeds passed in {:.1} s: {total}", scenario.name, env.now().since(begun).as_secs_f64());
+    true
+}
+
+fn fail(failure: &Failure) {
+    println!();
+    eprintln!("{failure}");
+}
+
+#[cfg(feature = "mutants")]
+fn mutants(arguments: &Arguments) -> ExitCode {
+    use tombolo_simulator::mutants;
+    // Panics are how some mutants are noticed; each would print a page.
+    std::panic::set_hook(Box::new(|_| {}));
+    let env = Env::real();
+    let mut survived = 0;
+    for hunt in mutants::ALL.iter().filter(|hunt| arguments.scenario.as_deref().is_none_or(|name| name == hunt.scenario)) {
+        let begun = env.now();
+        let caught = hunt.run();
+        let took = env.now().since(begun).as_secs_f64();
+        match caught {
+            Some((seeds, failure)) => {
+                println!("{:?}: caught by {} after {seeds} seeds in {took:.1} s: {}", hunt.mutant, hunt.scenario, failure.what)
+            }
+            None => {
+                survived += 1;
+                println!("{:?}: SURVIVED {} seeds of {} in {took:.1} s", hunt.mutant, hunt.seeds, hunt.scenario);
+            }
+        }
+    }
+    if survived == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+#[cfg(not(feature = "mutants"))]
+fn mutants(_arguments: &Arguments) -> ExitCode {
+    eprintln!("built without mutants: use `cargo xtask simulate --mutants`, or build with `--features mutants`");
+    ExitCode::from(2)
+}

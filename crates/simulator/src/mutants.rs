@@ -1,0 +1,48 @@
+//! Rules taken out one at a time, and the scenario that notices.
+
+use tombolo_storage::mutant::{self, Mutant};
+
+use crate::failure::Failure;
+use crate::scenario;
+
+/// The hunt for one mutant.
+#[derive(Clone, Copy, Debug)]
+pub struct Hunt {
+    /// The rule that is taken out.
+    pub mutant: Mutant,
+    /// The scenario that notices.
+    pub scenario: &'static str,
+    /// Seeds within which it does.
+    pub seeds: u64,
+}
+
+const fn hunt(mutant: Mutant, scenario: &'static str, seeds: u64) -> Hunt {
+    Hunt { mutant, scenario, seeds }
+}
+
+/// All hunts of the whole engine. What a unit or model test of the owner's crate notices more directly is not repeated.
+pub const ALL: &[Hunt] = &[
+    hunt(Mutant::TableNameReused, "two-writers", 300),
+    hunt(Mutant::LogReplayBeforeSealRecorded, "two-writers", 300),
+    hunt(Mutant::LogIgnoreRecordedSeal, "two-writers", 300),
+    hunt(Mutant::LogServeBeforeNamed, "crash-everywhere", 64),
+    hunt(Mutant::LogFreeBeforeReplayPointDurable, "crash-everywhere", 64),
+    hunt(Mutant::LogFenceWordUnchecked, "two-writers", 300),
+    hunt(Mutant::LogFenceWordCheckedBeforeStore, "two-writers", 300),
+    hunt(Mutant::LogFenceReadsBeforeWord, "two-writers", 300),
+    hunt(Mutant::LogFenceWithoutSync, "power-loss-at-every-write-boundary", 64),
+    hunt(Mutant::LogBadFrameIsAlwaysTail, "bit-rot", 64),
+    hunt(Mutant::LogDurableWithoutSync, "crash-everywhere", 64),
+    hunt(Mutant::LogSyncErrorIgnored, "random", 300),
+    hunt(Mutant::ClaimWithoutConfirmingList, "two-writers", 300),
+    hunt(Mutant::PutUnknownTakenAsFailed, "random", 300),
+];
+
+impl Hunt {
+    /// Runs seeds with the rule taken out until one fails; says after how many, and how.
+    pub fn run(&self) -> Option<(u64, Failure)> {
+        let scenario = scenario::by_name(self.scenario)?;
+        let _guard = mutant::enable(self.mutant);
+        (0..self.seeds).find_map(|seed| (scenario.run)(seed).err().map(|failure| (seed + 1, failure)))
+    }
+}

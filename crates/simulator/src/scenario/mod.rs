@@ -1,0 +1,209 @@
+//! Scenarios: each is a function of a seed, which runs worlds and says what it did, or what the engine did wrong.
+//!
+//! A seed covers a part of what a scenario can do; the parts of consecutive seeds differ, and together they cover the whole.
+
+mod bit_rot;
+mod crash;
+mod random;
+mod two_writers;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+use tombolo_env::simulated::{Crash, Process, World};
+
+use crate::client::{Client, Form, Setup, Step, Stop};
+use crate::failure::{Failure, Report, Violation};
+use crate::oracle::{Oracle, Shared};
+
+/// A scenario.
+#[derive(Clone, Copy)]
+pub struct Scenario {
+    /// Its name at the prompt.
+    pub name: &'static str,
+    /// What it does, in a sentence.
+    pub purpose: &'static str,
+    /// Seeds that make a bounded run of a few seconds.
+    pub runs: u64,
+    /// Seeds that cover all of it, where there is an all.
+    pub runs_whole: Option<u64>,
+    /// Runs one seed.
+    pub run: fn(u64) -> Result<Report, Failure>,
+}
+
+impl std::fmt::Debug for Scenario {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Scenario").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// All scenarios.
+pub const ALL: [Scenario; 6] = [
+    Scenario {
+        name: "crash-everywhere",
+        purpose: "a scripted history, crashed at each disk operation in turn, recovered, continued, recovered again",
+        runs: 8,
+        runs_whole: Some(crash::EVERYWHERE_SEEDS),
+        run: crash::everywhere,
+    },
+    Scenario {
+        name: "crash-in-recovery",
+        purpose: "the same history crashed, and its recovery crashed at each disk operation in turn",
+        runs: 8,
+        runs_whole: Some(crash::RECOVERY_SEEDS),
+        run: crash::in_recovery,
+    },
+    Scenario {
+        name: "power-loss-at-every-write-boundary",
+        purpose: "a history by seed, the power lost at each operation that changes the disk",
+        runs: 8,
+        runs_whole: None,
+        run: crash::power_loss,
+    },
+    Scenario {
+        name: "random",
+        purpose: "random operations, crashes, disk errors, failed syncs, a full disk, reopening",
+        runs: 40,
+        runs_whole: None,
+        run: random::run,
+    },
+    Scenario {
+        name: "two-writers",
+        purpose: "processes that take one database from each other, paused and killed anywhere",
+        runs: 40,
+        runs_whole: None,
+        run: two_writers::run,
+    },
+    Scenario {
+        name: "bit-rot",
+        purpose: "a byte of a small database changed, a file cut or gone: an error or all reads right",
+        runs: 8,
+        runs_whole: Some(bit_rot::SEEDS),
+        run: bit_rot::run,
+    },
+];
+
+/// The scenario of that name.
+pub fn by_name(name: &str) -> Option<Scenario> {
+    ALL.into_iter().find(|scenario| scenario.name == name)
+}
+
+/// One world with its oracle.
+struct Run {
+    world: World,
+    oracle: Shared,
+}
+
+/// Polls after which a world is taken to hang.
+const STEPS_MAX: u64 = 3_000_000;
+
+impl Run {
+    fn new(seed: u64) -> Run {
+        let world = World::new(seed);
+        world.set_steps_max(STEPS_MAX);
+        Run { world, oracle: Oracle::shared() }
+    }
+
+    /// Ends all of the host's processes.
+    fn crash(&self, processes: &[Process], crash: Crash) {
+        match crash {
+            Crash::Kill => processes.iter().for_each(Process::kill),
+            Crash::PowerLoss => self.world.host(0).power_loss(),
+        }
+        self.crashed(crash);
+    }
+
+    /// Tells the oracle of a crash that ended everything.
+    fn crashed(&self, crash: Crash) {
+        let mut oracle = self.oracle.lock();
+        oracle.all_ended();
+        if crash == Crash::PowerLoss {
+            oracle.power_lost();
+        }
+    }
+
+    fn report(&self) -> Report {
+        let mut report = self.oracle.lock().report.clone();
+        report.worlds = 1;
+        report.operations = self.world.operations();
+        report.digest = self.world.digest();
+        report
+    }
+
+    /// Opens in a process of its own, does `steps`, reads everything, and perhaps closes. `None` when the process ended before.
+    ///
+    /// # Errors
+    /// A violation; an error is one, as nothing is wrong with the disk.
+    fn life(&self, process: &Process, setup: &Setup, steps: Vec<Step>, close: bool, place: &str) -> Result<Option<()>, Violation> {
+        let (inside, setup, oracle) = (process.clone(), setup.clone(), self.oracle.clone());
+        let life = async move {
+            let mut client = Client::open(&inside, &setup, &oracle).await?;
+            client.steps(&steps).await?;
+            client.check_all().await?;
+            if close { client.close().await } else { Ok::<(), Stop>(()) }
+        };
+        match process.run(life) {
+            None => Ok(None),
+            Some(Ok(())) => Ok(Some(())),
+            Some(Err(stop)) => stop.unexpected_error(place).map(|()| None),
+        }
+    }
+
+    /// Opens and lets the engine check every byte.
+    fn verify(&self, setup: &Setup) -> Result<(), Violation> {
+        let process = self.world.process("checker");
+        let (inside, setup, oracle) = (process.clone(), setup.clone(), self.oracle.clone());
+        let outcome = process.run(async move {
+            let client = Client::open(&inside, &setup, &oracle).await?;
+            let report = client.db().verify().await.map_err(Stop::Error)?;
+            if !report.damage.is_empty() {
+                return Err(Stop::Violation(Violation::new(format!("verify finds damage where none is: {}", report.damage.join("; ")))));
+            }
+            client.close().await
+        });
+        process.kill();
+        match outcome {
+            Some(Err(stop)) => stop.unexpected_error("verifying"),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Runs one world and turns violations, panics and hangs into a failure with its place.
+fn guarded(
+    scenario: &'static str,
+    seed: u64,
+    place: impl FnOnce() -> String,
+    world_seed: u64,
+    act: impl FnOnce(&Run) -> Result<(), Violation>,
+) -> Result<Report, Failure> {
+    let run = Run::new(world_seed);
+    let outcome = catch_unwind(AssertUnwindSafe(|| act(&run)));
+    let what = match outcome {
+        Ok(Ok(())) => return Ok(run.report()),
+        Ok(Err(violation)) => violation.0,
+        Err(panic) => {
+            let words = panic.downcast_ref::<String>().cloned().or_else(|| panic.downcast_ref::<&str>().map(|words| (*words).to_owned()));
+            format!("panic: {}", words.unwrap_or_else(|| "without words".to_owned()))
+        }
+    };
+    let lines = run.world.trace();
+    let trace = lines[lines.len().saturating_sub(60)..].to_vec();
+    Err(Failure { scenario, seed, place: place(), what, trace })
+}
+
+/// Mixes two numbers into a seed.
+fn mix(left: u64, right: u64) -> u64 {
+    crate::random::Random::new(left, right).next()
+}
+
+fn form_of(seed: u64) -> Form {
+    Form::ALL[usize::from(!seed.is_multiple_of(2))]
+}
+
+fn crash_of(seed: u64) -> Crash {
+    if seed.is_multiple_of(2) { Crash::Kill } else { Crash::PowerLoss }
+}
+
+/// Virtual time in which everything that heals by itself has healed.
+const HEALING: Duration = Duration::from_secs(10);

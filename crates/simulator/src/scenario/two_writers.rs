@@ -1,0 +1,152 @@
+//! Two or three processes of one host that take one database from each other, while they are paused, resumed and killed anywhere.
+//!
+//! Each process opens, does random steps until it learns that it is fenced, waits a little, and opens again. The oracle judges every
+//! acknowledgement: what a fenced process was told too late must have been found by its successor.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tombolo::ErrorKind;
+use tombolo_env::TaskClass;
+use tombolo_env::simulated::{Crash, Process};
+
+use super::{Run, form_of, guarded, mix};
+use crate::client::{Client, Setup, Step, Stop, random_step};
+use crate::failure::{Failure, Report, Violation};
+use crate::oracle::Shared;
+use crate::random::Random;
+
+const NAME: &str = "two-writers";
+
+/// What all writers of a world share.
+#[derive(Clone)]
+struct Contest {
+    setup: Setup,
+    oracle: Shared,
+    violation: Arc<Mutex<Option<Violation>>>,
+    over: Arc<Mutex<bool>>,
+}
+
+impl Contest {
+    fn violated(&self, violation: Violation) {
+        self.violation.lock().get_or_insert(violation);
+    }
+
+    fn is_over(&self) -> bool {
+        *self.over.lock() || self.violation.lock().is_some()
+    }
+}
+
+/// A writer's life: open, write, be fenced, again.
+async fn compete(process: Process, contest: Contest, mut random: Random) {
+    while !contest.is_over() {
+        match session(&process, &contest, &mut random).await {
+            Ok(()) => {}
+            Err(Stop::Ended) => return,
+            Err(Stop::Violation(violation)) => return contest.violated(violation.at(process.name())),
+            Err(Stop::Error(error)) => match error.kind() {
+                // What a process that has lost the database may be told.
+                ErrorKind::Fenced
+                | ErrorKind::Closed
+                | ErrorKind::OutcomeUnknown
+                | ErrorKind::Retry
+                | ErrorKind::NotFound
+                | ErrorKind::Busy => {}
+                _ => return contest.violated(Violation::new(format!("{}: {error}", process.name()))),
+            },
+        }
+        process.sleep(Duration::from_micros(random.below(30_000))).await;
+    }
+}
+
+async fn session(process: &Process, contest: &Contest, random: &mut Random) -> Result<(), Stop> {
+    let mut client = Client::open(process, &contest.setup, &contest.oracle).await?;
+    let steps = 1 + random.below(120);
+    for _ in 0..steps {
+        if contest.is_over() {
+            break;
+        }
+        // Keyspaces that come and go hide what is looked for here.
+        match random_step(random) {
+            Step::Drop(_) => {}
+            step => client.step(&step).await?,
+        }
+        if random.percent(10) {
+            process.sleep(Duration::from_micros(random.below(3_000))).await;
+        }
+    }
+    client.check_snapshots().await?;
+    client.check_all().await?;
+    if random.percent(50) { client.close().await } else { Ok(()) }
+}
+
+fn start(run: &Run, contest: &Contest, number: u64, random: &mut Random) -> Process {
+    let process = run.world.process(&format!("writer {number}"));
+    let chance = Random::new(random.next(), 3);
+    process.spawn(TaskClass::Foreground, "compete", compete(process.clone(), contest.clone(), chance)).detach();
+    process
+}
+
+/// Runs a seed.
+pub(super) fn run(seed: u64) -> Result<Report, Failure> {
+    guarded(
+        NAME,
+        seed,
+        || format!("log {}", form_of(seed).name()),
+        mix(seed, 0),
+        |run| {
+            let mut random = Random::new(seed, 2);
+            run.world.set_preemption_probability([0.01, 0.05, 0.3][random.index(3)]);
+            let contest = Contest {
+                setup: Setup::small(form_of(seed)),
+                oracle: run.oracle.clone(),
+                violation: Arc::new(Mutex::new(None)),
+                over: Arc::new(Mutex::new(false)),
+            };
+            let mut started = 2 + random.below(2);
+            let mut processes: Vec<Process> = (0..started).map(|number| start(run, &contest, number, &mut random)).collect();
+            for _ in 0..40 {
+                run.world.run_for(Duration::from_micros(random.below(20_000)));
+                if contest.violation.lock().is_some() {
+                    break;
+                }
+                let nth = random.index(processes.len());
+                match random.below(20) {
+                    0..=6 => processes[nth].pause(),
+                    7..=13 => processes.iter().for_each(Process::resume),
+                    14..=15 => stall(&processes[nth], &mut random),
+                    16..=17 => {
+                        processes[nth].kill();
+                        processes[nth] = start(run, &contest, started, &mut random);
+                        started += 1;
+                    }
+                    18 if random.percent(30) => {
+                        run.crash(&processes, Crash::PowerLoss);
+                        for process in &mut processes {
+                            *process = start(run, &contest, started, &mut random);
+                            started += 1;
+                        }
+                    }
+                    _ => {}
+                }
+            }
+            processes.iter().for_each(Process::resume);
+            run.world.run_for(Duration::from_millis(200));
+            *contest.over.lock() = true;
+            run.world.run_for(Duration::from_secs(5));
+            if let Some(violation) = contest.violation.lock().take() {
+                return Err(violation);
+            }
+            run.crash(&processes, Crash::Kill);
+            run.life(&run.world.process("last"), &contest.setup, Vec::new(), true, "opening after the contest")?;
+            run.verify(&contest.setup)
+        },
+    )
+}
+
+/// Lets a process stand still in the middle of one of its next operations, while the others go on.
+fn stall(process: &Process, random: &mut Random) {
+    let number = process.operations() + 1 + random.below(60);
+    process.stall_at(number, Duration::from_micros(1 + random.below(30_000)));
+}

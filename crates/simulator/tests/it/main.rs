@@ -1,0 +1,6 @@
+//! A bounded number of seeds of every scenario; more by `cargo xtask simulate`.
+
+#[cfg(feature = "mutants")]
+mod mutants;
+#[cfg(not(feature = "mutants"))]
+mod scenarios;

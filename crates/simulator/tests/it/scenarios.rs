@@ -1,0 +1,50 @@
+//! Every scenario by some seeds, and the same history for the same seed.
+
+use tombolo_simulator::scenario;
+
+fn passes(name: &str, seeds: std::ops::Range<u64>) {
+    let scenario = scenario::by_name(name).unwrap();
+    for seed in seeds {
+        if let Err(failure) = (scenario.run)(seed) {
+            panic!("{failure}");
+        }
+    }
+}
+
+#[test]
+fn a_crash_at_any_operation_loses_nothing_acknowledged() {
+    passes("crash-everywhere", 0..4);
+}
+
+#[test]
+fn a_crash_at_any_operation_of_the_recovery_loses_nothing_acknowledged() {
+    passes("crash-in-recovery", 0..4);
+}
+
+#[test]
+fn a_power_loss_at_any_write_boundary_loses_nothing_durable() {
+    passes("power-loss-at-every-write-boundary", 0..4);
+}
+
+#[test]
+fn random_histories_with_faults_agree_with_the_oracle() {
+    passes("random", 0..30);
+}
+
+#[test]
+fn of_several_writers_one_is_right() {
+    passes("two-writers", 0..30);
+}
+
+#[test]
+fn damage_is_an_error_or_harmless() {
+    passes("bit-rot", 0..4);
+}
+
+#[test]
+fn a_seed_gives_one_history() {
+    for (name, seed) in [("random", 3), ("two-writers", 5)] {
+        let scenario = scenario::by_name(name).unwrap();
+        assert_eq!((scenario.run)(seed).unwrap(), (scenario.run)(seed).unwrap(), "{name} of seed {seed}");
+    }
+}
