@@ -44,10 +44,13 @@ pub enum Mutant {
     LogFenceWordCheckedBeforeStore,
     LogFenceReadsBeforeWord,
     LogFenceWithoutSync,
+    LogFenceTrustsCleanPages,
+    LogAcceptsWithoutFullFence,
     // Rule 9
     LogBadFrameIsAlwaysTail,
     LogAcceptsForeignFrames,
     LogDurableWithoutSync,
+    LogRollsWithoutSync,
     LogSyncErrorIgnored,
     // Rule 11
     DeleteWithoutCondemning,

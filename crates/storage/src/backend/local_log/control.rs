@@ -11,6 +11,7 @@ use tombolo_env::file::read_exact_at;
 use tombolo_env::{Access, Env, File, Mapping};
 use tombolo_format::log_frame::{FENCE_WORD_OFFSET, LANE_PAGE_BYTES, LANE_WORDS_OFFSET, LaneHeader};
 
+use crate::mutant::{Mutant, is_enabled};
 use crate::{Epoch, Error, ErrorKind, LogOffset, Result};
 
 /// Name of the control page's file.
@@ -109,7 +110,9 @@ impl Control {
     /// The writer's load: fences it from every store before, and tells which later epoch has raised the word.
     #[inline]
     pub(super) fn raised_by(&self, env: &Env) -> Option<Epoch> {
-        self.page.full_fence();
+        if !is_enabled(Mutant::LogAcceptsWithoutFullFence) {
+            self.page.full_fence();
+        }
         env.preemption_point();
         let word = self.page.load_u64(FENCE_WORD_OFFSET);
         (word > self.owner.epoch).then_some(Epoch(word))

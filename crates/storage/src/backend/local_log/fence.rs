@@ -94,7 +94,7 @@ impl Scan<'_> {
         if !is_enabled(Mutant::LogFenceWithoutSync) {
             let failed = |error| Error::io(error, "making a fenced log durable", piece.segment.path.display());
             let from = self.not_durable_from(piece);
-            if self.same_boot && from < byte {
+            if self.same_boot && from < byte && !is_enabled(Mutant::LogFenceTrustsCleanPages) {
                 // After a failed writeback that only the writer learned of, the pages are clean, and a sync alone would lie.
                 file.write_all_at(&bytes[from as usize..byte as usize], u64::from(from)).map_err(failed)?;
                 self.env.preemption_point();

@@ -276,7 +276,7 @@ impl Lane {
         if writer.unsynced.bytes() >= self.options.unsynced_sync_bytes {
             self.begin_sync();
         }
-        if writer.position > writer.segment.capacity / 4 && self.supply.wants_preparing() {
+        if writer.position - FIRST_BYTE > (writer.segment.capacity - FIRST_BYTE) / 4 && self.supply.wants_preparing() {
             let lane = Arc::clone(self);
             let wanted = writer.live_bytes().next_power_of_two();
             self.env.spawn(TaskClass::Foreground, "log segment", async move { lane.supply.prepare(wanted) }).detach();
@@ -390,6 +390,9 @@ impl Lane {
             let writer = self.writer.lock();
             let mut segments: Vec<Arc<Segment>> =
                 writer.full.iter().filter(|full| !full.synced && !full.poisoned).map(|full| Arc::clone(&full.segment)).collect();
+            if is_enabled(Mutant::LogRollsWithoutSync) {
+                segments.clear();
+            }
             segments.push(Arc::clone(&writer.segment));
             (self.accepted(), segments)
         };

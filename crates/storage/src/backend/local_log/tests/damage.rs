@@ -29,7 +29,10 @@ fn recover(case: &Case, rebooted: bool) -> Result<(LogOffset, Vec<LogEntry>)> {
 fn assert_told(case: &Case, outcome: Result<(LogOffset, Vec<LogEntry>)>, what: &str) {
     match outcome {
         Err(error) => {
-            assert!(matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Unsupported) && error.object_name().is_some(), "{what}: {error}")
+            assert!(
+                matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Unsupported) && error.object_name().is_some(),
+                "{what}: {error}"
+            );
         }
         Ok((_, read)) => {
             if let Err(violation) = case.check(&read, PLAN.payload_bytes, PLAN.entries) {

@@ -49,7 +49,7 @@ pub(super) struct Plan {
 }
 
 pub(super) const SHORT: Plan = Plan { entries: 12, payload_bytes: 300, sync_every: 3, trim_every: 0, close: false };
-pub(super) const ROLLING: Plan = Plan { entries: 40, payload_bytes: 900, sync_every: 4, trim_every: 9, close: false };
+pub(super) const ROLLING: Plan = Plan { entries: 40, payload_bytes: 900, sync_every: 3, trim_every: 9, close: false };
 
 impl Case {
     pub(super) fn new(seed: u64, form: Form) -> Case {

@@ -3,7 +3,7 @@
 use tombolo_env::simulated::Crash;
 
 use super::harness::{Case, FORMS, Plan, ROLLING, SHORT};
-use super::simulated::{crash_at, failing_syncs, fence_at, race, write_at};
+use super::simulated::{crash_at, failing_syncs, fence_at, race, sync_error_that_only_the_writer_saw, write_at};
 use crate::backend::local_log::Form;
 use crate::mutant::{Mutant, enable};
 
@@ -105,5 +105,27 @@ fn durable_without_a_sync_is_caught() {
 fn an_ignored_sync_error_is_caught() {
     assert_caught(Mutant::LogSyncErrorIgnored, "an ignored sync error", || {
         collect((60..300).step_by(3).map(|number| failing_syncs(number, Form::Written, number, 2)))
+    });
+}
+
+#[test]
+fn an_append_accepted_without_a_full_fence_is_caught() {
+    // The frame is still on its way to memory when the word is read: a matter of chance, so many worlds.
+    assert_caught(Mutant::LogAcceptsWithoutFullFence, "an append accepted without a full fence", || {
+        collect((0..400).flat_map(|seed| (3..7).filter_map(move |number| write_at(seed, Form::Mapped, number))))
+    });
+}
+
+#[test]
+fn a_fencer_that_trusts_clean_pages_is_caught() {
+    assert_caught(Mutant::LogFenceTrustsCleanPages, "a fencer that trusts clean pages", || {
+        collect(FORMS.into_iter().map(sync_error_that_only_the_writer_saw))
+    });
+}
+
+#[test]
+fn a_roll_whose_old_segment_is_not_synced_is_caught() {
+    assert_caught(Mutant::LogRollsWithoutSync, "a roll whose old segment is not synced", || {
+        collect((40..300).step_by(2).map(|number| crash_at(number, Form::Written, ROLLING, number, Crash::PowerLoss)))
     });
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use tombolo_env::TaskClass;
-use tombolo_env::simulated::{Action, Crash, Fault, OperationKind, World};
+use tombolo_env::simulated::{Action, Crash, Fault, Operation, OperationKind, World};
 
 use super::harness::{Case, FORMS, Plan, ROLLING, SHORT, read};
 use crate::backend::local_log::Form;
@@ -317,32 +317,44 @@ fn a_disk_that_fails_for_good_is_an_error_and_no_hang() {
     }
 }
 
+/// The writer's sync fails, which marks the pages clean, and it dies before it can move the bytes; then fence, power loss, fence.
+pub(super) fn sync_error_that_only_the_writer_saw(form: Form) -> std::result::Result<(), String> {
+    let case = Case::new(7, form);
+    let writer = case.world.process("writer");
+    let context = case.context(&writer, 1);
+    let log = writer.block_on(case.store(&writer).open(&context, 1)).expect("opening");
+    let mut end = LogOffset::ZERO;
+    for number in 0..4 {
+        end = append(&writer, &*log, 0, &entry(number, 200)).expect("appending");
+    }
+    let id = writer.id();
+    let first = Case::directory(1).join("00000001");
+    let is_sync = move |operation: &Operation| operation.process == id && operation.kind == OperationKind::Sync && operation.path == first;
+    case.world.run_until_idle();
+    case.world.inject(Fault::new(Action::Fail(std::io::ErrorKind::Other), is_sync));
+    // The operation after the failed sync; a kill there is that of the whole process.
+    let doomed = writer.clone();
+    let next = writer.operations() + 2;
+    case.world.inject(Fault::new(Action::Call(Box::new(move |_: &World| doomed.kill())), move |operation| {
+        operation.process == id && operation.number == next
+    }));
+    let _ = writer.run({
+        let log = Arc::clone(&log);
+        async move { log.durable(0, end).await }
+    });
+    assert!(!writer.is_alive());
+    for epoch in [2, 3] {
+        let (_, read) = case.recover(epoch).expect("named").map_err(|error| error.to_string())?;
+        case.check(&read, 200, 4)?;
+        case.world.host(0).power_loss();
+    }
+    Ok(())
+}
+
 #[test]
 fn what_a_fence_sealed_outlives_a_sync_error_that_only_the_writer_saw() {
     for form in FORMS {
-        let case = Case::new(7, form);
-        let writer = case.world.process("writer");
-        let context = case.context(&writer, 1);
-        let log = writer.block_on(case.store(&writer).open(&context, 1)).expect("opening");
-        let mut end = LogOffset::ZERO;
-        for number in 0..4 {
-            end = append(&writer, &*log, 0, &entry(number, 200)).expect("appending");
-        }
-        // The failed sync has marked the pages clean; the writer dies before it can move the bytes.
-        let doomed = writer.clone();
-        writer.fail_next(OperationKind::Sync, std::io::ErrorKind::Other, 1);
-        let next = writer.operations() + 6;
-        writer.call_at(next, move |_: &World| doomed.kill());
-        let _ = writer.run({
-            let log = Arc::clone(&log);
-            async move { log.durable(0, end).await }
-        });
-        writer.kill();
-        let (_, read) = case.recover(2).expect("named").expect("recovering");
-        case.check(&read, 200, 4).unwrap();
-        case.world.host(0).power_loss();
-        let (_, read) = case.recover(3).expect("named").expect("recovering");
-        case.check(&read, 200, 4).unwrap();
+        sync_error_that_only_the_writer_saw(form).unwrap();
     }
 }
 
