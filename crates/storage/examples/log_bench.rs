@@ -38,6 +38,12 @@ fn entry(number: u64, payload_bytes: usize) -> LogEntry {
     LogEntry { stream: 0, first_sequence: number, count: 1, payload: vec![0x5a; payload_bytes].into() }
 }
 
+/// CPU time of the calling thread, by the kernel's own count.
+fn thread_cpu_nanos() -> f64 {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    text.split_ascii_whitespace().next().and_then(|nanos| nanos.parse().ok()).unwrap_or(f64::NAN)
+}
+
 struct Bench {
     env: Env,
     directory: PathBuf,
@@ -63,10 +69,11 @@ impl Bench {
         self.env.files().device_bytes_written(&self.directory).unwrap_or(0)
     }
 
-    /// Appends per second that are accepted, by one thread; and the bytes written to the device for each byte of payload.
-    fn accepted(&mut self, form: Form, payload_bytes: usize) -> Result<f64> {
+    /// Appends per second that are accepted, by one thread; and that thread's CPU time for each, in nanoseconds.
+    fn accepted(&mut self, form: Form, payload_bytes: usize) -> Result<[f64; 2]> {
         let log = self.log(form)?;
         let entry = entry(1, payload_bytes);
+        let cpu = thread_cpu_nanos();
         let start = Instant::now();
         for number in 0..ACCEPTED {
             loop {
@@ -81,8 +88,9 @@ impl Bench {
             }
         }
         let rate = ACCEPTED as f64 / start.elapsed().as_secs_f64();
+        let cpu = (thread_cpu_nanos() - cpu) / ACCEPTED as f64;
         self.env.block_on(log.close())?;
-        Ok(rate)
+        Ok([rate, cpu])
     }
 
     /// Durable appends per second, their latencies in microseconds (p50, p99), device bytes for each.
@@ -176,7 +184,7 @@ fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
         disk.push(bench.disk()?);
         for (index, form) in forms.into_iter().enumerate() {
             for (size, payload_bytes) in [100, 512].into_iter().enumerate() {
-                accepted[2 * size + index].push([bench.accepted(form, payload_bytes)?]);
+                accepted[2 * size + index].push(bench.accepted(form, payload_bytes)?);
             }
         }
         for (case, (threads, payload_bytes)) in cases.iter().enumerate() {
@@ -193,7 +201,8 @@ fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     for (size, payload_bytes) in [100, 512].into_iter().enumerate() {
         for (index, form) in forms.into_iter().enumerate() {
             let rate = column(&accepted[2 * size + index], 0);
-            println!("| accepted, {payload_bytes} B, 1 thread | {form:?} | {rate:.0} | {:.2} | | |", 1e6 / rate);
+            let cpu = column(&accepted[2 * size + index], 1);
+            println!("| accepted, {payload_bytes} B, 1 thread | {form:?} | {rate:.0} | {:.2} ({cpu:.0} ns of CPU) | | |", 1e6 / rate);
         }
     }
     for (case, (threads, payload_bytes)) in cases.iter().enumerate() {
