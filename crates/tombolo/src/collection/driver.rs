@@ -102,7 +102,7 @@ impl Collector {
     }
 
     /// Deletes the objects of tables that earlier epochs wrote and no epoch's manifest names: attempts that failed, and what a stale
-    /// writer left. One list of all tables: once after opening is enough.
+    /// writer left. Sweeps what dead processes were still writing, too. One list of all tables: once after opening is enough.
     ///
     /// # Errors
     /// Of the store.
@@ -117,6 +117,7 @@ impl Collector {
         for name in &doomed {
             self.io.delete(&names::table(incarnation, *name)).await?;
         }
+        self.io.store.sweep(self.io.request()).await?;
         Ok(doomed)
     }
 
