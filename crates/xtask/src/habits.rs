@@ -62,6 +62,24 @@ pub fn crash(root: &Path, arguments: &Crash) -> Result<(), String> {
     Ok(())
 }
 
+/// Options of `model`.
+#[derive(Args)]
+pub struct Model {
+    /// Different worlds of one scenario, at most; each takes a few kilobytes.
+    #[arg(long, default_value_t = 3_000_000)]
+    worlds: u64,
+    /// Simulated histories of processes that fight for a database.
+    #[arg(long, default_value_t = 1_000)]
+    seeds: u64,
+}
+
+/// Searches the models of the manifest chain and of deletion deeper than CI does, and runs more simulated histories.
+pub fn model(root: &Path, arguments: &Model) -> Result<(), String> {
+    let filter = "test --package tombolo --features mutants --lib -- manifest::model manifest::simulation --nocapture --test-threads 1";
+    let variables = [("TOMBOLO_MODEL_WORLDS", arguments.worlds.to_string()), ("TOMBOLO_SEEDS", arguments.seeds.to_string())];
+    cargo(root, &words(filter), &variables)
+}
+
 /// Options of `demo`.
 #[derive(Args)]
 pub struct Demo {

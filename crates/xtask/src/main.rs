@@ -39,6 +39,10 @@ enum Habit {
     Crash(habits::Crash),
     /// Fuzzes the decoders under libFuzzer (needs a C++ compiler); `check` runs the same targets on random and mutated inputs.
     Fuzz(habits::Fuzz),
+    /// Searches the models of the manifest chain and of deletion deeper than CI does.
+    ///
+    /// Prints the size of each scenario and the history by which each mutant is caught.
+    Model(habits::Model),
     /// The demo in release, as the README shows it.
     Demo(habits::Demo),
     /// The whole engine in a simulated world, by seed: crashes, two writers, bit rot, mutants.
@@ -59,6 +63,7 @@ fn main() -> ExitCode {
         Habit::Check(arguments) => check::run(&root, &arguments),
         Habit::Crash(arguments) => habits::crash(&root, &arguments),
         Habit::Fuzz(arguments) => habits::fuzz(&root, &arguments),
+        Habit::Model(arguments) => habits::model(&root, &arguments),
         Habit::Demo(arguments) => habits::demo(&root, &arguments),
         Habit::Simulate(arguments) => habits::simulate(&root, &arguments),
     };

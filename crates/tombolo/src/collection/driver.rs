@@ -13,7 +13,7 @@ use tombolo_format::pin::{PIN_BYTES_MAX, Pin, PinKind, decode_pin};
 use tombolo_storage::{Epoch, Error, ErrorKind, Incarnation, Life, ObjectKind, ObjectStore, Purpose, Result};
 
 use super::lease::{Lease, LeaseWatch, Seen};
-use super::machine::{Answer, Collect, Effect, ListedPin, Machine, Orphans, Pass, PinOutcome, PutPin, Step};
+use super::machine::{Answer, Collect, Effect, ListedPin, Machine, Orphans, PinOutcome, PutPin, Step};
 use crate::manifest::chain::{PutAnswer, undecodable};
 use crate::manifest::driver::io::{Backoff, Io, Patience};
 use crate::manifest::state::{State, TableStatus};
@@ -40,6 +40,8 @@ struct Memory {
     leases: LeaseWatch,
     /// Pins never change: each is read once.
     pins: BTreeMap<u128, Arc<Pin>>,
+    /// The last pass found pinned tables: the next one looks at the pins before it condemns those again.
+    pinned: bool,
     /// Named no more, but their deletion failed: tried again by the next pass.
     undeleted: Vec<TableName>,
     running: bool,
@@ -77,28 +79,39 @@ impl Collector {
     /// One pass over the tables that left the version: deletes those that neither this process nor a pin uses.
     ///
     /// `used` says whether an iterator, snapshot or version of this process still reads a table. Costs two manifest records, one list of
-    /// the pins and one delete per table; nothing when there is nothing to delete.
+    /// the pins and one delete per table; one list while pins keep what there is; nothing when there is nothing to delete.
     ///
     /// # Errors
     /// `Fenced` and `OutcomeUnknown` of the manifest: what was condemned is the next epoch's to finish. `Busy` when a pass is running.
     pub async fn collect(&self, used: impl Fn(TableName) -> bool) -> Result<Collected> {
         let _running = self.begin()?;
         self.delete_leftovers().await;
+        let pinned = self.pinned_before().await?;
         let state = self.manifest.state();
-        let (mut obsolete, mut condemned) = (Vec::new(), Vec::new());
-        for table in state.unneeded().take(TABLES_PER_PASS_MAX) {
-            let name = table.description.name;
-            match table.status {
-                TableStatus::Condemned => condemned.push(name),
-                TableStatus::Obsolete if !used(name) => obsolete.push(name),
-                _ => {}
-            }
-        }
-        let Pass { deleted, kept, expired } = self.run(&mut Collect::new(obsolete, condemned)).await.flatten()?;
-        for id in expired {
+        let of = |status: TableStatus| {
+            let tables = state.unneeded().filter(move |table| table.status == status);
+            tables.map(|table| table.description.name)
+        };
+        let (mut kept, free): (Vec<TableName>, Vec<TableName>) = of(TableStatus::Obsolete).partition(|name| pinned.contains(name));
+        let obsolete = free.into_iter().filter(|name| !used(*name)).take(TABLES_PER_PASS_MAX).collect();
+        let condemned = of(TableStatus::Condemned).take(TABLES_PER_PASS_MAX).collect();
+        let pass = self.run(&mut Collect::new(obsolete, condemned)).await.flatten()?;
+        for id in pass.expired {
             self.delete_pin(id).await?;
         }
-        Ok(Collected { deleted, kept })
+        kept.extend(pass.kept);
+        self.memory.lock().pinned = !kept.is_empty();
+        Ok(Collected { deleted: pass.deleted, kept })
+    }
+
+    /// Tables that need not be condemned, because a pin kept them when it was last looked at and keeps them still. Proves nothing, and
+    /// spares two records for each pass while a pin lasts.
+    async fn pinned_before(&self) -> Result<BTreeSet<TableName>> {
+        if !self.memory.lock().pinned {
+            return Ok(BTreeSet::new());
+        }
+        let pins = self.list_pins().await?;
+        Ok(pins.into_iter().filter(|pin| !pin.expired).flat_map(|pin| pin.tables).collect())
     }
 
     /// Deletes the objects of tables that earlier epochs wrote and no epoch's manifest names: attempts that failed, and what a stale

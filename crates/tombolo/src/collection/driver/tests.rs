@@ -105,6 +105,9 @@ fn deletes_what_nobody_uses() {
         assert!(!database.exists(free).await && database.exists(pinned).await && database.exists(used).await);
         assert!(database.manifest.state().table(free).is_none());
         assert_eq!(database.manifest.state().table(pinned).unwrap().status, TableStatus::Obsolete);
+        let slot = database.manifest.state().slot();
+        assert_eq!(database.collector.collect(|name| name == used).await.unwrap(), Collected { deleted: vec![], kept: vec![pinned] });
+        assert_eq!(database.manifest.state().slot(), slot, "a table that is pinned still is not condemned again");
         let derived = checkpoint.derive(CHECKPOINT).await.unwrap();
         checkpoint.release().await.unwrap();
         assert_eq!(database.collector.collect(|_| false).await.unwrap(), Collected { deleted: vec![used], kept: vec![pinned] });

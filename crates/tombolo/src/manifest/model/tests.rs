@@ -5,8 +5,8 @@ use tombolo_format::manifest::TableName;
 use super::*;
 
 /// Worlds of one scenario, unless the environment says otherwise.
-const WORLDS: usize = 120_000;
-const DEPTH: usize = 60;
+const WORLDS: usize = 250_000;
+const DEPTH: usize = 200;
 
 fn worlds_max() -> usize {
     // A test's bound, not the engine's: the only place where this crate reads the environment.
@@ -47,6 +47,19 @@ fn truncating_successor() -> World {
     World::new(vec![writer, Process::new(&[Task::Open, Task::Edit, Task::Snapshot])], 1)
 }
 
+/// A reader that follows a writer that truncates, and a stale claim.
+fn following() -> World {
+    let writer = Process::new(&[Task::Open, Task::Edit, Task::Snapshot]);
+    let reader = Process::new(&[Task::Load, Task::Follow, Task::Follow]);
+    World::new(vec![writer, reader, Process::new(&[Task::Open])], 1)
+}
+
+/// Two writers on a store that refuses puts now and then.
+fn refusals() -> World {
+    let writer = Process::new(&[Task::Open, Task::Edit, Task::Edit]);
+    World::new(vec![writer, Process::new(&[Task::Open, Task::Edit])], 1).with_refusals()
+}
+
 /// A writer that deletes a table, and a pinner of it.
 fn pinning() -> World {
     let writer = Process::new(&[Task::Open, Task::Table(0), Task::Obsolete(FIRST), Task::Collect, Task::Table(1)]);
@@ -77,12 +90,14 @@ fn orphans_and_truncation() -> World {
 #[test]
 fn takeovers_lose_nothing() {
     clean("takeover", takeover());
+    clean("refusals", refusals());
 }
 
 #[test]
 fn truncations_lose_nothing() {
     clean("truncation", truncation());
     clean("truncating successor", truncating_successor());
+    clean("following", following());
 }
 
 #[test]
@@ -129,10 +144,12 @@ mod mutants {
         rule_1_several_puts_outstanding: ManifestSeveralPutsOutstanding in takeover,
         rule_2_claims_deleted: ManifestDeleteClaims in truncating_successor,
         rule_3_believed_without_a_list: ManifestBelieveWithoutList in truncation,
+        rule_3_followed_without_a_list: ManifestBelieveWithoutList in following,
         rule_3_newest_first_scan: ManifestNewestFirstScan in truncation,
         rule_4_claim_without_a_confirming_list: ClaimWithoutConfirmingList in truncation,
         rule_4_foreign_epoch_continued: ClaimContinueForeignEpoch in truncating_successor,
         rule_5_unknown_taken_as_failed: PutUnknownTakenAsFailed in takeover,
+        rule_5_unknown_then_refused_taken_as_failed: PutUnknownTakenAsFailed in refusals,
         rule_5_foreign_record_retried_next: PutForeignRecordRetriedNext in takeover,
         rule_6_table_name_reused: TableNameReused in pinning,
         rule_6_stale_job_installed: StaleJobInstalled in orphans,

@@ -7,18 +7,20 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use tombolo_format::key::SequenceNumber;
-use tombolo_format::manifest::{Edit, KeyspaceOptions, RecordKind, TableDescription, TableName, decode_record, record_hash};
-use tombolo_format::pin::{Pin, PinKind, decode_pin};
+use tombolo_format::manifest::{Edit, RecordKind, TableDescription, TableName, decode_record, record_hash};
+use tombolo_format::pin::decode_pin;
 use tombolo_storage::mutant::{Mutant, is_enabled};
-use tombolo_storage::{Epoch, Error, ErrorKind, Incarnation, Result};
+use tombolo_storage::{Error, ErrorKind, Incarnation};
 
-use crate::collection::machine::{self as collection, Collect, ListedPin, Machine as _, Orphans, PinOutcome, PutPin};
-use crate::manifest::chain::append::{Append, Appended};
-use crate::manifest::chain::load::{Load, Proof};
-use crate::manifest::chain::open::{Open, OpenMode, Policy};
+use crate::collection::machine::{self as collection, Collect, ListedPin, Machine as _, Orphans, PutPin};
+use crate::manifest::chain::append::Append;
+use crate::manifest::chain::follow::Follow;
+use crate::manifest::chain::load::Load;
+use crate::manifest::chain::open::Open;
 use crate::manifest::chain::truncate::Truncate;
-use crate::manifest::chain::{Answer, Effect, Machine as _, PutAnswer, SnapshotName, Step, Tip};
-use crate::manifest::state::TableStatus;
+use crate::manifest::chain::{Answer, Effect, Machine as _, PutAnswer, SnapshotName, Tip};
+
+mod steps;
 
 const INCARNATION: Incarnation = Incarnation(1);
 
@@ -56,6 +58,8 @@ pub enum Task {
     Open,
     /// Load and prove, as a reader does.
     Load,
+    /// Bring what was loaded up to date, as a reader does.
+    Follow,
     /// Append an edit.
     Edit,
     /// Write a snapshot, append the record that names it, and truncate below it.
@@ -81,6 +85,7 @@ enum Activity {
     Idle,
     Open(Open),
     Load(Load),
+    Follow(Follow),
     Append(Append),
     SnapshotRecord(Append, u64),
     Truncate(Truncate),
@@ -145,6 +150,8 @@ pub enum Move {
     Perform(usize),
     /// A process's put or delete is sent, and may land later; a put's outcome is unknown to it, a delete is taken for done.
     Lose(usize),
+    /// A process's put is refused: it never lands.
+    Refuse(usize),
     /// A put that was sent lands.
     Land(Name, Bytes),
     /// A delete that was sent lands.
@@ -156,6 +163,7 @@ impl fmt::Display for Move {
         match self {
             Move::Perform(process) => write!(formatter, "process {process} goes on"),
             Move::Lose(process) => write!(formatter, "process {process} goes on, its request is under way"),
+            Move::Refuse(process) => write!(formatter, "process {process} goes on, its put is refused"),
             Move::Land(name, _) => write!(formatter, "a put of {name:?} lands"),
             Move::Delete(name) => write!(formatter, "a delete of {name:?} lands"),
         }
@@ -172,6 +180,8 @@ pub struct World {
     deletes: BTreeSet<Name>,
     snapshots: BTreeMap<(u64, u64), Arc<Vec<Edit>>>,
     processes: Vec<Process>,
+    /// Whether the store refuses puts now and then.
+    refusals: bool,
     /// The true chain: its end, and the hash of each record.
     truth: Tip,
     hashes: Vec<u128>,
@@ -221,6 +231,7 @@ impl World {
             deletes: BTreeSet::new(),
             snapshots: BTreeMap::new(),
             processes,
+            refusals: false,
             truth: Tip::empty(INCARNATION),
             hashes: Vec::new(),
             failed: BTreeSet::new(),
@@ -235,6 +246,11 @@ impl World {
         world
     }
 
+    /// The same world, with a store that refuses puts now and then.
+    pub fn with_refusals(self) -> World {
+        World { refusals: true, ..self }
+    }
+
     /// Everything that may happen now.
     pub fn moves(&self) -> Vec<Move> {
         let mut moves = Vec::new();
@@ -245,6 +261,9 @@ impl World {
             moves.push(Move::Perform(index));
             if process.pending.is_change() {
                 moves.push(Move::Lose(index));
+                if self.refusals && matches!(process.pending, Pending::Chain(Effect::PutRecord(..))) {
+                    moves.push(Move::Refuse(index));
+                }
             }
         }
         let free = self.puts.iter().filter(|(name, _)| !self.held.contains_key(name));
@@ -262,6 +281,10 @@ impl World {
             }
             Move::Perform(process) => self.perform(*process, true)?,
             Move::Lose(process) => self.perform(*process, false)?,
+            Move::Refuse(process) => {
+                let error = Error::new(ErrorKind::Retry, "refused");
+                self.answer_chain(*process, Answer::Put(PutAnswer::Refused(error)))?;
+            }
         }
         self.check()
     }
@@ -462,6 +485,10 @@ impl World {
                 let step = load.step(answer);
                 self.loading(process, load, step)
             }
+            Activity::Follow(mut follow) => {
+                let step = follow.step(answer);
+                self.following(process, follow, step)
+            }
             Activity::Append(mut append) => {
                 let step = append.step(answer);
                 self.appending(process, append, step)
@@ -516,8 +543,11 @@ impl World {
         Ok(())
     }
 
-    /// A machine ended with an error: in a world without damage there is no reason for one.
+    /// A machine ended with an error: in a world without damage there is no reason for one but a refusal.
     fn failed(&mut self, process: usize, error: &Error) -> Checked {
+        if self.refusals && error.kind() == ErrorKind::Retry {
+            return self.end(process);
+        }
         violated(format!("process {process} fails: {error}"))
     }
 
@@ -531,292 +561,6 @@ impl World {
             return violated(format!("process {process}: {what} in slot {} lacks what was in the chain when it began", tip.slot));
         }
         Ok(())
-    }
-
-    fn opening(&mut self, process: usize, open: Open, step: Step<Result<Tip>>) -> Checked {
-        match step {
-            Step::Do(effect) => {
-                self.processes[process].activity = Activity::Open(open);
-                self.want(process, effect)
-            }
-            Step::Done(Ok(tip)) => {
-                self.believe(process, "the effective claim", &tip)?;
-                self.processes[process].epoch = tip.epoch().0;
-                self.processes[process].tip = Some(tip);
-                self.next_task(process)
-            }
-            Step::Done(Err(error)) => self.failed(process, &error),
-        }
-    }
-
-    fn loading(&mut self, process: usize, load: Load, step: Step<Result<Option<Tip>>>) -> Checked {
-        match step {
-            Step::Do(effect) => {
-                self.processes[process].activity = Activity::Load(load);
-                self.want(process, effect)
-            }
-            Step::Done(Ok(Some(tip))) => {
-                self.believe(process, "the proven state", &tip)?;
-                self.next_task(process)
-            }
-            Step::Done(Ok(None)) => self.next_task(process),
-            Step::Done(Err(error)) => self.failed(process, &error),
-        }
-    }
-
-    /// What an append came to; the tip when the process goes on.
-    fn appended(&mut self, process: usize, append: &Append, appended: Result<Appended>) -> std::result::Result<Option<Tip>, Violation> {
-        match appended {
-            Ok(Appended::Committed(tip)) => {
-                self.believe(process, "the acknowledged edit", &tip)?;
-                Ok(Some(tip))
-            }
-            Ok(Appended::Unacknowledged(tip)) => Ok(Some(tip)),
-            Ok(Appended::Refused(error)) if error.kind() == ErrorKind::Bug => {
-                self.failed(process, &error)?;
-                Ok(None)
-            }
-            Ok(Appended::Refused(_)) => {
-                let hash = append.proposed_hash();
-                if hash.is_some_and(|hash| self.hashes.contains(&hash)) {
-                    return violated("an edit that was reported to have failed is in the chain");
-                }
-                self.failed.extend(hash);
-                Ok(self.processes[process].tip.clone())
-            }
-            Ok(Appended::Fenced) => Ok(None),
-            Err(error) => {
-                self.failed(process, &error)?;
-                Ok(None)
-            }
-        }
-    }
-
-    fn appending(&mut self, process: usize, append: Append, step: Step<Result<Appended>>) -> Checked {
-        match step {
-            Step::Do(effect) => {
-                self.processes[process].activity = Activity::Append(append);
-                self.want(process, effect)
-            }
-            Step::Done(result) => match self.appended(process, &append, result)? {
-                Some(tip) => {
-                    self.processes[process].tip = Some(tip);
-                    self.next_task(process)
-                }
-                None => self.end(process),
-            },
-        }
-    }
-
-    fn naming_snapshot(&mut self, process: usize, append: Append, slot: u64, step: Step<Result<Appended>>) -> Checked {
-        match step {
-            Step::Do(effect) => {
-                self.processes[process].activity = Activity::SnapshotRecord(append, slot);
-                self.want(process, effect)
-            }
-            Step::Done(result) => match self.appended(process, &append, result)? {
-                Some(tip) => {
-                    self.processes[process].tip = Some(tip);
-                    let mut truncate = Truncate::new(INCARNATION, slot);
-                    let step = truncate.begin();
-                    self.truncating(process, truncate, step)
-                }
-                None => self.end(process),
-            },
-        }
-    }
-
-    fn truncating(&mut self, process: usize, truncate: Truncate, step: Step<Result<u64>>) -> Checked {
-        match step {
-            Step::Do(effect) => {
-                self.processes[process].activity = Activity::Truncate(truncate);
-                self.want(process, effect)
-            }
-            Step::Done(Ok(_)) => self.next_task(process),
-            Step::Done(Err(error)) => self.failed(process, &error),
-        }
-    }
-
-    fn collecting(&mut self, process: usize, collect: Collect, step: collection::Step<Result<collection::Pass>>) -> Checked {
-        match step {
-            collection::Step::Do(collection::Effect::Commit(edits)) => {
-                let Some(tip) = self.processes[process].tip.clone() else { return self.end(process) };
-                let epoch = Epoch(self.processes[process].epoch);
-                let edits = edits.into_iter().map(Edit::from).collect();
-                let mut append = Append::new(tip, epoch, RecordKind::Edits(edits));
-                let step = append.begin();
-                self.committing(process, collect, append, step)
-            }
-            collection::Step::Do(effect) => {
-                self.processes[process].activity = Activity::Collect(collect);
-                self.processes[process].pending = Pending::Collection(effect);
-                Ok(())
-            }
-            collection::Step::Done(Ok(_)) => self.next_task(process),
-            collection::Step::Done(Err(error)) if error.kind() == ErrorKind::Fenced => self.end(process),
-            collection::Step::Done(Err(error)) => self.failed(process, &error),
-        }
-    }
-
-    fn committing(&mut self, process: usize, mut collect: Collect, append: Append, step: Step<Result<Appended>>) -> Checked {
-        match step {
-            Step::Do(effect) => {
-                self.processes[process].activity = Activity::CollectCommit(collect, append);
-                self.want(process, effect)
-            }
-            Step::Done(result) => {
-                let committed = match self.appended(process, &append, result)? {
-                    Some(tip) => {
-                        self.processes[process].tip = Some(tip);
-                        Ok(())
-                    }
-                    None => Err(Error::new(ErrorKind::Fenced, "fenced")),
-                };
-                let step = collect.step(collection::Answer::Committed(committed));
-                self.collecting(process, collect, step)
-            }
-        }
-    }
-
-    fn pinning(&mut self, process: usize, pin: PutPin, step: collection::Step<Result<PinOutcome>>) -> Checked {
-        match step {
-            collection::Step::Do(effect) => {
-                self.processes[process].activity = Activity::Pin(pin);
-                self.processes[process].pending = Pending::Collection(effect);
-                Ok(())
-            }
-            collection::Step::Done(Ok(PinOutcome::Effective(_))) => {
-                self.processes[process].begun = None;
-                self.pinned.extend(pin.tables());
-                self.next_task(process)
-            }
-            collection::Step::Done(Ok(PinOutcome::Void)) => self.next_task(process),
-            // Its pin was taken away before it saw it land: only its own late delete can do that.
-            collection::Step::Done(Err(error)) if error.kind() == ErrorKind::Conflict => self.end(process),
-            collection::Step::Done(Err(error)) => self.failed(process, &error),
-        }
-    }
-
-    fn finding_orphans(&mut self, process: usize, orphans: Orphans, step: collection::Step<Result<Vec<TableName>>>) -> Checked {
-        match step {
-            collection::Step::Do(effect) => {
-                self.processes[process].activity = Activity::Orphans(orphans);
-                self.processes[process].pending = Pending::Collection(effect);
-                Ok(())
-            }
-            collection::Step::Done(Ok(_)) => {
-                self.processes[process].begun = None;
-                self.next_task(process)
-            }
-            collection::Step::Done(Err(error)) => self.failed(process, &error),
-        }
-    }
-
-    fn append(&mut self, process: usize, edits: Vec<Edit>) -> Checked {
-        let Some(tip) = self.processes[process].tip.clone() else { return self.end(process) };
-        let mut append = Append::new(tip, Epoch(self.processes[process].epoch), RecordKind::Edits(edits));
-        let step = append.begin();
-        self.appending(process, append, step)
-    }
-
-    fn put_table(&mut self, process: usize, name: TableName, named: bool) -> Checked {
-        let state = &mut self.processes[process];
-        state.activity = Activity::PutTable(name, named);
-        state.pending = Pending::PutTable(name);
-        Ok(())
-    }
-
-    /// Begins the next task.
-    fn next_task(&mut self, process: usize) -> Checked {
-        let state = &mut self.processes[process];
-        state.begun = None;
-        let Some(task) = state.tasks.get(state.next_task).copied() else { return self.end(process) };
-        state.next_task += 1;
-        let number = state.next_task as u64;
-        match task {
-            Task::Open => {
-                let mut open = Open::new(Policy { mode: OpenMode::CreateOrOpen, log_identity: None });
-                let step = open.begin();
-                self.opening(process, open, step)
-            }
-            Task::Load => {
-                let mut load = Load::new(INCARNATION, Proof::List);
-                let step = load.begin();
-                self.loading(process, load, step)
-            }
-            Task::Edit => {
-                let stream = u32::try_from(process).unwrap_or(u32::MAX);
-                self.append(process, vec![Edit::StreamReached { stream, sequence: SequenceNumber(number) }])
-            }
-            Task::Snapshot => self.snapshot(process),
-            Task::Table(random) => {
-                let mut edits = Vec::new();
-                let Some(tip) = &self.processes[process].tip else { return self.end(process) };
-                if tip.state.keyspace(0).is_none() {
-                    let options = KeyspaceOptions::default();
-                    edits.push(Edit::KeyspaceCreated { id: 0, name: "default".into(), stream: 0, options });
-                    self.processes[process].next_task -= 1;
-                    return self.append(process, edits);
-                }
-                let random = if is_enabled(Mutant::TableNameReused) { 0 } else { random };
-                let name = TableName { epoch: self.processes[process].epoch, random };
-                if self.processes[process].tip.as_ref().is_some_and(|tip| tip.state.table(name).is_some()) {
-                    return self.next_task(process);
-                }
-                self.put_table(process, name, true)
-            }
-            Task::Output(random) => self.put_table(process, TableName { epoch: self.processes[process].epoch, random }, false),
-            Task::Install(name) => {
-                if !is_enabled(Mutant::StaleJobInstalled) {
-                    return self.next_task(process);
-                }
-                self.processes[process].activity = Activity::FindOutput(name);
-                self.processes[process].pending = Pending::Collection(collection::Effect::ListTables(INCARNATION));
-                Ok(())
-            }
-            Task::Obsolete(name) => self.append(process, vec![Edit::TableObsolete { name }]),
-            Task::Collect => self.collect(process),
-            Task::Pin(name) => {
-                let pin = Pin {
-                    incarnation: INCARNATION.0,
-                    id: process as u128,
-                    kind: PinKind::Checkpoint,
-                    lease_ms: 0,
-                    created_unix_seconds: 0,
-                    tables: vec![name],
-                };
-                let mut pin = PutPin::new(pin).expect("one table is not too many");
-                let step = pin.begin();
-                self.pinning(process, pin, step)
-            }
-            Task::Orphans => {
-                let mut orphans = Orphans::new(INCARNATION);
-                let step = orphans.begin();
-                self.finding_orphans(process, orphans, step)
-            }
-        }
-    }
-
-    fn snapshot(&mut self, process: usize) -> Checked {
-        let Some(tip) = self.processes[process].tip.clone() else { return self.end(process) };
-        let random = process as u64;
-        self.snapshots.insert((tip.slot, random), Arc::new(tip.state.edits()));
-        let kind = RecordKind::Snapshot { slot: tip.slot, epoch: tip.epoch().0, record_hash: tip.hash, random, length: 0, checksum: 0 };
-        let slot = tip.slot;
-        let mut append = Append::new(tip, Epoch(self.processes[process].epoch), kind);
-        let step = append.begin();
-        self.naming_snapshot(process, append, slot, step)
-    }
-
-    fn collect(&mut self, process: usize) -> Checked {
-        let Some(tip) = &self.processes[process].tip else { return self.end(process) };
-        let of = |status| {
-            let tables = tip.state.unneeded().filter(move |table| table.status == status);
-            tables.map(|table| table.description.name).collect::<Vec<_>>()
-        };
-        let mut collect = Collect::new(of(TableStatus::Obsolete), of(TableStatus::Condemned));
-        let step = collect.begin();
-        self.collecting(process, collect, step)
     }
 }
 
