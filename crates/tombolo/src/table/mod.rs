@@ -290,7 +290,14 @@ impl Table {
     /// Bytes of the table; fewer at the object's end.
     async fn read(&self, request: Request, range: Range<u64>) -> Result<Bytes> {
         let base = self.description.offset;
-        self.store.read(request, &self.object, base + range.start..base + range.end).await
+        let read = self.store.read(request, &self.object, base + range.start..base + range.end).await;
+        read.map_err(|error| if error.kind() == ErrorKind::NotFound { self.missing() } else { error })
+    }
+
+    /// A table that the manifest names and the store does not have: damage, not an answer to whoever asked for a key.
+    #[cold]
+    fn missing(&self) -> Error {
+        Error::corrupt(&self.object, 0, format!("a table of {} bytes, which the manifest names", self.description.length), "no such object")
     }
 
     /// Fetches a partition: filter and index with one request.
