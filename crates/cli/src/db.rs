@@ -343,8 +343,7 @@ fn verify(arguments: &DatabaseArguments, output: &Output) -> Result<()> {
             let (tables, entries) = (text::count(report.tables), text::count(report.entries));
             let records = text::count(report.manifest_records);
             let bytes = text::bytes(report.bytes);
-            let mut text =
-                format!("read {tables} tables ({entries} entries, {bytes}) and {records} records of the manifest");
+            let mut text = format!("read {tables} tables ({entries} entries, {bytes}) and {records} records of the manifest");
             for damage in &report.damage {
                 text += &format!("\ndamage: {damage}");
             }

@@ -34,7 +34,8 @@ pub fn run(arguments: &Arguments, output: &Output) -> Result<()> {
     }
     if output.is_json() {
         let logs: Vec<_> = found.iter().map(|(uri, survival)| to_json(uri, survival)).collect();
-        return output.line(json!({ "store": store.to_string(), "objects": to_json(&store.to_string(), &objects.survival()), "logs": logs }));
+        return output
+            .line(json!({ "store": store.to_string(), "objects": to_json(&store.to_string(), &objects.survival()), "logs": logs }));
     }
     output.line(format!("store {store}: {}", objects.describe()))?;
     let survival = objects.survival();

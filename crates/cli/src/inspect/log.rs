@@ -38,6 +38,9 @@ pub fn lane(bytes: &Bytes, report: &mut Report) {
 /// Reports on a segment.
 pub fn segment(bytes: &Bytes, entries: bool, report: &mut Report) {
     report.kind("log segment");
+    if bytes.len() >= SEGMENT_HEADER_BYTES && bytes[..SEGMENT_HEADER_BYTES].iter().all(|byte| *byte == 0) {
+        return report.part(0, bytes.len() as u64, "not begun: made ahead, its header is still zeros", Vec::new());
+    }
     let identity = match header(bytes, report) {
         Some(identity) => identity,
         None => return,

@@ -43,7 +43,7 @@ fn what_does_not_exist_is_not_made_by_reading() {
     let folder = tempfile::tempdir().unwrap();
     let store = uri(&folder.path().join("none"));
     for command in ["get", "delete"] {
-        fails(&["db", command, &store, "k"], 3, &["to do", "tombolo db create"]);
+        fails(&["db", command, &store, "k"], 3, &["to do", "create"]);
     }
     for command in ["scan", "keyspaces", "verify", "compact"] {
         fails(&["db", command, &store], 3, &["to do"]);
@@ -115,7 +115,7 @@ fn the_demo_refuses_what_it_cannot_show() {
     fails(&["demo", "--set", "memory=1", "--source", "/usr"], 2, &["memory_bytes"]);
     let store = uri(&folder.path().join("db"));
     ok(&["db", "put", &store, "mine", "kept"]);
-    fails(&["demo", "--store", &store, "--source", "/usr"], 2, &["exists"]);
+    fails(&["demo", "--store", &store, "--source", "/usr"], 2, &["already", "another place"]);
     assert_eq!(ok(&["db", "scan", &store]), "mine\tkept\n");
 }
 
