@@ -44,6 +44,22 @@ impl Source {
         Source { path: path.to_owned(), text, code, product }
     }
 
+    /// Modules in files of their own that this file declares for tests only: their paths, without `.rs`.
+    fn test_modules(&self) -> Vec<String> {
+        let stem = self.path.trim_end_matches(".rs");
+        let folder = ["/mod", "/lib", "/main"].iter().find_map(|name| stem.strip_suffix(name)).unwrap_or(stem);
+        let after_attribute = self.code.split("#[cfg(").skip(1).filter_map(|rest| {
+            let (condition, item) = rest.split_once(")]")?;
+            (condition == "test" || condition.starts_with("all(test,")).then_some(item)
+        });
+        after_attribute
+            .filter_map(|item| item.trim_start().trim_start_matches("pub ").trim_start_matches("pub(crate) ").strip_prefix("mod "))
+            .filter_map(|item| item.split_once(';'))
+            .filter(|(name, _)| name.bytes().all(is_word))
+            .map(|(name, _)| format!("{folder}/{name}"))
+            .collect()
+    }
+
     /// The crate's folder name, when the file belongs to one.
     pub fn crate_name(&self) -> Option<&str> {
         self.path.strip_prefix("crates/")?.split('/').next()
@@ -64,7 +80,15 @@ pub fn all(root: &Path) -> io::Result<Vec<Source>> {
         }
     }
     paths.sort();
-    paths.iter().map(|path| Source::read(root, path)).collect()
+    let mut sources: Vec<Source> = paths.iter().map(|path| Source::read(root, path)).collect::<io::Result<_>>()?;
+    let test_modules: Vec<String> = sources.iter().flat_map(Source::test_modules).collect();
+    for source in &mut sources {
+        let module = source.path.trim_end_matches(".rs").trim_end_matches("/mod");
+        if test_modules.iter().any(|test| module == test || source.path.starts_with(&format!("{test}/"))) {
+            source.product = blank(&source.code, 0..source.code.len());
+        }
+    }
+    Ok(sources)
 }
 
 /// All files below `folder` with the extension, build results and hidden folders left out.
@@ -376,6 +400,14 @@ mod tests {
         let code = "// std::fs\n/* std::a /* std::b */ */ let x = \"std::c\\\"\"; let y = r#\"std::d\"#; let z = '\"'; f::<'a>(); let w = a::b;\n\
                     #[cfg(test)]\nmod tests {\n    use std::fs;\n}\n#[cfg(test)]\nmod more;\nuse std::io;\n";
         assert_eq!(named(code), ["2 a::b", "9 std::io"]);
+    }
+
+    #[test]
+    fn modules_for_tests_only_are_known_by_their_declaration() {
+        let text = "#[cfg(test)]\nmod model;\n#[cfg(all(test, feature = \"x\"))]\nmod other;\n#[cfg(test)]\nmod inline { }\nmod product;\n";
+        assert_eq!(Source::new("crates/x/src/a/mod.rs", text.to_owned()).test_modules(), ["crates/x/src/a/model", "crates/x/src/a/other"]);
+        assert_eq!(Source::new("crates/x/src/a.rs", text.to_owned()).test_modules()[0], "crates/x/src/a/model");
+        assert_eq!(Source::new("crates/x/src/lib.rs", text.to_owned()).test_modules()[0], "crates/x/src/model");
     }
 
     #[test]

@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tombolo_env::{Env, TaskClass};
-use tombolo_storage::{LogStore, ObjectStore, Registry};
+use tombolo_storage::{LogStore, ObjectStore, Registry, Result};
 
 use crate::db::Db;
-use crate::lifecycle;
+use crate::engine::Engine;
 use crate::op::Op;
 use crate::options::{OpenMode, Options};
+use crate::{lifecycle, recovery};
 
 /// What to open, and how. Made by [`Db::builder`].
 #[derive(Clone)]
@@ -101,7 +102,7 @@ impl Builder {
         let deadline = self.deadline.map(|deadline| env.now() + deadline);
         let world = env.clone();
         Op::start(&env, TaskClass::Foreground, "open", async move {
-            let open = lifecycle::open(self, world.clone());
+            let open = open(self, world.clone());
             lifecycle::until(&world, deadline, open).await.map(Db::new)
         })
     }
@@ -115,8 +116,34 @@ impl Builder {
         let deadline = self.deadline.map(|deadline| env.now() + deadline);
         let world = env.clone();
         Op::start(&env, TaskClass::Foreground, "destroy", async move {
-            let destroy = lifecycle::destroy(self, world.clone());
+            let destroy = destroy(self, world.clone());
             lifecycle::until(&world, deadline, destroy).await
         })
     }
+}
+
+fn stores(builder: &Builder, env: &Env) -> Result<(Arc<dyn ObjectStore>, Arc<dyn LogStore>)> {
+    if let Some((objects, log)) = &builder.stores {
+        return Ok((Arc::clone(objects), Arc::clone(log)));
+    }
+    let registry = builder.registry.clone().unwrap_or_else(Registry::with_defaults);
+    let store = tombolo_storage::Uri::parse(&builder.uri)?;
+    let log = builder.log.as_deref().map(tombolo_storage::Uri::parse).transpose()?;
+    let objects = registry.open_object_store(env, &store)?;
+    let log_store = registry.open_log_store(env, &store, log.as_ref(), &objects)?;
+    Ok((objects, log_store))
+}
+
+fn request(builder: Builder, env: Env) -> Result<recovery::Request> {
+    let (objects, log_store) = stores(&builder, &env)?;
+    let Builder { uri, mode, options, .. } = builder;
+    Ok(recovery::Request { env, place: uri, objects, log_store, mode, options })
+}
+
+async fn open(builder: Builder, env: Env) -> Result<Arc<Engine>> {
+    recovery::open(request(builder, env)?).await
+}
+
+async fn destroy(builder: Builder, env: Env) -> Result<()> {
+    recovery::destroy(request(builder, env)?).await
 }

@@ -17,6 +17,8 @@ pub use keyspace::Keyspace;
 pub use scan::Scan;
 pub use snapshot::Snapshot;
 
+pub use crate::lifecycle::VerifyReport;
+
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -102,22 +104,6 @@ pub struct Stats {
     pub open_nanos: u64,
     /// What background work last failed with and still retries, as a person would read it.
     pub background_error: Option<String>,
-}
-
-/// What [`Db::verify`] read and found.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct VerifyReport {
-    /// Tables read in full.
-    pub tables: u64,
-    /// Entries of the sound ones.
-    pub entries: u64,
-    /// Bytes read.
-    pub bytes: u64,
-    /// Records of the manifest read.
-    pub manifest_records: u64,
-    /// What is damaged, one error each; empty when all is well.
-    pub damage: Vec<String>,
 }
 
 impl Db {

@@ -8,6 +8,7 @@
 
 mod catalog;
 mod snapshots;
+mod stream;
 
 use std::fmt;
 use std::sync::Arc;
@@ -22,13 +23,13 @@ use tombolo_storage::{Error, ErrorKind, Log, LogContext, LogOffset, LogRecord, L
 
 pub(crate) use catalog::{Catalog, KeyspaceInfo};
 pub(crate) use snapshots::Snapshots;
+pub(crate) use stream::{Commit, Stream};
 
 use crate::manifest::Manifest;
 use crate::memtable::Memtable;
 use crate::options::Options;
 use crate::signal::Signal;
 use crate::version::{Version, Versions};
-use crate::write::Stream;
 
 /// The lane of the main stream.
 pub(crate) const MAIN_LANE: u32 = 0;

@@ -1,4 +1,4 @@
-//! Opening by URI, waiting for background work, verifying, closing, destroying.
+//! Waiting for background work, verifying, closing.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -7,11 +7,26 @@ use std::task::Poll;
 
 use tombolo_env::{Env, Instant};
 use tombolo_format::key::SequenceNumber;
-use tombolo_storage::{Error, ErrorKind, LogStore, ObjectStore, Registry, Result};
+use tombolo_storage::{Error, ErrorKind, Result};
 
-use crate::db::{Builder, VerifyReport};
 use crate::engine::Engine;
-use crate::{manifest, recovery, write};
+use crate::{manifest, write};
+
+/// What [`crate::Db::verify`] read and found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct VerifyReport {
+    /// Tables read in full.
+    pub tables: u64,
+    /// Entries of the sound ones.
+    pub entries: u64,
+    /// Bytes read.
+    pub bytes: u64,
+    /// Records of the manifest read.
+    pub manifest_records: u64,
+    /// What is damaged, one error each; empty when all is well.
+    pub damage: Vec<String>,
+}
 
 /// Ends `work` with `DeadlineExceeded` at `deadline`.
 pub(crate) async fn until<T>(env: &Env, deadline: Option<Instant>, work: impl Future<Output = Result<T>>) -> Result<T> {
@@ -28,34 +43,6 @@ pub(crate) async fn until<T>(env: &Env, deadline: Option<Instant>, work: impl Fu
         Poll::Pending
     })
     .await
-}
-
-fn stores(builder: &Builder, env: &Env) -> Result<(Arc<dyn ObjectStore>, Arc<dyn LogStore>)> {
-    if let Some((objects, log)) = &builder.stores {
-        return Ok((Arc::clone(objects), Arc::clone(log)));
-    }
-    let registry = builder.registry.clone().unwrap_or_else(Registry::with_defaults);
-    let store = tombolo_storage::Uri::parse(&builder.uri)?;
-    let log = builder.log.as_deref().map(tombolo_storage::Uri::parse).transpose()?;
-    let objects = registry.open_object_store(env, &store)?;
-    let log_store = registry.open_log_store(env, &store, log.as_ref(), &objects)?;
-    Ok((objects, log_store))
-}
-
-fn request(builder: Builder, env: Env) -> Result<recovery::Request> {
-    let (objects, log_store) = stores(&builder, &env)?;
-    let Builder { uri, mode, options, .. } = builder;
-    Ok(recovery::Request { env, place: uri, objects, log_store, mode, options })
-}
-
-/// Opens what a builder says.
-pub(crate) async fn open(builder: Builder, env: Env) -> Result<Arc<Engine>> {
-    recovery::open(request(builder, env)?).await
-}
-
-/// Destroys what a builder says.
-pub(crate) async fn destroy(builder: Builder, env: Env) -> Result<()> {
-    recovery::destroy(request(builder, env)?).await
 }
 
 /// Waits until everything up to `last` is in tables.

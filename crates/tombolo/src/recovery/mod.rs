@@ -23,12 +23,11 @@ use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Log, LogContext, LogRecord, LogStore, ObjectStore, Result};
 
 use crate::cache::BlockCache;
-use crate::engine::{Catalog, Engine, KeyspaceInfo, MAIN_STREAM, Parts, Sealed, View};
+use crate::engine::{Catalog, Engine, KeyspaceInfo, MAIN_STREAM, Parts, Sealed, Stream, View};
 use crate::manifest::{Manifest, ManifestOptions, State};
 use crate::memtable::Memtable;
 use crate::options::{KeyspaceOptions, OpenMode, Options};
 use crate::version::{Tables, Versions};
-use crate::write::Stream;
 use crate::{compaction, flush, manifest};
 use replay::Replay;
 

@@ -15,18 +15,17 @@
 mod ticket;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
-use parking_lot::Mutex;
 use tombolo_env::Completion;
 use tombolo_format::batch::{BatchBuilder, Operation, Operations};
 use tombolo_format::key::{EntryKind, SequenceNumber, Trailer};
 use tombolo_format::manifest::Edit;
 use tombolo_storage::{Error, ErrorKind, LogEntry, LogOffset, Result};
 
-use crate::engine::{Engine, KeyspaceInfo, MAIN_LANE, MAIN_STREAM, Sealed, View};
+use crate::engine::{Commit, Engine, KeyspaceInfo, MAIN_LANE, MAIN_STREAM, Sealed, View};
 use crate::memtable::{Memtable, MemtableWriter};
 use crate::op::Op;
 use crate::options::{Durability, KeyspaceOptions};
@@ -92,37 +91,6 @@ impl Prepared {
     }
 }
 
-/// The order of the writes of the keyspaces bound to it.
-#[derive(Debug)]
-pub(crate) struct Stream {
-    commit: Mutex<Commit>,
-    /// Reads see up to here.
-    visible: AtomicU64,
-    /// Durable writes whose sync nobody has begun.
-    unstarted: AtomicU64,
-    /// Durable writes that have not ended.
-    in_flight: AtomicU64,
-    writes: AtomicU64,
-}
-
-/// What the commit section guards.
-#[derive(Debug)]
-struct Commit {
-    writer: MemtableWriter,
-    /// Bytes of the active memtable that its flush will free.
-    memtable: Arc<Memtable>,
-    /// The number given out last.
-    last: u64,
-    /// The last number that a log entry covers.
-    logged: u64,
-    log_end: LogOffset,
-    /// What the active memtable's flush tells the manifest of keyspaces.
-    keyspace_edits: Vec<Edit>,
-    next_keyspace: u32,
-    /// Delay not yet asked of a writer.
-    delay_nanos: u64,
-}
-
 /// How a commit went.
 #[derive(Debug)]
 pub(crate) struct Committed {
@@ -133,39 +101,6 @@ pub(crate) struct Committed {
     delay: Duration,
     /// Background work came up.
     rotated: bool,
-}
-
-impl Stream {
-    /// A stream that goes on after `last`, with the active memtable and its writer.
-    pub(crate) fn new(memtable: Arc<Memtable>, writer: MemtableWriter, last: SequenceNumber, next_keyspace: u32) -> Stream {
-        Stream {
-            commit: Mutex::new(Commit {
-                writer,
-                memtable,
-                last: last.0,
-                logged: last.0,
-                log_end: LogOffset::ZERO,
-                keyspace_edits: Vec::new(),
-                next_keyspace,
-                delay_nanos: 0,
-            }),
-            visible: AtomicU64::new(last.0),
-            unstarted: AtomicU64::new(0),
-            in_flight: AtomicU64::new(0),
-            writes: AtomicU64::new(0),
-        }
-    }
-
-    /// The newest sequence number that reads see.
-    #[inline]
-    pub(crate) fn visible(&self) -> SequenceNumber {
-        SequenceNumber(self.visible.load(Ordering::Acquire))
-    }
-
-    /// Writes committed since opening.
-    pub(crate) fn writes(&self) -> u64 {
-        self.writes.load(Ordering::Relaxed)
-    }
 }
 
 /// Commits a batch. On `Busy` the batch is left as it was.

@@ -1,0 +1,75 @@
+//! The state of a stream: what the commit section guards, and what reads and writers see of it without the lock.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+use tombolo_format::key::SequenceNumber;
+use tombolo_format::manifest::Edit;
+use tombolo_storage::LogOffset;
+
+use crate::memtable::{Memtable, MemtableWriter};
+
+/// The order of the writes of the keyspaces bound to it.
+#[derive(Debug)]
+pub(crate) struct Stream {
+    pub(crate) commit: Mutex<Commit>,
+    /// Reads see up to here.
+    pub(crate) visible: AtomicU64,
+    /// Durable writes whose sync nobody has begun.
+    pub(crate) unstarted: AtomicU64,
+    /// Durable writes that have not ended.
+    pub(crate) in_flight: AtomicU64,
+    pub(crate) writes: AtomicU64,
+}
+
+/// What the commit section guards.
+#[derive(Debug)]
+pub(crate) struct Commit {
+    pub(crate) writer: MemtableWriter,
+    /// Bytes of the active memtable that its flush will free.
+    pub(crate) memtable: Arc<Memtable>,
+    /// The number given out last.
+    pub(crate) last: u64,
+    /// The last number that a log entry covers.
+    pub(crate) logged: u64,
+    pub(crate) log_end: LogOffset,
+    /// What the active memtable's flush tells the manifest of keyspaces.
+    pub(crate) keyspace_edits: Vec<Edit>,
+    pub(crate) next_keyspace: u32,
+    /// Delay not yet asked of a writer.
+    pub(crate) delay_nanos: u64,
+}
+
+impl Stream {
+    /// A stream that goes on after `last`, with the active memtable and its writer.
+    pub(crate) fn new(memtable: Arc<Memtable>, writer: MemtableWriter, last: SequenceNumber, next_keyspace: u32) -> Stream {
+        Stream {
+            commit: Mutex::new(Commit {
+                writer,
+                memtable,
+                last: last.0,
+                logged: last.0,
+                log_end: LogOffset::ZERO,
+                keyspace_edits: Vec::new(),
+                next_keyspace,
+                delay_nanos: 0,
+            }),
+            visible: AtomicU64::new(last.0),
+            unstarted: AtomicU64::new(0),
+            in_flight: AtomicU64::new(0),
+            writes: AtomicU64::new(0),
+        }
+    }
+
+    /// The newest sequence number that reads see.
+    #[inline]
+    pub(crate) fn visible(&self) -> SequenceNumber {
+        SequenceNumber(self.visible.load(Ordering::Acquire))
+    }
+
+    /// Writes committed since opening.
+    pub(crate) fn writes(&self) -> u64 {
+        self.writes.load(Ordering::Relaxed)
+    }
+}
