@@ -9,11 +9,13 @@ use crate::block::{Block, Cursor};
 use crate::codec::Reader;
 use crate::compression::{Compression, decompress};
 use crate::filter::Filter;
+use crate::incarnation::{decode_incarnation, encode_incarnation};
 use crate::index::{PartitionHandle, decode_block_handle};
 use crate::key::{InternalKey, Trailer};
 use crate::log_frame::{FrameScanner, LaneHeader, SEGMENT_HEADER_BYTES, SegmentHeader, SegmentIdentity, decode_durable_slot};
 use crate::manifest::snapshot::{SnapshotDecoder, SnapshotIdentity};
 use crate::manifest::{decode_edit, decode_record, encode_record};
+use crate::pin::{decode_pin, encode_pin};
 use crate::stored;
 use crate::table::{Footer, Properties, Top};
 
@@ -23,11 +25,12 @@ pub mod seeds;
 pub type Target = fn(&[u8]);
 
 /// All targets by name.
-pub const TARGETS: [(&str, Target); 8] = [
+pub const TARGETS: [(&str, Target); 9] = [
     ("batch", batch),
     ("log_segment", log_segment),
     ("manifest_record", manifest_record),
     ("manifest_snapshot", manifest_snapshot),
+    ("pin", pin),
     ("block", block),
     ("filter_and_index", filter_and_index),
     ("table", table),
@@ -58,6 +61,17 @@ pub fn log_segment(bytes: &[u8]) {
             batch(frame.payload);
         }
         let _ = scanner.verdict(Some(identity.offset(end)));
+    }
+}
+
+/// Pins and incarnation records; what decodes must encode to an equal one.
+pub fn pin(bytes: &[u8]) {
+    if let Ok(pin) = decode_pin(bytes) {
+        let again = encode_pin(&pin).and_then(|bytes| decode_pin(&bytes));
+        assert_eq!(again, Ok(pin));
+    }
+    if let Ok(incarnation) = decode_incarnation(bytes) {
+        assert_eq!(decode_incarnation(&encode_incarnation(incarnation)), Ok(incarnation));
     }
 }
 

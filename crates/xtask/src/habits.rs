@@ -75,7 +75,7 @@ pub struct Model {
 
 /// Searches the models of the manifest chain and of deletion deeper than CI does, and runs more simulated histories.
 pub fn model(root: &Path, arguments: &Model) -> Result<(), String> {
-    let filter = "test --package tombolo --features mutants --lib -- manifest::model manifest::simulation --nocapture --test-threads 1";
+    let filter = "test --package tombolo --features mutants --lib -- collection::tests --nocapture --test-threads 1";
     let variables = [("TOMBOLO_MODEL_WORLDS", arguments.worlds.to_string()), ("TOMBOLO_SEEDS", arguments.seeds.to_string())];
     cargo(root, &words(filter), &variables)
 }

@@ -6,11 +6,13 @@ use crate::batch::BatchBuilder;
 use crate::block::BlockBuilder;
 use crate::compression::{Compression, Compressor};
 use crate::filter::FilterBuilder;
+use crate::incarnation::encode_incarnation;
 use crate::index::PartitionHandle;
 use crate::key::{EntryKind, InternalKey, SequenceNumber, Trailer};
 use crate::log_frame::{FrameHeader, SegmentHeader, SegmentIdentity};
 use crate::manifest::snapshot::{SnapshotEncoder, SnapshotIdentity};
-use crate::manifest::{Edit, KeyspaceOptions, Record, RecordKind, encode_record};
+use crate::manifest::{Edit, KeyspaceOptions, Record, RecordKind, TableName, encode_record};
+use crate::pin::{Pin, PinKind, encode_pin};
 use crate::stored;
 use crate::table::{TableBuilder, TableOptions};
 
@@ -45,6 +47,12 @@ pub(super) fn a_record() -> Vec<u8> {
     let record =
         Record { incarnation: 1, slot: 2, epoch: 2, attempt: 3, predecessor_hash: 4, snapshot_slot: 0, kind: RecordKind::Edits(edits) };
     encode_record(&record).expect("a seed is within the limits").to_vec()
+}
+
+fn a_pin() -> Vec<u8> {
+    let tables = vec![TableName { epoch: 1, random: 2 }];
+    let pin = Pin { incarnation: 1, id: 2, kind: PinKind::Reader, lease_ms: 30_000, created_unix_seconds: 3, tables };
+    encode_pin(&pin).expect("a seed is within the limits")
 }
 
 fn a_snapshot() -> Vec<u8> {
@@ -93,6 +101,8 @@ pub fn all() -> Vec<(&'static str, Vec<u8>)> {
         ("batch", a_batch()),
         ("log_segment", a_segment()),
         ("manifest_record", a_record()),
+        ("pin", a_pin()),
+        ("pin", encode_incarnation(1)),
         ("manifest_snapshot", a_snapshot()),
         ("table", a_table()),
         ("block", a_block()),

@@ -17,3 +17,6 @@ pub mod lease;
 pub mod machine;
 
 pub use driver::{Collected, Collector, PinOptions, Pinned, pin};
+
+#[cfg(test)]
+mod tests;

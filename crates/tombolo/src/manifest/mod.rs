@@ -15,11 +15,7 @@
 pub mod chain;
 pub mod chunked;
 pub mod driver;
-#[cfg(test)]
-mod model;
 pub mod names;
-#[cfg(test)]
-mod simulation;
 pub mod state;
 
 pub use driver::{Loaded, Manifest, ManifestOptions, OpenMode, load};

@@ -1,6 +1,6 @@
 //! A readable model of the chain and of deletion: exhaustive search, to a bound, of everything that can happen.
 //!
-//! Two or three processes run the real state machines of [`super::chain`] and [`crate::collection::machine`]. The world between them is the
+//! Two or three processes run the real state machines of [`crate::manifest::chain`] and [`crate::collection::machine`]. The world between them is the
 //! adversary's: every put and delete that was ever sent may land now, at any later time, and again; its sender may be told so or left
 //! without an answer; every process may stand still before each of its requests, for ever. Lists of one name, and reads of one object,
 //! are atomic; reads of several are not.

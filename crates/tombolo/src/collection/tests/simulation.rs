@@ -18,8 +18,8 @@ use tombolo_storage::backend::memory::MemoryObjectStore;
 use tombolo_storage::layer::fault::{Chances, FaultObjectStore, FaultPlan};
 use tombolo_storage::{Epoch, Error, ErrorKind, Incarnation, Life, ObjectKind, ObjectStore, Placement, Purpose, Request};
 
-use super::{Manifest, ManifestOptions, OpenMode, State, TableStatus, load, names};
 use crate::collection::Collector;
+use crate::manifest::{Manifest, ManifestOptions, OpenMode, State, TableStatus, load, names};
 
 /// What was promised to whom.
 #[derive(Debug, Default)]
