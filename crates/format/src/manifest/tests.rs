@@ -165,6 +165,22 @@ fn snapshots_round_trip_however_they_are_cut() {
 }
 
 #[test]
+fn a_snapshot_is_the_bytes_of_its_table() {
+    let (object, _) = snapshot(&[Edit::KeyspaceDropped { id: 7 }]);
+    assert_eq!((snapshot::SNAPSHOT_HEADER_BYTES, snapshot::CHUNK_HEADER_BYTES), (60, 20));
+    assert_eq!(&object[..8], b"TMBLOSNA");
+    assert_eq!(object[8], 1);
+    for (at, value) in [(32, 1), (40, 30), (48, 0x5eed)] {
+        assert_eq!(object[at..at + 8], u64::to_le_bytes(value), "offset {at}");
+    }
+    assert_eq!(object[56..60], crc32c(&object[..56]).to_le_bytes());
+    assert_eq!(object[60..76], [10, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(object[80..90], [3, 0, 4, 0, 0, 0, 7, 0, 0, 0]);
+    assert_eq!(object[90..106], [0, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0]);
+    assert_eq!(object.len(), 110);
+}
+
+#[test]
 fn large_snapshots_come_in_several_pieces() {
     let edits: Vec<Edit> = (0..20_000).map(|random| Edit::TableAdded(table(random))).collect();
     let mut encoder = SnapshotEncoder::new(IDENTITY);

@@ -302,14 +302,14 @@ impl Table {
 
     /// Fetches a partition: filter and index with one request.
     async fn load_partition(&self, request: Request, handle: PartitionHandle) -> Result<Pinned> {
-        let piece = self.read(request, handle.offset..handle.offset + handle.length()).await?;
+        let piece = own(self.read(request, handle.offset..handle.offset + handle.length()).await?);
         let partition = Partition::decode(&piece, handle.offset, handle, self.description.identity).map_err(|error| self.damaged(error))?;
         Ok(self.cache.insert(self.key(handle.offset), Resident::Partition(partition)))
     }
 
     /// Fetches a data block.
     async fn load_block(&self, request: Request, handle: BlockHandle, fill_cache: bool) -> Result<Pinned> {
-        let piece = self.read(request, handle.offset..handle.end()).await?;
+        let piece = own(self.read(request, handle.offset..handle.end()).await?);
         let block = self.decode_block(&piece, handle.offset, handle)?;
         let (key, resident) = (self.key(handle.offset), Resident::Block(block));
         Ok(if fill_cache { self.cache.insert(key, resident) } else { Pinned::own(key, resident) })
@@ -355,6 +355,11 @@ impl Table {
         // Two handles of the index name one offset as different things.
         Error::corrupt(&self.object, self.description.offset + offset, format!("a {what}"), "another kind of block")
     }
+}
+
+/// The bytes in memory of their own: a store may answer with a slice of something large, which the cache must not keep alive.
+fn own(piece: Bytes) -> Bytes {
+    if piece.is_unique() { piece } else { Bytes::copy_from_slice(&piece) }
 }
 
 /// Refuses descriptions that cannot be of a table.
