@@ -34,6 +34,8 @@ pub(crate) struct Commit {
     /// The last number that a log entry covers.
     pub(crate) logged: u64,
     pub(crate) log_end: LogOffset,
+    /// The last number of an unlogged write; 0 before the first.
+    pub(crate) unlogged: u64,
     /// What the active memtable's flush tells the manifest of keyspaces.
     pub(crate) keyspace_edits: Vec<Edit>,
     pub(crate) next_keyspace: u32,
@@ -51,6 +53,7 @@ impl Stream {
                 last: last.0,
                 logged: last.0,
                 log_end: LogOffset::ZERO,
+                unlogged: 0,
                 keyspace_edits: Vec::new(),
                 next_keyspace,
                 delay_nanos: 0,

@@ -148,8 +148,9 @@ fn commit_locked(engine: &Engine, commit: &mut Commit, prepared: &mut Prepared, 
     let first = commit.last + 1;
     apply(engine, commit, &payload, first);
     commit.last += u64::from(count);
-    if end.is_some() {
-        commit.logged = commit.last;
+    match end {
+        Some(_) => commit.logged = commit.last,
+        None => commit.unlogged = commit.last,
     }
     engine.stream.visible.store(commit.last, Ordering::Release);
     engine.stream.writes.fetch_add(1, Ordering::Relaxed);
@@ -271,8 +272,7 @@ pub(crate) fn seal(engine: &Engine) -> SequenceNumber {
 
 /// Whether writes are in memory that no log holds.
 pub(crate) fn has_unlogged(engine: &Engine) -> bool {
-    let commit = engine.stream.commit.lock();
-    commit.last > commit.logged
+    engine.stream.commit.lock().unlogged > engine.counters.flushed.load(Ordering::Acquire)
 }
 
 /// How long this writer is asked to wait: nothing up to half of the pressure, and from there on in proportion to its bytes.

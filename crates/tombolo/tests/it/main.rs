@@ -1,4 +1,5 @@
 //! The engine through its public interface.
 
 mod basics;
+mod model;
 mod simulation;
