@@ -458,6 +458,35 @@ fn stores_are_seen_late_without_a_fence() {
 }
 
 #[test]
+fn stores_under_way_do_not_outlive_the_power() {
+    let mut lost = 0;
+    for seed in 0..100 {
+        let world = World::new(seed);
+        let process = world.process("main");
+        let file = process.files().create_new(path("/a")).unwrap();
+        file.set_length(512).unwrap();
+        file.sync_data().unwrap();
+        process.files().sync_directory(path("/")).unwrap();
+        file.map(512).unwrap().write(0, &[1; 512]);
+        world.host(0).power_loss();
+        lost += u32::from(world.host(0).content("/a").unwrap() == [0; 512]);
+    }
+    assert!((20..100).contains(&lost), "{lost}");
+}
+
+#[test]
+fn a_page_that_the_device_refuses_kills_the_process() {
+    let world = World::new(1);
+    let process = world.process("main");
+    let file = process.files().create_new(path("/a")).unwrap();
+    file.set_length(512).unwrap();
+    let mapping = file.map(512).unwrap();
+    process.fail_next(OperationKind::MapRead, ErrorKind::Other, 1);
+    mapping.read(0, &mut [0; 8]);
+    assert!(!process.is_alive());
+}
+
+#[test]
 fn ending_the_world_ends_its_tasks() {
     let held = Arc::new(());
     let world = World::new(15);
