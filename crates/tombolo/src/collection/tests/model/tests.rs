@@ -5,7 +5,7 @@ use tombolo_format::manifest::TableName;
 use super::*;
 
 /// Worlds of one scenario, unless the environment says otherwise.
-const WORLDS: usize = 250_000;
+const WORLDS: usize = 150_000;
 const DEPTH: usize = 200;
 
 fn worlds_max() -> usize {
