@@ -1,5 +1,6 @@
 //! The engine through its public interface.
 
 mod basics;
+mod damage;
 mod model;
 mod simulation;
