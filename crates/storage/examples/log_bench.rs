@@ -138,6 +138,20 @@ impl Bench {
         Ok([count / elapsed, at(0.5), at(0.99), device as f64 / count])
     }
 
+    /// Device bytes of one durable append by one thread: the median over many, so that what others write in between does not count.
+    fn device_bytes_each(&mut self, form: Form, payload_bytes: usize) -> Result<f64> {
+        let log = self.log(form)?;
+        let mut deltas = Vec::new();
+        for number in 0..600 {
+            let end = log.append(0, &entry(number, payload_bytes))?.end;
+            let before = self.device_bytes();
+            log.sync(0, end)?;
+            deltas.push(self.device_bytes().saturating_sub(before) as f64);
+        }
+        self.env.block_on(log.close())?;
+        Ok(median(deltas))
+    }
+
     /// The disk alone: p50 and p99 of a `pwrite` with `fdatasync`.
     fn disk(&self) -> std::io::Result<[f64; 2]> {
         let path = self.directory.join("disk");
@@ -180,12 +194,16 @@ fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     let mut disk = Vec::new();
     let mut accepted = vec![Vec::new(); 4];
     let mut durable = vec![Vec::new(); 2 * cases.len()];
+    let mut device = vec![Vec::new(); 2];
     for _ in 0..rounds {
         disk.push(bench.disk()?);
         for (index, form) in forms.into_iter().enumerate() {
             for (size, payload_bytes) in [100, 512].into_iter().enumerate() {
                 accepted[2 * size + index].push(bench.accepted(form, payload_bytes)?);
             }
+        }
+        for (index, form) in forms.into_iter().enumerate() {
+            device[index].push([bench.device_bytes_each(form, 512)?]);
         }
         for (case, (threads, payload_bytes)) in cases.iter().enumerate() {
             for (index, form) in forms.into_iter().enumerate() {
@@ -194,6 +212,9 @@ fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
         }
     }
     std::fs::remove_dir_all(&bench.directory)?;
+    for (index, form) in forms.into_iter().enumerate() {
+        println!("{form:?}: {:.0} device bytes for a durable append of 512 B, median", column(&device[index], 0));
+    }
     println!("medians of {rounds} rounds");
     println!("disk alone, 512 B pwrite + fdatasync: p50 {:.0} µs, p99 {:.0} µs", column(&disk, 0), column(&disk, 1));
     println!("| what | form | per second | p50 µs | p99 µs | device bytes each |");

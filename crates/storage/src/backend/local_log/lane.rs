@@ -478,10 +478,8 @@ impl Lane {
     }
 
     fn end(&self, writer: &mut Writer, cause: Error) -> Error {
-        let kind = match cause.kind() {
-            ErrorKind::Retry => ErrorKind::OutcomeUnknown,
-            kind => kind,
-        };
+        // Never a kind that says that nothing took effect: accepted entries may be found again, or not.
+        let kind = if cause.kind() == ErrorKind::Closed { ErrorKind::Closed } else { ErrorKind::OutcomeUnknown };
         let error = Error::new(kind, format!("the log's disk fails; what was not durable may or may not be found again: {cause}"))
             .object(&self.place)
             .source(cause)

@@ -8,9 +8,9 @@ use tombolo_env::{Env, File, Mapping};
 
 use super::Form;
 
-/// Files are zeroed in pieces of this size: larger ones make large folios in the page cache, and then a store of 512 bytes with its
-/// sync writes up to a whole folio to the device (1 MB measured with pieces of 1 MiB).
-const ZERO_BYTES: usize = 16 << 10;
+/// Files are zeroed in pieces of this size: larger ones make large folios in the page cache, and a store through the mapping dirties a whole
+/// folio. A durable append of 512 bytes then writes to the device: 8 KiB with pieces of 4 KiB, 20 KiB with 16 KiB, 1 MiB with 1 MiB.
+const ZERO_BYTES: usize = 4 << 10;
 
 /// Name of a segment's file.
 pub(super) fn segment_name(number: u32) -> String {
