@@ -446,7 +446,7 @@ impl Block {
     /// Walks all entries and checks that they are in order and of known kinds; calls `each` with every one.
     ///
     /// # Errors
-    /// `Damaged`, or what `each` returns.
+    /// `Damaged`, `Newer` for an unknown kind, or what `each` returns.
     pub fn verify(&self, mut each: impl FnMut(InternalKey<'_>, &[u8]) -> Result<()>) -> Result<()> {
         let mut cursor = Cursor::new();
         let mut last: Option<(Vec<u8>, Trailer)> = None;
@@ -455,6 +455,9 @@ impl Block {
             let key = cursor.key();
             if last.as_ref().is_some_and(|(user_key, trailer)| InternalKey::new(user_key, *trailer) >= key) {
                 return Err(FormatError::damaged(cursor.position(), "keys in ascending order", "a key not after its predecessor"));
+            }
+            if key.trailer.kind().is_none() {
+                return Err(FormatError::newer(cursor.position(), format!("entry of kind {}", key.trailer.0 & 0xff)));
             }
             each(key, cursor.value(self))?;
             last = Some((key.user_key.to_vec(), key.trailer));

@@ -77,6 +77,16 @@ fn an_older_version_before_a_newer_one_is_a_bug() {
 }
 
 #[test]
+fn an_entry_of_an_unknown_kind_is_newer() {
+    let mut bytes = build(&[(b"k".to_vec(), 1, vec![])], 16).bytes().to_vec();
+    // The trailer 0x101 as a variable-length integer: kind 1 becomes kind 9.
+    assert_eq!(bytes[3..5], [0x81, 2]);
+    bytes[3] = 0x89;
+    let block = Block::new(bytes.into()).unwrap();
+    assert_eq!(block.verify(|_, _| Ok(())), Err(FormatError::newer(0, "entry of kind 9")));
+}
+
+#[test]
 fn large_keys_and_values_round_trip() {
     let entries = vec![(vec![7; KEY_BYTES_MAX], 3, vec![1; 300_000]), (vec![8; 200], 1 << 55, vec![])];
     assert_eq!(collect(&build(&entries, 16)), entries);
