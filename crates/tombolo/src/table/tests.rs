@@ -148,6 +148,8 @@ fn nothing_added_leaves_no_object_and_neither_does_a_dropped_writer() {
         writer.add(InternalKey::new(b"k", Trailer::new(SequenceNumber(1), EntryKind::Put)), b"v").unwrap();
         let error = writer.add(InternalKey::new(&vec![b'l'; 70_000], Trailer::new(SequenceNumber(1), EntryKind::Put)), b"v").unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Invalid);
+        let error = writer.add(InternalKey::new(b"m", Trailer(0x1ff)), b"v").unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unsupported, "a kind of a newer version");
         writer.flush().await.unwrap();
         drop(writer);
         assert!(fixture.store.list(request(), "", None, 10).await.unwrap().objects.is_empty());
@@ -239,7 +241,7 @@ fn a_missing_a_cut_and_a_foreign_object_are_typed_errors() {
     let bytes = fixture.bytes();
     let lookup = Lookup::new(b"key-00000100", SequenceNumber::MAX);
     let missing = Table::new(description.clone(), ObjectName::new("elsewhere").unwrap(), Arc::clone(&fixture.store), BlockCache::new(0));
-    assert_eq!(fixture.run(missing.get(request(), &lookup)).unwrap_err().kind(), ErrorKind::NotFound);
+    assert_eq!(fixture.run(missing.get(request(), &lookup)).unwrap_err().kind(), ErrorKind::Corrupt);
     for length in [0, 1, 95, 96, bytes.len() / 2, bytes.len() - 1] {
         let table = fixture.forged(&description, bytes[..length].to_vec());
         assert_eq!(fixture.run(table.get(request(), &lookup)).unwrap_err().kind(), ErrorKind::Corrupt, "{length} bytes");

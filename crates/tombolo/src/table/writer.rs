@@ -7,6 +7,7 @@
 //! Memory: one data block, at most 256 KiB of output and what the store holds, and the table's filters and index.
 //! Nothing is visible before `finish` returned; dropping the writer leaves nothing.
 
+use tombolo_format::FormatError;
 use tombolo_format::key::{InternalKey, SequenceNumber};
 use tombolo_format::manifest::{TableDescription, TableName};
 use tombolo_format::table::{TableBuilder, TableOptions};
@@ -60,12 +61,16 @@ impl TableWriter {
     /// Adds the next entry, in memory. When [`TableWriter::wants_flush`] says so afterwards, flush.
     ///
     /// # Errors
-    /// `Invalid` for a key or value beyond the limits.
+    /// `Invalid` for a key or value beyond the limits; `Unsupported` for an entry of a kind that only a newer version knows.
     ///
     /// # Panics
-    /// When the entry does not come after the last one, or its kind is unknown: bugs of the caller.
+    /// When the entry does not come after the last one: a bug of the caller.
     pub fn add(&mut self, key: InternalKey<'_>, value: &[u8]) -> Result<()> {
-        let kind = key.trailer.kind().expect("entries in memory have kinds that this version knows");
+        // A compaction hands on what its inputs hold; a newer version may have written them.
+        let Some(kind) = key.trailer.kind() else {
+            let unknown = FormatError::newer(0, format!("entry of kind {}", key.trailer.0 & 0xff));
+            return Err(Error::format(&self.new.object, 0, unknown));
+        };
         self.builder.add(key.user_key, key.trailer.sequence(), kind, value).map_err(|error| Error::format(&self.new.object, 0, error))
     }
 
