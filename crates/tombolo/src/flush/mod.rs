@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use tombolo_format::key::SequenceNumber;
 use tombolo_format::manifest::{Edit, TableDescription};
+use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Error, ErrorKind, Purpose, Result};
 
 pub(crate) use retention::Retention;
@@ -136,6 +137,9 @@ async fn flush(engine: &Arc<Engine>, sealed: &Arc<Sealed>) -> Result<()> {
         durable.unwrap_or_else(|| Err(Error::new(ErrorKind::Closed, "the log ended")))?;
     }
     let edits = edits(engine, sealed, &tables);
+    if is_enabled(Mutant::LogFreeBeforeReplayPointDurable) {
+        free_logs(engine, sealed).await;
+    }
     if let Err(error) = engine.manifest.commit_until(edits, None).await {
         if !matches!(error.kind(), ErrorKind::Fenced | ErrorKind::OutcomeUnknown | ErrorKind::Closed) {
             delete_unnamed(engine, &tables).await;

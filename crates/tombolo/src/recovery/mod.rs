@@ -16,11 +16,11 @@ mod replay;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use tombolo_env::{Env, TaskClass};
+use tombolo_env::{BoxFuture, Env, TaskClass};
 use tombolo_format::key::SequenceNumber;
 use tombolo_format::manifest::Edit;
 use tombolo_storage::mutant::{Mutant, is_enabled};
-use tombolo_storage::{Log, LogContext, LogRecord, LogStore, ObjectStore, Result};
+use tombolo_storage::{ConfigurationChain, Log, LogContext, LogOffset, LogRecord, LogStore, ObjectStore, Result};
 
 use crate::cache::BlockCache;
 use crate::engine::{Catalog, Engine, KeyspaceInfo, MAIN_STREAM, Parts, Sealed, Stream, View};
@@ -59,7 +59,7 @@ pub(crate) async fn open(request: Request) -> Result<Arc<Engine>> {
         env: env.clone(),
         incarnation: manifest.incarnation(),
         epoch: manifest.epoch(),
-        chain: Arc::new(manifest.clone()),
+        chain: chain(&manifest),
         objects: Arc::clone(&objects),
     };
     create_default_keyspace(&manifest).await?;
@@ -86,12 +86,11 @@ pub(crate) async fn destroy(request: Request) -> Result<()> {
     let Request { env, objects, log_store, .. } = request;
     let manifest_options = ManifestOptions { mode: manifest::OpenMode::Open, log_identity: log_store.identity() };
     let (manifest, _) = Manifest::open(&env, Arc::clone(&objects), manifest_options).await?;
-    let context =
-        LogContext { env, incarnation: manifest.incarnation(), epoch: manifest.epoch(), chain: Arc::new(manifest.clone()), objects };
+    let context = LogContext { env, incarnation: manifest.incarnation(), epoch: manifest.epoch(), chain: chain(&manifest), objects };
     let logs = seal_logs(&manifest, &*log_store, &context).await?;
     manifest.destroy().await?;
     for log in &logs {
-        log_store.free(&context, log).await?;
+        log_store.free(&context, &log.record).await?;
     }
     Ok(())
 }
@@ -106,23 +105,56 @@ async fn create_default_keyspace(manifest: &Manifest) -> Result<()> {
     Ok(())
 }
 
+/// A log of an older epoch, and where it ends.
+#[derive(Clone, Debug)]
+struct OldLog {
+    record: LogRecord,
+    sealed: LogOffset,
+}
+
 /// Fences the logs of older epochs and records their sealed lengths, in one record. Returns them, oldest first.
-async fn seal_logs(manifest: &Manifest, log_store: &dyn LogStore, context: &LogContext) -> Result<Vec<LogRecord>> {
+async fn seal_logs(manifest: &Manifest, log_store: &dyn LogStore, context: &LogContext) -> Result<Vec<OldLog>> {
     let state = manifest.state();
     let mut edits = Vec::new();
     let mut old = Vec::new();
     for (id, log) in state.logs() {
         let record = LogRecord { id: *id, configuration: log.configuration.clone() };
-        if log.sealed.is_none() || is_enabled(Mutant::LogIgnoreRecordedSeal) {
-            let sealed = log_store.fence(context, &record, log.replay_point).await?;
-            edits.push(Edit::LogSealed { epoch: id.epoch.0, lane: id.lane, length: sealed.0 });
-        }
-        old.push(record);
+        let sealed = match log.sealed {
+            Some(sealed) if !is_enabled(Mutant::LogIgnoreRecordedSeal) => sealed,
+            recorded => {
+                let sealed = log_store.fence(context, &record, log.replay_point).await?;
+                if recorded.is_none() {
+                    edits.push(Edit::LogSealed { epoch: id.epoch.0, lane: id.lane, length: sealed.0 });
+                }
+                sealed
+            }
+        };
+        old.push(OldLog { record, sealed });
     }
-    if !edits.is_empty() {
+    if !edits.is_empty() && !is_enabled(Mutant::LogReplayBeforeSealRecorded) {
         manifest.commit_until(edits, None).await?;
     }
     Ok(old)
+}
+
+/// The chain without the wait for a record: what rule 7 forbids, for the test that shows that it is noticed.
+#[derive(Debug)]
+struct Hasty(Manifest);
+
+impl ConfigurationChain for Hasty {
+    fn publish(&self, record: LogRecord) -> BoxFuture<'_, Result<()>> {
+        let LogRecord { id, configuration } = record;
+        drop(self.0.commit(vec![Edit::LogNamed { epoch: id.epoch.0, lane: id.lane, configuration }]));
+        Box::pin(async { Ok(()) })
+    }
+
+    fn named(&self) -> Vec<LogRecord> {
+        self.0.named()
+    }
+}
+
+fn chain(manifest: &Manifest) -> Arc<dyn ConfigurationChain> {
+    if is_enabled(Mutant::LogServeBeforeNamed) { Arc::new(Hasty(manifest.clone())) } else { Arc::new(manifest.clone()) }
 }
 
 async fn replay_logs(
@@ -130,12 +162,12 @@ async fn replay_logs(
     state: &State,
     log_store: &dyn LogStore,
     context: &LogContext,
-    old_logs: &[LogRecord],
+    old_logs: &[OldLog],
 ) -> Result<Replay> {
     let mut replay = Replay::new(state, options.memtable_bytes())?;
-    for record in old_logs {
+    for OldLog { record, sealed } in old_logs {
+        let sealed = *sealed;
         let Some(log) = state.logs().get(&record.id) else { continue };
-        let Some(sealed) = log.sealed else { continue };
         if log.replay_point >= sealed {
             continue;
         }
@@ -160,7 +192,7 @@ fn assemble(
     log: Arc<dyn Log>,
     tables: Tables,
     mut replayed: Replay,
-    old_logs: Vec<LogRecord>,
+    old_logs: Vec<OldLog>,
 ) -> Result<Arc<Engine>> {
     let state = manifest.state();
     let last = replayed.last_sequence(&state);
@@ -170,7 +202,7 @@ fn assemble(
     }
     let next_keyspace = replayed.next_keyspace();
     let bytes = replayed.bytes();
-    let waiting = replayed.finish(last, old_logs);
+    let waiting = replayed.finish(last, old_logs.into_iter().map(|log| log.record).collect());
     let versions = Versions::new(tables);
     let version = versions.build(&state);
     let (active, writer) = Memtable::create();

@@ -56,7 +56,7 @@ fn alive(env: &Env) -> bool {
 
 /// Runs `batches` batches with flushes and compactions between; some are pipelined.
 async fn script(env: Env, uri: String, seed: u64, batches: usize, log: Arc<Mutex<Log>>) -> Result<()> {
-    let db = open(&env, &uri).await?;
+    let mut db = open(&env, &uri).await?;
     let names = ["default", "second"];
     if db.keyspace("second").is_err() {
         db.create_keyspace("second", KeyspaceOptions::default()).await?;
@@ -96,6 +96,14 @@ async fn script(env: Env, uri: String, seed: u64, batches: usize, log: Arc<Mutex
                     log.lock().accepted = number;
                 }
             }
+        }
+        if number == batches / 2 {
+            // Without a close, so that the logs are replayed and end with the flush of what they held.
+            for write in pipelined.drain(..) {
+                write.await?;
+            }
+            drop(db);
+            db = open(&env, &uri).await?;
         }
         match random.below(16) {
             0 => db.flush().await?,
@@ -213,4 +221,31 @@ fn power_loss_at_every_mutation_loses_nothing_durable_with_the_written_log() {
 fn a_kill_at_every_mutation_loses_nothing_accepted() {
     crash_everywhere(MAPPED, 3, 24, Crash::Kill, 1);
     crash_everywhere(WRITTEN, 4, 24, Crash::Kill, 1);
+}
+
+#[cfg(feature = "mutants")]
+mod mutants {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    use tombolo_storage::mutant::{Mutant, enable};
+
+    use super::*;
+
+    /// Whether some crash of the script shows that a rule was taken out.
+    fn is_noticed(mutant: Mutant, crash: Crash) -> bool {
+        let _guard = enable(mutant);
+        [MAPPED, WRITTEN]
+            .iter()
+            .any(|uri| (1..=2).any(|seed| catch_unwind(AssertUnwindSafe(|| crash_everywhere(uri, seed, 24, crash, 1))).is_err()))
+    }
+
+    #[test]
+    fn serving_before_the_log_is_named_is_noticed() {
+        assert!(is_noticed(Mutant::LogServeBeforeNamed, Crash::Kill));
+    }
+
+    #[test]
+    fn freeing_a_log_before_the_record_that_ends_it_is_noticed() {
+        assert!(is_noticed(Mutant::LogFreeBeforeReplayPointDurable, Crash::Kill));
+    }
 }
