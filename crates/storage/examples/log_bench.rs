@@ -132,10 +132,10 @@ impl Bench {
         let device = self.device_bytes().saturating_sub(device);
         let mut latencies = latencies.into_inner().unwrap_or_default();
         latencies.sort_by(f64::total_cmp);
-        let at = |share: f64| latencies.get((latencies.len() as f64 * share) as usize).copied().unwrap_or(f64::NAN);
+        let at = |percent: usize| latencies.get(latencies.len() * percent / 100).copied().unwrap_or(f64::NAN);
         self.env.block_on(log.close())?;
         let count = latencies.len() as f64;
-        Ok([count / elapsed, at(0.5), at(0.99), device as f64 / count])
+        Ok([count / elapsed, at(50), at(99), device as f64 / count])
     }
 
     /// Device bytes of one durable append by one thread: the median over many, so that what others write in between does not count.

@@ -7,7 +7,7 @@
 //!
 //! Two forms of the same bytes, chosen at each open: **mapped** stores a frame through a shared mapping, without a system call; **written** by
 //! one `pwrite`. Both fence alike (rule 8): store the frame, full fence, read the fence word, accept. Appends are durable by `fdatasync`, shared by
-//! all who wait ([`group`]).
+//! all who wait (`group`).
 //!
 //! Data flow: `lane` (append, roll, sync) takes segments from `supply`, keeps the unsynced copy in `unsynced`, and stores through `segment`; a successor
 //! goes through `fence` and `read`, which find their way along `chain`. The decision record `docs/decisions/2026-11-21-local-log.md` has the protocol, its invariants and
