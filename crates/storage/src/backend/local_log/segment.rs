@@ -9,7 +9,7 @@ use tombolo_env::{Env, File, Mapping};
 use super::Form;
 
 /// Files are zeroed in pieces of this size: larger ones make large folios in the page cache, and a store through the mapping dirties a whole
-/// folio. A durable append of 512 bytes then writes to the device: 8 KiB with pieces of 4 KiB, 20 KiB with 16 KiB, 1 MiB with 1 MiB.
+/// folio. A durable append of 512 bytes then writes to the device: 4 to 8 KiB with pieces of 4 KiB, 20 KiB with 16 KiB, 1 MiB with 1 MiB.
 const ZERO_BYTES: usize = 4 << 10;
 
 /// Name of a segment's file.
