@@ -33,3 +33,8 @@ pub use options::{Compression, Durability, KeyspaceOptions, OpenMode, Options, S
 pub use tombolo_env::{Env, Instant};
 pub use tombolo_storage::{Epoch, Error, ErrorKind, Incarnation, Registry, Result};
 pub use value::Value;
+
+/// The README's tour, as a test.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct ReadmeTour;

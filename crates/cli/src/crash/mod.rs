@@ -196,7 +196,14 @@ impl Test<'_> {
         for number in self.last[index] + 1..=marker {
             state.apply(&script::batch(self.seed, round, thread, number));
         }
-        if let Some(difference) = state.difference(&found) {
+        if let Some((place, mut difference)) = state.difference(&found) {
+            for number in self.last[index] + 1..=announced {
+                let batch = script::batch(self.seed, round, thread, number);
+                for write in batch.writes.iter().filter(|write| (write.keyspace, &write.key) == (place.0, &place.1)) {
+                    let what = write.value.as_ref().map_or("deletes it".to_owned(), |value| format!("puts {} bytes", value.len()));
+                    difference += &format!("\n  batch {number} ({:?}, {} writes) {what}", batch.durability, batch.writes.len());
+                }
+            }
             return Err(Failure::Check(format!(
                 "thread {thread} after batch {marker} (acknowledged {acknowledged}, announced {announced}): {difference}"
             )));

@@ -121,6 +121,26 @@ fn write_batches(arguments: &Arguments, thread: u8, db: &Db, keyspaces: &[Keyspa
         }
         // Announced first: what the database holds beyond the announcements was invented.
         report(Message::Intent { sequence: tag(thread, number), record: Vec::new(), path: Vec::new() })?;
-        in_flight.push_back((number, db.write_with(batch, scripted.durability)));
+        // A write without room would take its place when it is waited for, behind later ones: order is kept by making room first.
+        let operation = loop {
+            match (db.try_write(batch, scripted.durability), in_flight.pop_front()) {
+                (Ok(operation), first) => {
+                    if let Some(first) = first {
+                        in_flight.push_front(first);
+                    }
+                    break operation;
+                }
+                (Err(rejected), Some((number, operation))) => {
+                    operation.wait()?;
+                    report(Message::Acknowledged { sequence: tag(thread, number), latency_nanos: 0 })?;
+                    batch = rejected.batch;
+                }
+                (Err(rejected), None) => {
+                    std::thread::sleep(Duration::from_millis(1));
+                    batch = rejected.batch;
+                }
+            }
+        };
+        in_flight.push_back((number, operation));
     }
 }

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use tombolo::{Batch, Db, ErrorKind, Keyspace, KeyspaceOptions, Op, OpenMode};
+use tombolo::{Batch, Db, Durability, ErrorKind, Keyspace, KeyspaceOptions, Op, OpenMode};
 
 use super::tree::{self, Record};
 use crate::database::{self, HowArguments};
@@ -240,12 +240,24 @@ fn submit(
             let key = tree::key(&path);
             let mut batch = Batch::new();
             batch.put(files, key, &record).put(journal, journal_key(writer, sequence), [&record, key].concat());
-            if in_flight.send((sequence, Instant::now(), db.write(batch))).is_err() {
+            let begun = Instant::now();
+            if in_flight.send((sequence, begun, write_in_order(db, batch))).is_err() {
                 return Ok(());
             }
         }
     }
     Ok(())
+}
+
+/// Begins a durable write. One without room would take its place when it is waited for, behind later ones; so it waits for room here.
+fn write_in_order(db: &Db, mut batch: Batch) -> Op<()> {
+    loop {
+        match db.try_write(batch, Durability::Durable) {
+            Ok(operation) => return operation,
+            Err(rejected) => batch = rejected.batch,
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }
 
 /// What the tree gives next: what is there, but at least one file.

@@ -77,8 +77,8 @@ impl State {
         }
     }
 
-    /// The first place in which two states differ, in words.
-    pub fn difference(&self, found: &State) -> Option<String> {
+    /// The first place in which two states differ, and how, in words.
+    pub fn difference(&self, found: &State) -> Option<((usize, Vec<u8>), String)> {
         let say = |value: Option<&Vec<u8>>| value.map_or("nothing".to_owned(), |value| format!("{} bytes", value.len()));
         let places = self.0.keys().chain(found.0.keys());
         let different = places.into_iter().find(|place| self.0.get(*place) != found.0.get(*place))?;
@@ -90,7 +90,7 @@ impl State {
         {
             words += " of another content";
         }
-        Some(words)
+        Some((different.clone(), words))
     }
 }
 

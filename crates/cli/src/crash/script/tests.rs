@@ -31,5 +31,5 @@ fn a_difference_is_named() {
     // The marker alone tells two states apart.
     let mut marked = state.clone();
     marked.0.insert((0, marker_key(0)), 9u64.to_be_bytes().to_vec());
-    assert!(state.difference(&marked).unwrap().contains("another content"));
+    assert!(state.difference(&marked).unwrap().1.contains("another content"));
 }
