@@ -7,8 +7,16 @@ use std::process::{Command, Stdio};
 use super::{Context, Outcome};
 
 /// The packages that have the feature, and the feature.
-pub const MUTANT_PACKAGES: [&str; 6] =
-    ["--package", "tombolo-storage", "--package", "tombolo", "--features", "tombolo-storage/mutants,tombolo/mutants"];
+pub const MUTANT_PACKAGES: [&str; 8] = [
+    "--package",
+    "tombolo-storage",
+    "--package",
+    "tombolo",
+    "--package",
+    "tombolo-simulator",
+    "--features",
+    "tombolo-storage/mutants,tombolo/mutants,tombolo-simulator/mutants",
+];
 
 #[derive(Default)]
 struct Counts {
