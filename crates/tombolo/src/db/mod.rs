@@ -255,7 +255,8 @@ impl Db {
         })
     }
 
-    /// Reads every byte of the database and checks it: tables, manifest, logs. Damage is reported, not repaired.
+    /// Reads and checks every byte of all tables, and the manifest's chain. The logs were checked when opening replayed them. Damage is
+    /// reported, not repaired.
     ///
     /// # Errors
     /// Those of the stores, damage excepted: that is in the report.

@@ -4,3 +4,4 @@ mod basics;
 mod damage;
 mod model;
 mod simulation;
+mod threads;
