@@ -130,6 +130,7 @@ impl Db {
     ///
     /// # Errors
     /// `AlreadyExists`; `Invalid` for a name that is empty, longer than 255 bytes or not printable, or an option out of range; those of a write.
+    #[allow(clippy::needless_pass_by_value, reason = "callers write the options in place")]
     pub fn create_keyspace(&self, name: &str, options: KeyspaceOptions) -> Op<Keyspace> {
         let created = check_name(name).and_then(|()| options.check()).and_then(|()| write::create_keyspace(self.engine(), name, &options));
         match created {

@@ -318,7 +318,7 @@ fn write_node(bump: &mut Bump, target: &Target<'_>, value: &[u8], height: usize)
         node.add(TRAILER_AT).cast::<u64>().write(target.trailer.0);
         node.add(VALUE_BYTES_AT).cast::<u32>().write(value_bytes);
         node.add(KEY_BYTES_AT).cast::<u16>().write(key_bytes);
-        node.add(HEIGHT_AT).write(height as u8);
+        node.add(HEIGHT_AT).write(height.to_le_bytes()[0]);
         for level in 0..height {
             node.add(TOWER_AT + level * 8).cast::<AtomicPtr<u8>>().write(AtomicPtr::new(null_mut()));
         }

@@ -63,14 +63,14 @@ fn a_cursor_outlives_its_memtable() {
 #[test]
 fn readers_see_whole_nodes_in_order_while_the_writer_inserts() {
     let (memtable, mut writer) = Memtable::create();
-    let inserts: u64 = if cfg!(miri) { 200 } else { 50_000 };
+    let inserts: usize = if cfg!(miri) { 200 } else { 50_000 };
     put(&mut writer, 0, &0u64.to_be_bytes(), 1, &1u64.to_le_bytes());
     std::thread::scope(|scope| {
         for _ in 0..2 {
             scope.spawn(|| {
                 let list = memtable.list(0).unwrap();
                 let mut seen = 0;
-                while seen < inserts as usize {
+                while seen < inserts {
                     let found = walk(&list);
                     assert!(found.len() >= seen, "what was seen stays");
                     assert!(found.windows(2).all(|pair| pair[0].0 < pair[1].0));
@@ -80,7 +80,7 @@ fn readers_see_whole_nodes_in_order_while_the_writer_inserts() {
             });
         }
         scope.spawn(|| {
-            for sequence in 2..=inserts {
+            for sequence in 2..=inserts as u64 {
                 let key = sequence.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes();
                 put(&mut writer, 0, &key, sequence, &sequence.to_le_bytes());
             }

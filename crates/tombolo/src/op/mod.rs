@@ -209,7 +209,9 @@ struct Running<T> {
 }
 
 /// The work itself with the place for its result, until the pool or a waiting thread takes both.
-struct Stealable<T>(Mutex<Option<(BoxFuture<'static, Result<T>>, Completer<Result<T>>)>>);
+struct Stealable<T>(Mutex<Option<Work<T>>>);
+
+type Work<T> = (BoxFuture<'static, Result<T>>, Completer<Result<T>>);
 
 impl<T: Send + 'static> Running<T> {
     fn start(env: &Env, class: TaskClass, name: &'static str, work: BoxFuture<'static, Result<T>>) -> Running<T> {

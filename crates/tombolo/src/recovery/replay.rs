@@ -42,8 +42,8 @@ pub(super) struct Replay {
     bytes: u64,
 }
 
-fn damaged(what: impl Into<String>, expected: impl ToString, found: impl ToString) -> Error {
-    Error::new(ErrorKind::Corrupt, what).expected(expected.to_string()).found(found.to_string())
+fn damaged(what: &str, expected: impl std::fmt::Display, found: impl std::fmt::Display) -> Error {
+    Error::new(ErrorKind::Corrupt, what).expected(expected).found(found)
 }
 
 impl Replay {
@@ -93,11 +93,10 @@ impl Replay {
             return Err(damaged("a log entry has more operations than numbers", entry.count, count));
         }
         // Unlogged writes before it took the first numbers.
-        let mut sequence = end - u64::from(count);
+        let first = end - u64::from(count);
         self.make_room();
-        for operation in operations {
+        for (sequence, operation) in (first..).zip(operations) {
             self.operation(SequenceNumber(sequence), operation.map_err(unreadable)?)?;
-            sequence += 1;
         }
         self.last = end - 1;
         self.contiguous = true;

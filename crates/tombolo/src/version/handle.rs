@@ -38,9 +38,9 @@ pub(crate) struct TableHandle {
 }
 
 impl TableHandle {
-    pub(crate) fn new(tables: &Tables, description: Arc<TableDescription>) -> TableHandle {
+    pub(crate) fn new(tables: &Tables, description: &TableDescription) -> TableHandle {
         let object = names::table(tables.incarnation, description.name);
-        let table = Table::new((*description).clone(), object, Arc::clone(&tables.objects), Arc::clone(&tables.cache));
+        let table = Table::new(description.clone(), object, Arc::clone(&tables.objects), Arc::clone(&tables.cache));
         TableHandle { table: Arc::new(table), epoch: tables.epoch }
     }
 

@@ -99,7 +99,7 @@ impl Versions {
             if let Some(known) = handles.get(&description.name).and_then(Weak::upgrade) {
                 return known;
             }
-            let fresh = Arc::new(TableHandle::new(&self.tables, Arc::clone(description)));
+            let fresh = Arc::new(TableHandle::new(&self.tables, description));
             handles.insert(description.name, Arc::downgrade(&fresh));
             fresh
         };

@@ -27,7 +27,7 @@ fn what_is_put_is_got_before_and_after_flush_compaction_and_reopening() {
         assert_eq!(keys.get_with(b"c", <[u8]>::to_vec).wait().unwrap().unwrap(), b"3");
         assert_eq!(db.keyspace("other").unwrap().get(b"a").wait().unwrap().unwrap(), b"other");
         let many = keys.multi_get(&[b"a", b"b", b"c", b"d"]).wait().unwrap();
-        let many: Vec<_> = many.iter().map(|value| value.as_ref().map(|value| value.to_vec())).collect();
+        let many: Vec<_> = many.iter().map(|value: &Option<tombolo::Value>| value.as_deref().map(<[u8]>::to_vec)).collect();
         assert_eq!(many, [Some(b"1".to_vec()), None, Some(b"3".to_vec()), None]);
         let scanned: Vec<_> = keys.scan::<&[u8]>(..).map(|entry| entry.unwrap().0.to_vec()).collect();
         assert_eq!(scanned, [b"a", b"c"]);

@@ -1,4 +1,5 @@
 //! The engine through its public interface.
+#![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test ends at the first surprise")]
 
 mod basics;
 mod damage;
