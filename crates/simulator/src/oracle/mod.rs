@@ -158,6 +158,8 @@ pub struct Oracle {
     /// Attempts to open so far, and those of them that have not ended.
     attempts: u64,
     attempts_open: BTreeSet<u64>,
+    /// Attempts during the whole of which no other was under way.
+    attempts_alone: BTreeSet<u64>,
     /// What was done, for the report.
     pub report: Report,
 }
@@ -175,6 +177,10 @@ impl Oracle {
     /// Opening is about to be called; returns the number of the attempt.
     pub fn attempt(&mut self) -> u64 {
         self.attempts += 1;
+        self.attempts_alone.clear();
+        if self.attempts_open.is_empty() {
+            self.attempts_alone.insert(self.attempts);
+        }
         self.attempts_open.insert(self.attempts);
         self.attempts
     }
@@ -198,7 +204,7 @@ impl Oracle {
     pub fn opened(&mut self, attempt: u64, epoch: u64) -> Result<SessionId, Violation> {
         self.attempts_open.remove(&attempt);
         let id = SessionId(epoch);
-        let unchallenged = if self.attempts_open.is_empty() { Some(self.attempts) } else { None };
+        let unchallenged = self.attempts_alone.contains(&attempt).then_some(attempt);
         let session =
             Session { base: None, writes: Vec::new(), durable: 0, accepted: 0, unlogged: 0, visible: 0, unchallenged, sealed: None };
         if self.sessions.insert(id, session).is_some() {

@@ -112,6 +112,11 @@ pub(super) fn run(seed: u64) -> Result<Report, Failure> {
         },
     )?;
     let Some(specimen) = made else { return Ok(report) };
+    report.add(&guarded(NAME, seed, || "the specimen as it is".to_owned(), seed, |run| {
+        run.world.host(0).set_disk(&specimen.image);
+        let process = run.world.process("reader");
+        if read(run, &process, &specimen, false)? { Ok(()) } else { Err(Violation::new("something is missing")) }
+    })?);
     for (path, damage) in damages(&specimen, offset, seed) {
         let place = || format!("{damage:?} of {}, log {}", path.display(), form.name());
         report.add(&guarded(NAME, seed, place, seed, |run| examine(run, &specimen, &path, damage))?);
