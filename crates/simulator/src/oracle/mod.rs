@@ -119,21 +119,21 @@ impl Session {
     }
 
     fn longest_logged(&self, base: &State, found: &State, logged_min: usize, unlogged: usize) -> Option<usize> {
-        // Walking down the logged cut would need undoing: states are rebuilt from below instead, once per key that an unlogged write of
-        // a later place hides. Contents are small.
-        let mut best = None;
+        // An unlogged write hides logged ones before it, whether they survived or not: then each state is built anew.
         let hidden = self.writes.iter().any(|write| write.durability == Durability::Unlogged);
+        let mut best = None;
         let mut state = base.clone();
-        for logged in 0..=self.writes.len() {
-            if hidden {
-                state = base.clone();
-                self.apply_below(&mut state, Cut { logged, unlogged });
-            } else if let Some(write) = logged.checked_sub(1).map(|index| &self.writes[index])
-                && write.outcome != Outcome::Refused
-            {
-                write.changes.iter().for_each(|change| state.apply(change));
+        self.apply_below(&mut state, Cut { logged: logged_min, unlogged });
+        for logged in logged_min..=self.writes.len() {
+            if logged > logged_min {
+                if hidden {
+                    state = base.clone();
+                    self.apply_below(&mut state, Cut { logged, unlogged });
+                } else if self.writes[logged - 1].outcome != Outcome::Refused {
+                    self.writes[logged - 1].changes.iter().for_each(|change| state.apply(change));
+                }
             }
-            if logged >= logged_min && state.fingerprint() == found.fingerprint() {
+            if state.fingerprint() == found.fingerprint() {
                 best = Some(logged);
             }
         }

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use tombolo::{Durability, Error, ErrorKind, Keyspace};
-use tombolo_env::simulated::{DiskImage, Host, Process, World};
+use tombolo_env::simulated::{DiskImage, Process, World};
 
 use super::{Run, form_of, guarded, mix};
 use crate::client::{Client, Entry, Form, Setup, Step, Stop};
@@ -124,7 +124,8 @@ pub(super) fn run(seed: u64) -> Result<Report, Failure> {
     Ok(report)
 }
 
-fn apply(host: &Host, path: &Path, damage: Damage) -> Result<(), Violation> {
+fn apply(world: &World, path: &Path, damage: Damage) -> Result<(), Violation> {
+    let host = world.host(0);
     let done = match damage {
         Damage::Flip { offset, mask } => host.damage(path, |content| {
             if let Some(byte) = usize::try_from(offset).ok().and_then(|offset| content.get_mut(offset)) {
@@ -132,10 +133,7 @@ fn apply(host: &Host, path: &Path, damage: Damage) -> Result<(), Violation> {
             }
         }),
         Damage::Cut { length } => host.truncate(path, length),
-        Damage::Missing => {
-            host.hide(path);
-            Ok(())
-        }
+        Damage::Missing => world.process("remover").files().remove_file(path),
     };
     done.map_err(|error| Violation::new(format!("the scenario cannot damage {}: {error}", path.display())))
 }
@@ -144,7 +142,7 @@ fn apply(host: &Host, path: &Path, damage: Damage) -> Result<(), Violation> {
 fn examine(run: &Run, specimen: &Specimen, path: &Path, damage: Damage) -> Result<(), Violation> {
     let host = run.world.host(0);
     host.set_disk(&specimen.image);
-    apply(&host, path, damage)?;
+    apply(&run.world, path, damage)?;
     let damaged = host.content(path).ok();
     let process = run.world.process("reader of damage");
     let healthy = read(run, &process, specimen, true)?;
@@ -155,15 +153,10 @@ fn examine(run: &Run, specimen: &Specimen, path: &Path, damage: Damage) -> Resul
     }
     run.oracle.lock().report.errors += 1;
     // Nothing else may be damaged: with the byte as it was, all is well again.
-    match damage {
-        Damage::Missing => host.unhide(path),
-        Damage::Flip { .. } | Damage::Cut { .. } => {
-            if host.content(path).ok() != damaged {
-                return Err(Violation::new(format!("an error was answered, and the damaged file {} was changed", path.display())));
-            }
-            restore(&run.world, specimen, path)?;
-        }
+    if host.content(path).ok() != damaged {
+        return Err(Violation::new(format!("an error was answered, and the damaged file {} was changed", path.display())));
     }
+    restore(&run.world, specimen, path)?;
     let process = run.world.process("reader of what was restored");
     if read(run, &process, specimen, false)? { Ok(()) } else { Err(Violation::new("something is still missing")) }
 }
@@ -172,7 +165,11 @@ fn restore(world: &World, specimen: &Specimen, path: &Path) -> Result<(), Violat
     let pristine = World::new(0);
     pristine.host(0).set_disk(&specimen.image);
     let original = pristine.host(0).content(path).map_err(|error| Violation::new(error.to_string()))?;
-    world.host(0).damage(path, |content| *content = original).map_err(|error| Violation::new(error.to_string()))
+    let host = world.host(0);
+    if host.content(path).is_err() {
+        world.process("restorer").files().create_new(path).map_err(|error| Violation::new(error.to_string()))?;
+    }
+    host.damage(path, |content| *content = original).map_err(|error| Violation::new(error.to_string()))
 }
 
 /// Whether everything was right; an error for damage is `false` where damage is expected, and a violation where not.
