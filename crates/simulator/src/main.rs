@@ -36,6 +36,9 @@ struct Arguments {
     /// Takes each rule out and looks for the violation that follows.
     #[arg(long)]
     mutants: bool,
+    /// With `--mutants`: only the mutant of this name.
+    #[arg(long)]
+    mutant: Option<String>,
     /// Names the scenarios and what each does.
     #[arg(long)]
     list: bool,
@@ -49,7 +52,7 @@ fn main() -> ExitCode {
         }
         return ExitCode::SUCCESS;
     }
-    if arguments.mutants {
+    if arguments.mutants || arguments.mutant.is_some() {
         return mutants(&arguments);
     }
     let chosen: Vec<Scenario> = match &arguments.scenario {
@@ -105,7 +108,11 @@ fn mutants(arguments: &Arguments) -> ExitCode {
     std::panic::set_hook(Box::new(|_| {}));
     let env = Env::real();
     let mut survived = 0;
-    for hunt in mutants::ALL.iter().filter(|hunt| arguments.scenario.as_deref().is_none_or(|name| name == hunt.scenario)) {
+    let chosen = mutants::ALL
+        .iter()
+        .filter(|hunt| arguments.scenario.as_deref().is_none_or(|name| name == hunt.scenario))
+        .filter(|hunt| arguments.mutant.as_deref().is_none_or(|name| name == format!("{:?}", hunt.mutant)));
+    for hunt in chosen {
         let begun = env.now();
         let caught = hunt.run();
         let took = env.now().since(begun).as_secs_f64();

@@ -112,11 +112,17 @@ pub(super) fn run(seed: u64) -> Result<Report, Failure> {
         },
     )?;
     let Some(specimen) = made else { return Ok(report) };
-    report.add(&guarded(NAME, seed, || "the specimen as it is".to_owned(), seed, |run| {
-        run.world.host(0).set_disk(&specimen.image);
-        let process = run.world.process("reader");
-        if read(run, &process, &specimen, false)? { Ok(()) } else { Err(Violation::new("something is missing")) }
-    })?);
+    report.add(&guarded(
+        NAME,
+        seed,
+        || "the specimen as it is".to_owned(),
+        seed,
+        |run| {
+            run.world.host(0).set_disk(&specimen.image);
+            let process = run.world.process("reader");
+            if read(run, &process, &specimen, false)? { Ok(()) } else { Err(Violation::new("something is missing")) }
+        },
+    )?);
     for (path, damage) in damages(&specimen, offset, seed) {
         let place = || format!("{damage:?} of {}, log {}", path.display(), form.name());
         report.add(&guarded(NAME, seed, place, seed, |run| examine(run, &specimen, &path, damage))?);
@@ -184,8 +190,9 @@ fn read(run: &Run, process: &Process, specimen: &Specimen, damaged: bool) -> Res
         if !damaged {
             return Err(Violation::new(format!("after the damage was undone: {error}")));
         }
-        if !matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Unsupported) || !named {
-            return Err(Violation::new(format!("damage must be answered as Corrupt with the object's name: {error}")));
+        // A table that is gone is told as what it is: not found, by name.
+        if !matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Unsupported | ErrorKind::NotFound) || !named {
+            return Err(Violation::new(format!("damage must be answered by kind with the object's name: {error}")));
         }
     }
     Ok(errors.is_empty())

@@ -70,7 +70,7 @@ pub const ALL: [Scenario; 6] = [
     Scenario {
         name: "two-writers",
         purpose: "processes that take one database from each other, paused and killed anywhere",
-        runs: 40,
+        runs: 20,
         runs_whole: None,
         run: two_writers::run,
     },

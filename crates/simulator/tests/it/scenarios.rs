@@ -13,32 +13,32 @@ fn passes(name: &str, seeds: std::ops::Range<u64>) {
 
 #[test]
 fn a_crash_at_any_operation_loses_nothing_acknowledged() {
-    passes("crash-everywhere", 0..4);
+    passes("crash-everywhere", 0..8);
 }
 
 #[test]
 fn a_crash_at_any_operation_of_the_recovery_loses_nothing_acknowledged() {
-    passes("crash-in-recovery", 0..4);
+    passes("crash-in-recovery", 0..8);
 }
 
 #[test]
 fn a_power_loss_at_any_write_boundary_loses_nothing_durable() {
-    passes("power-loss-at-every-write-boundary", 0..4);
+    passes("power-loss-at-every-write-boundary", 0..8);
 }
 
 #[test]
 fn random_histories_with_faults_agree_with_the_oracle() {
-    passes("random", 0..30);
+    passes("random", 0..60);
 }
 
 #[test]
 fn of_several_writers_one_is_right() {
-    passes("two-writers", 0..30);
+    passes("two-writers", 0..8);
 }
 
 #[test]
 fn damage_is_an_error_or_harmless() {
-    passes("bit-rot", 0..4);
+    passes("bit-rot", 0..16);
 }
 
 #[test]
