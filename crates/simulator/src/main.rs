@@ -118,7 +118,7 @@ fn mutants(arguments: &Arguments) -> ExitCode {
         let took = env.now().since(begun).as_secs_f64();
         match caught {
             Some((seeds, failure)) => {
-                println!("{:?}: caught by {} after {seeds} seeds in {took:.1} s: {}", hunt.mutant, hunt.scenario, failure.what)
+                println!("{:?}: caught by {} after {seeds} seeds in {took:.1} s: {}", hunt.mutant, hunt.scenario, failure.what);
             }
             None => {
                 survived += 1;

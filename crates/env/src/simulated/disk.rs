@@ -463,7 +463,9 @@ impl Disk {
             if let Inode::Directory(directory) = inode
                 && !candidates.is_empty()
             {
-                directory.durable.values().for_each(|held| drop(candidates.remove(held)));
+                for held in directory.durable.values() {
+                    candidates.remove(held);
+                }
             }
         }
         for inode in candidates {

@@ -284,7 +284,7 @@ impl Client {
         for (write, op) in std::mem::take(self.in_flight.get_mut()) {
             let result = op.await;
             self.alive()?;
-            self.oracle.lock().end(write, result.as_ref().map(|()| ()).map_err(Error::kind))?;
+            self.oracle.lock().end(write, result.clone().map_err(|error| error.kind()))?;
             if let Err(error) = result
                 && stop.is_ok()
             {
@@ -328,7 +328,7 @@ impl Client {
         let write = self.oracle.lock().begin(self.id, vec![Change::Drop(name.to_owned())], Durability::Durable)?;
         let result = self.db.drop_keyspace(name).await;
         self.alive()?;
-        self.oracle.lock().end(write, result.as_ref().map(|()| ()).map_err(Error::kind))?;
+        self.oracle.lock().end(write, result.clone().map_err(|error| error.kind()))?;
         match result {
             Ok(()) => {
                 self.keyspaces.remove(name);

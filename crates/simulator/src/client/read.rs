@@ -51,7 +51,7 @@ type Entries = BTreeMap<Vec<u8>, Vec<u8>>;
 /// Keys that are looked for beside those that are there: before, between and after them.
 const PROBES: [&[u8]; 5] = [b"\0", b"key-", b"key-05\0", b"key-99", b"\xFF\xFF"];
 
-fn disagree<T>(place: &str, what: String) -> Result<T, Stop> {
+fn disagree<T>(place: &str, what: impl std::fmt::Display) -> Result<T, Stop> {
     Err(Stop::Violation(Violation::new(format!("ways to read disagree in keyspace {place}: {what}"))))
 }
 
