@@ -188,6 +188,11 @@ impl BatchBuilder {
         self.bytes
     }
 
+    /// The batch whose payload [`BatchBuilder::finish`] gave, to go on with. `count` is its number of operations.
+    pub fn resume(payload: Vec<u8>, count: u32) -> BatchBuilder {
+        BatchBuilder { bytes: payload, count }
+    }
+
     /// Walks the operations added so far.
     pub fn operations(&self) -> Operations<'_> {
         Operations { reader: Reader::new(&self.bytes[BATCH_HEADER_BYTES..]), remaining: self.count, failed: false }

@@ -52,6 +52,18 @@ pub(crate) struct Prepared {
     pub(crate) keyspaces: Vec<Arc<KeyspaceInfo>>,
     /// The first limit that an entry broke.
     pub(crate) invalid: Option<Error>,
+    /// What its last refusal as `Busy` waits for.
+    room: Room,
+}
+
+/// What makes room for a write that was refused.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Room {
+    /// A flush.
+    #[default]
+    Flush,
+    /// A sync of what was appended.
+    Sync,
 }
 
 impl Prepared {
@@ -103,15 +115,17 @@ pub(crate) struct Committed {
     rotated: bool,
 }
 
-/// Commits a batch. On `Busy` the batch is left as it was.
+/// Commits a batch. On `Busy` the batch is left as it was. With `waited` the limit of writes in flight does not count: the caller has
+/// waited for their sync, and that nobody has taken their results yet must not stop it.
 ///
 /// # Errors
 /// `Busy` when there is no room in memory or too much in flight; `Invalid`, `NotFound` for what the batch asks; those of the log.
-pub(crate) fn commit(engine: &Engine, prepared: &mut Prepared, durability: Durability) -> Result<Committed> {
+fn commit(engine: &Engine, prepared: &mut Prepared, durability: Durability, waited: bool) -> Result<Committed> {
     prepared.check()?;
     engine.check_writable()?;
-    if durability == Durability::Durable && engine.stream.in_flight.load(Ordering::Relaxed) >= engine.options.writes_in_flight_max {
-        let limit = engine.options.writes_in_flight_max;
+    let limit = engine.options.writes_in_flight_max;
+    if !waited && durability == Durability::Durable && engine.stream.in_flight.load(Ordering::Relaxed) >= limit {
+        prepared.room = Room::Sync;
         return Err(Error::new(ErrorKind::Busy, format!("{limit} writes are in flight, which is the setting writes_in_flight_max"))
             .advice("wait for some of them"));
     }
@@ -136,6 +150,7 @@ fn finish_commit(engine: &Engine, committed: Result<Committed>) -> Result<Commit
 fn commit_locked(engine: &Engine, commit: &mut Commit, prepared: &mut Prepared, durability: Durability) -> Result<Committed> {
     engine.check_writable()?;
     prepared.keyspaces.iter().try_for_each(|keyspace| keyspace.check())?;
+    prepared.room = Room::Flush;
     let bytes = prepared.memtable_bytes;
     let rotated = make_room(engine, commit, bytes)?;
     commit.writer.reserve(bytes)?;
@@ -143,7 +158,14 @@ fn commit_locked(engine: &Engine, commit: &mut Commit, prepared: &mut Prepared, 
     let payload = Bytes::from(std::mem::take(&mut prepared.batch).finish());
     let (end, accepted) = match durability {
         Durability::Unlogged => (None, None),
-        _ => append(engine, commit, &payload, count).map(|(end, accepted)| (Some(end), accepted))?,
+        _ => match append(engine, commit, &payload, count, &mut prepared.room) {
+            Ok((end, accepted)) => (Some(end), accepted),
+            Err(error) => {
+                // Whoever tries again must find the batch whole.
+                prepared.batch = BatchBuilder::resume(payload.into(), count);
+                return Err(error);
+            }
+        },
     };
     let first = commit.last + 1;
     apply(engine, commit, &payload, first);
@@ -159,7 +181,13 @@ fn commit_locked(engine: &Engine, commit: &mut Commit, prepared: &mut Prepared, 
 }
 
 /// Appends a batch to the log. Nothing has changed when that fails, or the handle is finished.
-fn append(engine: &Engine, commit: &mut Commit, payload: &Bytes, count: u32) -> Result<(LogOffset, Option<Completion<Result<()>>>)> {
+fn append(
+    engine: &Engine,
+    commit: &mut Commit,
+    payload: &Bytes,
+    count: u32,
+    room: &mut Room,
+) -> Result<(LogOffset, Option<Completion<Result<()>>>)> {
     let first_sequence = commit.logged + 1;
     let unlogged = commit.last - commit.logged;
     let covered = u32::try_from(unlogged + u64::from(count));
@@ -185,6 +213,7 @@ fn append(engine: &Engine, commit: &mut Commit, payload: &Bytes, count: u32) -> 
             if !nothing_happened {
                 engine.fail(&error);
             }
+            *room = Room::Sync;
             Err(error)
         }
     }
@@ -298,7 +327,7 @@ pub(crate) fn write(engine: &Arc<Engine>, mut prepared: Prepared, durability: Du
     if prepared.batch.is_empty() && prepared.invalid.is_none() {
         return Op::ready(engine.check_writable());
     }
-    match commit(engine, &mut prepared, durability) {
+    match commit(engine, &mut prepared, durability, false) {
         Ok(committed) => acknowledge(engine, committed, durability),
         Err(error) if error.kind() == ErrorKind::Busy => {
             Op::ticket(Box::new(RefusedTicket::new(Arc::clone(engine), prepared, durability, error)), ())
@@ -316,7 +345,7 @@ pub(crate) fn try_write(
     if prepared.batch.is_empty() && prepared.invalid.is_none() {
         return Ok(Op::ready(engine.check_writable()));
     }
-    match commit(engine, &mut prepared, durability) {
+    match commit(engine, &mut prepared, durability, false) {
         Ok(committed) => Ok(acknowledge(engine, committed, durability)),
         Err(error) if error.kind() == ErrorKind::Busy => Err((error, prepared)),
         Err(error) => Ok(Op::ready(Err(error))),

@@ -9,7 +9,7 @@ use std::task::{Context, Poll, ready};
 use tombolo_env::{BoxFuture, Completion, Env, Instant};
 use tombolo_storage::{Error, ErrorKind, LogOffset, Result};
 
-use super::{Committed, Prepared, commit};
+use super::{Committed, Prepared, Room, commit};
 use crate::engine::{Engine, MAIN_LANE};
 use crate::op::Ticket;
 use crate::options::Durability;
@@ -179,44 +179,68 @@ pub(super) struct RefusedTicket {
     prepared: Prepared,
     durability: Durability,
     refusal: Error,
-    room: Option<Completion<()>>,
+    /// What it waits for before it tries again, whichever comes first: background work has come on, what was appended is durable.
+    progress: Option<Completion<()>>,
+    synced: Option<Completion<Result<()>>>,
     committed: Option<WriteTicket>,
 }
 
 impl RefusedTicket {
     pub(super) fn new(engine: Arc<Engine>, prepared: Prepared, durability: Durability, refusal: Error) -> RefusedTicket {
-        RefusedTicket { engine, prepared, durability, refusal, room: None, committed: None }
+        RefusedTicket { engine, prepared, durability, refusal, progress: None, synced: None, committed: None }
     }
 
-    /// Tries again; `None` when there is still no room.
-    fn retry(&mut self) -> Option<Result<()>> {
-        match commit(&self.engine, &mut self.prepared, self.durability) {
+    /// Tries again; when there is still no room, there is something to wait for.
+    ///
+    /// # Errors
+    /// When it need not be tried again.
+    fn retry(&mut self) -> Result<()> {
+        let progress = self.engine.progress.subscribe();
+        let end = self.engine.stream.commit.lock().log_end;
+        let waited = self.engine.log.durable_through(MAIN_LANE) >= end;
+        match commit(&self.engine, &mut self.prepared, self.durability, waited) {
             Ok(committed) => {
                 self.committed = Some(WriteTicket::new(Arc::clone(&self.engine), committed, self.durability));
-                Some(Ok(()))
+                Ok(())
             }
             Err(error) if error.kind() == ErrorKind::Busy => {
+                if self.engine.is_stopping() {
+                    return Err(Error::new(ErrorKind::Closed, "the database was closed before there was room for the write").source(error));
+                }
+                if self.prepared.room == Room::Sync {
+                    let end = self.engine.stream.commit.lock().log_end;
+                    self.synced = Some(self.engine.log.durable(MAIN_LANE, end));
+                }
                 self.refusal = error;
-                None
+                self.progress = Some(progress);
+                Ok(())
             }
-            Err(error) => Some(Err(error)),
+            Err(error) => Err(error),
         }
+    }
+
+    /// Polls for its place. A failed sync ends it: nothing of this write took effect.
+    fn poll_place(&mut self, context: &mut Context<'_>) -> Poll<Result<()>> {
+        while self.committed.is_none() {
+            if let Some(synced) = &mut self.synced
+                && let Poll::Ready(end) = Pin::new(synced).poll(context)
+            {
+                (self.synced, self.progress) = (None, None);
+                end.unwrap_or_else(log_ended).map_err(|error| self.refusal.clone().source(error))?;
+            }
+            if let Some(progress) = &mut self.progress {
+                ready!(Pin::new(progress).poll(context));
+                (self.synced, self.progress) = (None, None);
+            }
+            self.retry()?;
+        }
+        Poll::Ready(Ok(()))
     }
 }
 
 impl Ticket for RefusedTicket {
     fn poll_end(&mut self, context: &mut Context<'_>) -> Poll<Result<()>> {
-        while self.committed.is_none() {
-            if let Some(room) = &mut self.room {
-                ready!(Pin::new(room).poll(context));
-                self.room = None;
-            }
-            let room = self.engine.progress.subscribe();
-            match self.retry() {
-                Some(result) => result?,
-                None => self.room = Some(room),
-            }
-        }
+        ready!(self.poll_place(context))?;
         match &mut self.committed {
             Some(ticket) => ticket.poll_end(context),
             None => Poll::Pending,
@@ -231,13 +255,8 @@ impl Ticket for RefusedTicket {
     }
 
     fn wait_end(&mut self) -> Result<()> {
-        while self.committed.is_none() {
-            let room = self.engine.progress.subscribe();
-            match self.retry() {
-                Some(result) => result?,
-                None => drop(self.engine.env.block_on(room)),
-            }
-        }
+        let env = self.engine.env.clone();
+        env.block_on(std::future::poll_fn(|context| self.poll_place(context)))?;
         self.committed.as_mut().map_or(Ok(()), Ticket::wait_end)
     }
 

@@ -4,5 +4,6 @@
 mod basics;
 mod damage;
 mod model;
+mod refused;
 mod simulation;
 mod threads;

@@ -1,0 +1,93 @@
+//! Writes that are refused for want of room, and what stores refuse: nothing is acknowledged that is not there, and no operation hangs.
+//!
+//! A world in which nothing can run any more panics, so an operation that never ends fails its test.
+
+use std::sync::Arc;
+
+use tombolo::{Batch, Db, Durability, Env, ErrorKind, Options};
+use tombolo_env::simulated::World;
+use tombolo_storage::backend::memory::{MemoryLogStore, MemoryObjectStore};
+use tombolo_storage::layer::RequestKind;
+use tombolo_storage::layer::fault::{Fault, FaultLogStore, FaultObjectStore, FaultPlan, Rule};
+use tombolo_storage::{LogStore, ObjectStore};
+
+/// Stores in memory whose faults `plan` says.
+struct Stores {
+    env: Env,
+    plan: FaultPlan,
+    objects: Arc<dyn ObjectStore>,
+    log: Arc<dyn LogStore>,
+}
+
+impl Stores {
+    fn new(env: &Env) -> Stores {
+        let plan = FaultPlan::scripted();
+        let objects = Arc::new(FaultObjectStore::new(env, Arc::new(MemoryObjectStore::unnamed(env)), plan.clone()));
+        let log = Arc::new(FaultLogStore::new(env, Arc::new(MemoryLogStore::unnamed(env)), plan.clone()));
+        Stores { env: env.clone(), plan, objects, log }
+    }
+
+    async fn open(&self, options: &[&str]) -> Db {
+        let builder = Db::builder("mem://refused").env(self.env.clone()).options(Options::parse(options.iter().copied()).unwrap());
+        builder.stores(Arc::clone(&self.objects), Arc::clone(&self.log)).open().await.unwrap()
+    }
+}
+
+fn run<F: Future<Output = ()> + Send + 'static>(test: impl FnOnce(Stores) -> F) {
+    let world = World::new(1);
+    let process = world.process("writer");
+    process.run(test(Stores::new(&process.env()))).unwrap();
+}
+
+#[test]
+fn a_write_that_the_log_refuses_is_whole_when_it_is_tried_again() {
+    run(|stores| async move {
+        let db = stores.open(&[]).await;
+        let keys = db.default_keyspace();
+        keys.put(b"0", b"zero").await.unwrap();
+        let busy = |times| stores.plan.inject(Rule::of_kind(RequestKind::LogAppend, Fault::Error(ErrorKind::Busy)).times(times));
+        busy(2);
+        keys.put_with(b"1", b"one", Durability::Accepted).await.unwrap();
+        assert_eq!(keys.get(b"1").await.unwrap().unwrap(), b"one", "an acknowledged write is there");
+        busy(1);
+        let mut batch = Batch::new();
+        batch.put(&keys, b"2", b"two");
+        let mut rejected = db.try_write(batch, Durability::Durable).unwrap_err();
+        assert_eq!((rejected.error.kind(), rejected.batch.len()), (ErrorKind::Busy, 1));
+        rejected.batch.put(&keys, b"3", b"three");
+        db.try_write(rejected.batch, Durability::Durable).unwrap().await.unwrap();
+        drop((db, keys));
+        let keys = stores.open(&[]).await.default_keyspace();
+        for (key, value) in [(b"1", "one"), (b"2", "two"), (b"3", "three")] {
+            assert_eq!(keys.get(key).await.unwrap().unwrap(), value.as_bytes(), "an acknowledged write is found again");
+        }
+    });
+}
+
+#[test]
+fn a_write_beyond_the_limit_in_flight_ends_though_nobody_takes_the_results_before_it() {
+    run(|stores| async move {
+        let keys = stores.open(&["writes_in_flight_max=2"]).await.default_keyspace();
+        let before = [keys.put(b"1", b"one"), keys.put(b"2", b"two")];
+        keys.put(b"3", b"three").await.unwrap();
+        for write in before {
+            write.await.unwrap();
+        }
+        assert_eq!(keys.get(b"3").await.unwrap().unwrap(), b"three");
+    });
+}
+
+#[test]
+fn a_refused_write_ends_when_the_database_does() {
+    run(|stores| async move {
+        let db = stores.open(&["memory_bytes=1048576", "memtable_bytes=65536"]).await;
+        let keys = db.default_keyspace();
+        stores.plan.inject(Rule::of_kind(RequestKind::Create, Fault::Error(ErrorKind::OutOfSpace)));
+        let fill = |index: u32| keys.put_with(index.to_be_bytes(), vec![7; 8 << 10], Durability::Accepted);
+        let refused = (0..1000).find_map(|index| fill(index).try_take().ok()?.err());
+        assert_eq!(refused.unwrap().kind(), ErrorKind::Busy);
+        let write = fill(1000);
+        drop((db, keys));
+        assert_eq!(write.await.unwrap_err().kind(), ErrorKind::Closed);
+    });
+}
