@@ -17,7 +17,7 @@ use tombolo_storage::{Purpose, Result};
 
 use crate::collection::Collector;
 use crate::engine::{Engine, KeyspaceInfo};
-use crate::flush::{Retention, Retries, delete_unnamed};
+use crate::flush::{Retention, Retries, delete_unnamed, never_named};
 use crate::manifest::TableStatus;
 use crate::read::{Merge, RunCursor, Source};
 use crate::version::{Levels, TableHandle, TableWriter, overlaps};
@@ -118,7 +118,7 @@ async fn compact(engine: &Arc<Engine>, job: &Job, keyspace: &KeyspaceInfo) -> Re
     let merged = merge(engine, job, keyspace, &mut outputs).await;
     if let Err(error) = merged {
         delete_unnamed(engine, &outputs).await;
-        return Err(error);
+        return Err(never_named(error));
     }
     install(engine, job, outputs).await
 }

@@ -35,10 +35,12 @@ const LAST_PAUSE: Duration = Duration::from_secs(5);
 pub(crate) async fn run(engine: Arc<Engine>) {
     while !engine.is_stopping() {
         let work = engine.work.subscribe();
-        match engine.view_owned().waiting.last() {
+        // The view itself is let go: it would keep tables from being deleted, and a full store from getting room, while a flush fails.
+        let oldest = engine.view().waiting.last().cloned();
+        match oldest {
             Some(sealed) => {
                 let mut retries = Retries::new("flush");
-                while !match retries.after(&engine, flush(&engine, sealed).await).await {
+                while !match retries.after(&engine, flush(&engine, &sealed).await).await {
                     Ok(done) => done,
                     Err(_) => return,
                 } {}
@@ -128,7 +130,7 @@ async fn flush(engine: &Arc<Engine>, sealed: &Arc<Sealed>) -> Result<()> {
     let written = write_tables(engine, sealed, &mut tables).await;
     if let Err(error) = written {
         delete_unnamed(engine, &tables).await;
-        return Err(error);
+        return Err(never_named(error));
     }
     if let Some(end) = sealed.log_end
         && engine.log.durable_through(MAIN_LANE) < end
@@ -227,6 +229,17 @@ async fn free_logs(engine: &Engine, sealed: &Sealed) {
         if let Err(error) = engine.log_store.free(&engine.context, log).await {
             tracing::warn!(error = %error, "freeing an old log failed");
         }
+    }
+}
+
+/// What writing tables failed with, before any record named them. One of unknown outcome is garbage, wherever it is: another attempt
+/// writes another one, so the handle need not end.
+pub(crate) fn never_named(error: Error) -> Error {
+    match error.kind() {
+        ErrorKind::OutcomeUnknown => {
+            Error::new(ErrorKind::Retry, format!("a table may or may not have been written: {error}")).source(error)
+        }
+        _ => error,
     }
 }
 

@@ -3,13 +3,14 @@
 //! A world in which nothing can run any more panics, so an operation that never ends fails its test.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tombolo::{Batch, Db, Durability, Env, ErrorKind, Options};
 use tombolo_env::simulated::World;
 use tombolo_storage::backend::memory::{MemoryLogStore, MemoryObjectStore};
 use tombolo_storage::layer::RequestKind;
 use tombolo_storage::layer::fault::{Fault, FaultLogStore, FaultObjectStore, FaultPlan, Rule};
-use tombolo_storage::{LogStore, ObjectStore};
+use tombolo_storage::{LogStore, ObjectStore, Purpose};
 
 /// Stores in memory whose faults `plan` says.
 struct Stores {
@@ -89,5 +90,27 @@ fn a_refused_write_ends_when_the_database_does() {
         let write = fill(1000);
         drop((db, keys));
         assert_eq!(write.await.unwrap_err().kind(), ErrorKind::Closed);
+    });
+}
+
+#[test]
+fn a_table_of_unknown_outcome_is_written_again_under_another_name() {
+    run(|stores| async move {
+        let db = stores.open(&[]).await;
+        let keys = db.default_keyspace();
+        for (round, landed) in [false, true].into_iter().enumerate() {
+            for purpose in [Purpose::Flush, Purpose::Compaction] {
+                let rule = Rule::new(move |asked| asked.kind == RequestKind::Finish && asked.purpose == purpose, Fault::Unknown { landed });
+                stores.plan.inject(rule.times(1));
+            }
+            keys.put([round as u8], b"value").await.unwrap();
+            while let Err(error) = db.compact().await {
+                assert_eq!(error.kind(), ErrorKind::Retry, "{error}");
+                stores.env.sleep(Duration::from_millis(100)).await;
+            }
+            assert_eq!(keys.get([round as u8]).await.unwrap().unwrap(), b"value");
+        }
+        assert_eq!(stores.plan.injected(), 4);
+        assert!(db.verify().await.unwrap().damage.is_empty());
     });
 }
