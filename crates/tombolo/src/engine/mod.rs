@@ -87,6 +87,8 @@ pub(crate) struct Engine {
     stopping: AtomicBool,
     /// Verbs answer `Closed`.
     closed: AtomicBool,
+    /// How closing ended, once it has; `progress` tells.
+    pub(crate) closed_with: Mutex<Option<Result<()>>>,
     failure: ArcSwapOption<Error>,
     background_error: Mutex<Option<Error>>,
     pub(crate) tasks: Mutex<Vec<Task>>,
@@ -150,6 +152,7 @@ impl Engine {
             progress: Signal::default(),
             stopping: AtomicBool::new(false),
             closed: AtomicBool::new(false),
+            closed_with: Mutex::default(),
             failure: ArcSwapOption::empty(),
             background_error: Mutex::default(),
             tasks: Mutex::default(),

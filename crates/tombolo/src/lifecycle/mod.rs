@@ -83,11 +83,30 @@ pub(crate) async fn confirm(engine: &Engine) -> Result<()> {
     confirmed
 }
 
-/// Makes what was accepted durable, flushes what no log holds, and ends background work.
+/// Makes what was accepted durable, flushes what no log holds, and ends background work. Who comes second waits for the first.
 pub(crate) async fn close(engine: &Engine) -> Result<()> {
     if engine.set_closed() {
-        return Ok(());
+        return closed(engine).await;
     }
+    let result = shut(engine).await;
+    *engine.closed_with.lock() = Some(result.clone());
+    engine.progress.raise();
+    result
+}
+
+/// How another's closing ended, once it has.
+async fn closed(engine: &Engine) -> Result<()> {
+    loop {
+        let progress = engine.progress.subscribe();
+        let ended = engine.closed_with.lock().clone();
+        if let Some(result) = ended {
+            return result;
+        }
+        let _woken = progress.await;
+    }
+}
+
+async fn shut(engine: &Engine) -> Result<()> {
     let mut result = match engine.failure() {
         Some(error) => Err(error),
         None if write::has_unlogged(engine) => {

@@ -114,3 +114,17 @@ fn a_table_of_unknown_outcome_is_written_again_under_another_name() {
         assert!(db.verify().await.unwrap().damage.is_empty());
     });
 }
+
+#[test]
+fn closing_twice_waits_for_the_first() {
+    run(|stores| async move {
+        let db = stores.open(&[]).await;
+        db.default_keyspace().put_with(b"1", b"one", Durability::Unlogged).await.unwrap();
+        stores.plan.inject(Rule::of_kind(RequestKind::Finish, Fault::Delay(Duration::from_secs(1))).times(1));
+        let first = db.close();
+        stores.env.sleep(Duration::from_millis(10)).await;
+        db.close().await.unwrap();
+        assert_eq!(db.stats().flushes, 1, "what was unlogged is flushed when closing ends");
+        first.await.unwrap();
+    });
+}
