@@ -82,6 +82,7 @@ fn life(run: &Run, process: &Process, setup: &Setup, fate: Fate, random: &mut Ra
     let count = 20 + random.index(80);
     let steps = random_steps(random, count);
     let (inside, setup, oracle, world) = (process.clone(), setup.clone(), run.oracle.clone(), run.world.clone());
+    let abandoned = random.percent(50);
     let healing = [Step::Sleep(HEALING), Step::Write(vec![Entry::Put("default".into(), b"healed".to_vec(), 20)], Durability::Durable)];
     let outcome = process.run(async move {
         let mut client = Client::open(&inside, &setup, &oracle).await?;
@@ -98,10 +99,7 @@ fn life(run: &Run, process: &Process, setup: &Setup, fate: Fate, random: &mut Ra
         }
         client.check_snapshots().await?;
         client.check_all().await?;
-        if fate == Fate::Drop {
-            return Ok(());
-        }
-        client.close().await
+        if fate == Fate::Drop || (fate == Fate::SyncErrors && abandoned) { Ok(()) } else { client.close().await }
     });
     disarm(run);
     match outcome {
@@ -145,12 +143,12 @@ pub(super) fn run(seed: u64) -> Result<Report, Failure> {
             if fate == Fate::Drop && !crashed {
                 continue;
             }
-            process.kill();
-            let crash = match fate {
-                Fate::Crash(crash) if crashed => crash,
-                _ => Crash::Kill,
-            };
-            run.crashed(crash);
+            match fate {
+                Fate::Crash(crash) if crashed => run.crashed(crash),
+                // What a failed sync gave up is missed only when the power goes.
+                Fate::SyncErrors | Fate::Errors(_) if random.percent(60) => run.crash(std::slice::from_ref(&process), Crash::PowerLoss),
+                _ => run.crash(std::slice::from_ref(&process), Crash::Kill),
+            }
             process = run.world.process(&format!("life {number}"));
         }
         process.kill();
