@@ -16,7 +16,7 @@ use tombolo_format::manifest::{Edit, TableDescription};
 use tombolo_storage::{Purpose, Result};
 
 use crate::collection::Collector;
-use crate::engine::{Engine, KeyspaceInfo};
+use crate::engine::{COMPACTION, Engine, KeyspaceInfo};
 use crate::flush::{Retention, Retries, delete_unnamed, never_named};
 use crate::manifest::TableStatus;
 use crate::read::{Merge, RunCursor, Source};
@@ -86,7 +86,7 @@ pub(crate) async fn run(engine: Arc<Engine>) {
         let job = (everything || engine.options.automatic_compaction).then(|| next_job(&engine, runs_min)).flatten();
         match job {
             Some((job, keyspace)) => {
-                let mut retries = Retries::new("compaction");
+                let mut retries = Retries::new(COMPACTION);
                 while !match retries.after(&engine, compact(&engine, &job, &keyspace).await).await {
                     Ok(done) => done,
                     Err(_) => return,

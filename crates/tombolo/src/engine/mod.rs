@@ -10,6 +10,7 @@ mod catalog;
 mod snapshots;
 mod stream;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -35,6 +36,11 @@ use crate::version::{Version, Versions};
 pub(crate) const MAIN_LANE: u32 = 0;
 /// The stream that orders all keyspaces.
 pub(crate) const MAIN_STREAM: u32 = 0;
+
+/// Background work, as messages name it.
+pub(crate) const FLUSH: &str = "flush";
+/// As above.
+pub(crate) const COMPACTION: &str = "compaction";
 
 /// What a read sees: memtables and tables.
 #[derive(Debug)]
@@ -90,7 +96,8 @@ pub(crate) struct Engine {
     /// How closing ended, once it has; `progress` tells.
     pub(crate) closed_with: Mutex<Option<Result<()>>>,
     failure: ArcSwapOption<Error>,
-    background_error: Mutex<Option<Error>>,
+    /// What each background work last failed with and retries, by its name.
+    background_errors: Mutex<BTreeMap<&'static str, Error>>,
     pub(crate) tasks: Mutex<Vec<Task>>,
     pub(crate) counters: Counters,
 }
@@ -154,7 +161,7 @@ impl Engine {
             closed: AtomicBool::new(false),
             closed_with: Mutex::default(),
             failure: ArcSwapOption::empty(),
-            background_error: Mutex::default(),
+            background_errors: Mutex::default(),
             tasks: Mutex::default(),
             counters: Counters::default(),
         })
@@ -240,14 +247,24 @@ impl Engine {
         }
     }
 
-    /// Remembers what background work fails with and retries; `None` once it went well.
-    pub(crate) fn set_background_error(&self, error: Option<Error>) {
-        *self.background_error.lock() = error;
+    /// Remembers what a background work fails with and retries; `None` once it went well.
+    pub(crate) fn set_background_error(&self, work: &'static str, error: Option<Error>) {
+        let mut errors = self.background_errors.lock();
+        match error {
+            Some(error) => errors.insert(work, error),
+            None => errors.remove(work),
+        };
     }
 
-    /// What background work last failed with and retries.
+    /// What a background work last failed with and retries.
+    pub(crate) fn background_error_of(&self, work: &str) -> Option<Error> {
+        self.background_errors.lock().get(work).cloned()
+    }
+
+    /// What background work last failed with and retries: the flush, if it does, which holds up writers.
     pub(crate) fn background_error(&self) -> Option<Error> {
-        self.background_error.lock().clone()
+        let errors = self.background_errors.lock();
+        errors.get(FLUSH).or_else(|| errors.values().next()).cloned()
     }
 
     /// Whether background tasks must end.

@@ -20,7 +20,7 @@ use tombolo_storage::{Error, ErrorKind, Purpose, Result};
 
 pub(crate) use retention::Retention;
 
-use crate::engine::{Engine, MAIN_LANE, MAIN_STREAM, Sealed};
+use crate::engine::{Engine, FLUSH, MAIN_LANE, MAIN_STREAM, Sealed};
 use crate::manifest::names;
 use crate::memtable::List;
 use crate::options::KeyspaceOptions;
@@ -39,7 +39,7 @@ pub(crate) async fn run(engine: Arc<Engine>) {
         let oldest = engine.view().waiting.last().cloned();
         match oldest {
             Some(sealed) => {
-                let mut retries = Retries::new("flush");
+                let mut retries = Retries::new(FLUSH);
                 while !match retries.after(&engine, flush(&engine, &sealed).await).await {
                     Ok(done) => done,
                     Err(_) => return,
@@ -81,7 +81,7 @@ impl Retries {
     /// When the task must end: the database has stopped or the handle is finished.
     pub(crate) async fn after(&mut self, engine: &Engine, attempt: Result<()>) -> Result<bool> {
         let Err(error) = attempt else {
-            engine.set_background_error(None);
+            engine.set_background_error(self.work, None);
             return Ok(true);
         };
         tracing::warn!(error = %error, "{} failed", self.work);
@@ -95,7 +95,7 @@ impl Retries {
             }
             _ => {}
         }
-        engine.set_background_error(Some(error.clone().context(self.work)));
+        engine.set_background_error(self.work, Some(error.clone().context(self.work)));
         engine.progress.raise();
         let stop = engine.work.subscribe();
         if engine.is_stopping() || !sleep_or(engine, self.pause, stop).await {

@@ -9,7 +9,7 @@ use tombolo_env::{Env, Instant};
 use tombolo_format::key::SequenceNumber;
 use tombolo_storage::{Error, ErrorKind, Result};
 
-use crate::engine::Engine;
+use crate::engine::{COMPACTION, Engine, FLUSH};
 use crate::{manifest, write};
 
 /// What [`crate::Db::verify`] read and found.
@@ -47,23 +47,24 @@ pub(crate) async fn until<T>(env: &Env, deadline: Option<Instant>, work: impl Fu
 
 /// Waits until everything up to `last` is in tables.
 pub(crate) async fn flushed(engine: &Engine, last: SequenceNumber) -> Result<()> {
-    wait_for(engine, || engine.view().waiting.iter().all(|sealed| sealed.last_sequence > last)).await
+    wait_for(engine, FLUSH, || engine.view().waiting.iter().all(|sealed| sealed.last_sequence > last)).await
 }
 
 /// Asks for a compaction of everything and waits for it.
 pub(crate) async fn compacted(engine: &Engine) -> Result<()> {
     let wanted = engine.counters.compact_wanted.fetch_add(1, Ordering::AcqRel) + 1;
     engine.work.raise();
-    wait_for(engine, || engine.counters.compact_done.load(Ordering::Acquire) >= wanted).await
+    wait_for(engine, COMPACTION, || engine.counters.compact_done.load(Ordering::Acquire) >= wanted).await
 }
 
-async fn wait_for(engine: &Engine, done: impl Fn() -> bool) -> Result<()> {
+/// Waits for `work`, until it fails: another's trouble is not its own.
+async fn wait_for(engine: &Engine, work: &str, done: impl Fn() -> bool) -> Result<()> {
     loop {
         let progress = engine.progress.subscribe();
         if done() {
             return Ok(());
         }
-        if let Some(error) = engine.failure().or_else(|| engine.background_error()) {
+        if let Some(error) = engine.failure().or_else(|| engine.background_error_of(work)) {
             return Err(error);
         }
         if engine.is_stopping() {

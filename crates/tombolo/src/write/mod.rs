@@ -25,7 +25,7 @@ use tombolo_format::key::{EntryKind, SequenceNumber, Trailer};
 use tombolo_format::manifest::Edit;
 use tombolo_storage::{Error, ErrorKind, LogEntry, LogOffset, Result};
 
-use crate::engine::{Commit, Engine, KeyspaceInfo, MAIN_LANE, MAIN_STREAM, Sealed, View};
+use crate::engine::{Commit, Engine, FLUSH, KeyspaceInfo, MAIN_LANE, MAIN_STREAM, Sealed, View};
 use crate::memtable::{Memtable, MemtableWriter};
 use crate::op::Op;
 use crate::options::{Durability, KeyspaceOptions};
@@ -258,7 +258,7 @@ fn make_room(engine: &Engine, commit: &mut Commit, bytes: usize) -> Result<bool>
     if waiting >= waiting_max(engine) {
         let message = format!("{waiting} memtables wait for their flush");
         let busy = Error::new(ErrorKind::Busy, message).advice("wait for the flush, or give the database more memory");
-        return Err(match engine.background_error() {
+        return Err(match engine.background_error_of(FLUSH) {
             Some(error) => busy.source(error),
             None => busy,
         });

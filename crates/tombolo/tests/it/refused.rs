@@ -9,7 +9,7 @@ use tombolo::{Batch, Db, Durability, Env, ErrorKind, Options};
 use tombolo_env::simulated::World;
 use tombolo_storage::backend::memory::{MemoryLogStore, MemoryObjectStore};
 use tombolo_storage::layer::RequestKind;
-use tombolo_storage::layer::fault::{Fault, FaultLogStore, FaultObjectStore, FaultPlan, Rule};
+use tombolo_storage::layer::fault::{Asked, Fault, FaultLogStore, FaultObjectStore, FaultPlan, Rule};
 use tombolo_storage::{LogStore, ObjectStore, Purpose};
 
 /// Stores in memory whose faults `plan` says.
@@ -126,5 +126,25 @@ fn closing_twice_waits_for_the_first() {
         db.close().await.unwrap();
         assert_eq!(db.stats().flushes, 1, "what was unlogged is flushed when closing ends");
         first.await.unwrap();
+    });
+}
+
+#[test]
+fn a_compaction_that_fails_keeps_no_flush_from_going_well() {
+    run(|stores| async move {
+        let db = stores.open(&[]).await;
+        let keys = db.default_keyspace();
+        let refused = |asked: &Asked<'_>| asked.purpose == Purpose::Compaction;
+        stores.plan.inject(Rule::new(refused, Fault::Error(ErrorKind::PermissionDenied)));
+        for index in 0..8u8 {
+            keys.put([index], b"value").await.unwrap();
+            stores.env.sleep(Duration::from_millis(100)).await;
+            db.flush().await.unwrap();
+        }
+        assert!(db.stats().background_error.unwrap().contains("compaction"), "and it is told though flushes go well");
+        keys.put_with(b"unlogged", b"value", Durability::Unlogged).await.unwrap();
+        db.close().await.unwrap();
+        drop((db, keys));
+        assert!(stores.open(&[]).await.default_keyspace().get(b"unlogged").await.unwrap().is_some());
     });
 }
