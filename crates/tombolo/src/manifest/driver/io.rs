@@ -85,13 +85,16 @@ impl Io {
     pub(crate) async fn run<M: Machine>(&self, machine: &mut M, patience: Patience) -> Result<M::Output> {
         let mut step = machine.begin();
         let mut unknown = Backoff::new();
+        let mut is_unknown = false;
         loop {
             let effect = match step {
                 Step::Done(output) => return Ok(output),
                 Step::Do(effect) => effect,
             };
             let answer = self.perform(effect, patience).await?;
-            if matches!(answer, Answer::Put(PutAnswer::Unknown)) {
+            // From the first unknown outcome on the same put is made again whatever the answer, so a refusal needs a pause as well.
+            is_unknown |= matches!(answer, Answer::Put(PutAnswer::Unknown));
+            if is_unknown && matches!(answer, Answer::Put(PutAnswer::Unknown | PutAnswer::Refused(_))) {
                 unknown.pause(&self.env).await;
             }
             step = machine.step(answer);

@@ -4,6 +4,8 @@ use tombolo_env::Env;
 use tombolo_env::simulated::World;
 use tombolo_format::key::SequenceNumber;
 use tombolo_storage::backend::memory::MemoryObjectStore;
+use tombolo_storage::layer::RequestKind;
+use tombolo_storage::layer::fault::{Fault, FaultObjectStore, FaultPlan, Rule};
 use tombolo_storage::{LogId, LogOffset, Request};
 
 use super::*;
@@ -86,6 +88,23 @@ fn a_wrong_edit_fails_alone() {
         assert!(results[0].is_ok() && results[2].is_ok());
         assert_eq!(results[1].as_ref().unwrap_err().kind(), ErrorKind::Bug);
         assert_eq!(writer.state().streams()[&0], SequenceNumber(6));
+    });
+}
+
+/// After a put of unknown outcome, a store that refuses the next ones is asked again with pauses, not in a loop without rest.
+#[test]
+fn a_put_of_unknown_outcome_is_made_again_with_pauses() {
+    let (_world, env, store) = world();
+    let plan = FaultPlan::scripted();
+    let store: Arc<dyn ObjectStore> = Arc::new(FaultObjectStore::new(&env, store, plan.clone()));
+    env.block_on(async {
+        let (writer, _) = Manifest::open(&env, Arc::clone(&store), options(OpenMode::Create)).await.unwrap();
+        plan.inject(Rule::of_kind(RequestKind::Put, Fault::Unknown { landed: false }).times(1));
+        plan.inject(Rule::of_kind(RequestKind::Put, Fault::Error(ErrorKind::OutOfSpace)).skip(1).times(10));
+        let began = env.now();
+        writer.commit(reached(5)).await.unwrap().unwrap();
+        assert_eq!(plan.injected(), 11);
+        assert!(env.now().since(began) > std::time::Duration::from_secs(1), "virtual time");
     });
 }
 
