@@ -67,6 +67,6 @@ fn batches_are_whole_to_all_threads_through_flushes_and_compactions() {
     db.close().wait().unwrap();
     drop((db, left, right));
     let db = open(&env);
-    let history = db.default_keyspace().scan(b"history".as_slice()..b"histosy".as_slice()).filter(|entry| entry.is_ok()).count();
+    let history = db.default_keyspace().scan(b"history".as_slice()..b"histosy".as_slice()).filter(std::result::Result::is_ok).count();
     assert_eq!(history as u64, u64::from(WRITERS) * ROUNDS);
 }
