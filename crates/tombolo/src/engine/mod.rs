@@ -24,7 +24,7 @@ use tombolo_storage::{Error, ErrorKind, Log, LogContext, LogOffset, LogRecord, L
 
 pub(crate) use catalog::{Catalog, KeyspaceInfo};
 pub(crate) use snapshots::Snapshots;
-pub(crate) use stream::{Commit, Stream};
+pub(crate) use stream::{Commit, InLine, Stream};
 
 use crate::manifest::Manifest;
 use crate::memtable::Memtable;

@@ -1,5 +1,7 @@
 //! The state of a stream: what the commit section guards, and what reads and writers see of it without the lock.
 
+use std::collections::VecDeque;
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -8,6 +10,7 @@ use tombolo_format::key::SequenceNumber;
 use tombolo_format::manifest::Edit;
 use tombolo_storage::LogOffset;
 
+use super::Engine;
 use crate::memtable::{Memtable, MemtableWriter};
 
 /// The order of the writes of the keyspaces bound to it.
@@ -41,6 +44,20 @@ pub(crate) struct Commit {
     pub(crate) next_keyspace: u32,
     /// Delay not yet asked of a writer.
     pub(crate) delay_nanos: u64,
+    /// Writes that found no room, in the order of their calls.
+    pub(crate) line: VecDeque<Box<dyn InLine>>,
+    /// Invariant: the sum of their bytes.
+    pub(crate) line_bytes: usize,
+}
+
+/// A write that found no room and stands in line for it.
+pub(crate) trait InLine: Send + fmt::Debug {
+    /// Room that it needs in a memtable; the same before and after it took its place.
+    fn bytes(&self) -> usize;
+    /// Commits it, or finds out that it cannot be; `false` when there is still no room.
+    fn advance(&mut self, engine: &Engine, commit: &mut Commit) -> bool;
+    /// Tells whoever waits how it went. Outside the commit section.
+    fn tell(self: Box<Self>, engine: &Arc<Engine>);
 }
 
 impl Stream {
@@ -57,6 +74,8 @@ impl Stream {
                 keyspace_edits: Vec::new(),
                 next_keyspace,
                 delay_nanos: 0,
+                line: VecDeque::new(),
+                line_bytes: 0,
             }),
             visible: AtomicU64::new(last.0),
             unstarted: AtomicU64::new(0),

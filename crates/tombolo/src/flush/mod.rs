@@ -45,6 +45,7 @@ pub(crate) async fn run(engine: Arc<Engine>) {
                     Err(_) => return,
                 } {}
                 engine.progress.raise();
+                write::advance_line(&engine);
             }
             None => {
                 if log_wants_flush(&engine) {

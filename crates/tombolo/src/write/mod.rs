@@ -11,7 +11,9 @@
 //!    operations the last. So recovery checks that entries follow each other without a gap.
 //! 3. The memtable holds nothing that was not appended first, unlogged writes apart.
 //! 4. No waker runs inside the commit section.
+//! 5. What finds no room stands in line, and nothing passes it: a thread's call order is sequence order.
 
+mod line;
 mod ticket;
 
 use std::sync::Arc;
@@ -29,7 +31,9 @@ use crate::engine::{Commit, Engine, FLUSH, KeyspaceInfo, MAIN_LANE, MAIN_STREAM,
 use crate::memtable::{Memtable, MemtableWriter};
 use crate::op::Op;
 use crate::options::{Durability, KeyspaceOptions};
-use ticket::{RefusedTicket, WriteTicket};
+pub(crate) use line::advance_line;
+use line::stand_in_line;
+use ticket::WriteTicket;
 
 /// Most bytes of a batch's encoding. A value of the largest size fits with room to spare.
 pub(crate) const BATCH_BYTES_MAX: usize = 96 << 20;
@@ -52,18 +56,6 @@ pub(crate) struct Prepared {
     pub(crate) keyspaces: Vec<Arc<KeyspaceInfo>>,
     /// The first limit that an entry broke.
     pub(crate) invalid: Option<Error>,
-    /// What its last refusal as `Busy` waits for.
-    room: Room,
-}
-
-/// What makes room for a write that was refused.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Room {
-    /// A flush.
-    #[default]
-    Flush,
-    /// A sync of what was appended.
-    Sync,
 }
 
 impl Prepared {
@@ -115,25 +107,40 @@ pub(crate) struct Committed {
     rotated: bool,
 }
 
-/// Commits a batch. On `Busy` the batch is left as it was. With `waited` the limit of writes in flight does not count: the caller has
-/// waited for their sync, and that nobody has taken their results yet must not stop it.
+/// Commits a batch. On `Busy` the batch is left as it was.
 ///
 /// # Errors
-/// `Busy` when there is no room in memory or too much in flight; `Invalid`, `NotFound` for what the batch asks; those of the log.
-fn commit(engine: &Engine, prepared: &mut Prepared, durability: Durability, waited: bool) -> Result<Committed> {
+/// `Busy` when there is no room in memory, or others stand in line for it; `Invalid`, `NotFound` for what the batch asks; those of the log.
+pub(crate) fn commit(engine: &Engine, prepared: &mut Prepared, durability: Durability) -> Result<Committed> {
     prepared.check()?;
     engine.check_writable()?;
+    let committed = {
+        let mut commit = engine.stream.commit.lock();
+        check_line(&commit).and_then(|()| commit_locked(engine, &mut commit, prepared, durability))
+    };
+    finish_commit(engine, committed)
+}
+
+/// # Errors
+/// `Busy` when as many durable writes as may be have not ended.
+fn check_in_flight(engine: &Engine, durability: Durability) -> Result<()> {
     let limit = engine.options.writes_in_flight_max;
-    if !waited && durability == Durability::Durable && engine.stream.in_flight.load(Ordering::Relaxed) >= limit {
-        prepared.room = Room::Sync;
+    if durability == Durability::Durable && engine.stream.in_flight.load(Ordering::Relaxed) >= limit {
         return Err(Error::new(ErrorKind::Busy, format!("{limit} writes are in flight, which is the setting writes_in_flight_max"))
             .advice("wait for some of them"));
     }
-    let committed = {
-        let mut commit = engine.stream.commit.lock();
-        commit_locked(engine, &mut commit, prepared, durability)
-    };
-    finish_commit(engine, committed)
+    Ok(())
+}
+
+/// # Errors
+/// `Busy` while other writes stand in line: none may pass them.
+fn check_line(commit: &Commit) -> Result<()> {
+    match commit.line.len() {
+        0 => Ok(()),
+        waiting => {
+            Err(Error::new(ErrorKind::Busy, format!("{waiting} earlier writes wait for room in memory")).advice("wait for the flush"))
+        }
+    }
 }
 
 /// What follows the commit section: wakers run outside it.
@@ -150,7 +157,6 @@ fn finish_commit(engine: &Engine, committed: Result<Committed>) -> Result<Commit
 fn commit_locked(engine: &Engine, commit: &mut Commit, prepared: &mut Prepared, durability: Durability) -> Result<Committed> {
     engine.check_writable()?;
     prepared.keyspaces.iter().try_for_each(|keyspace| keyspace.check())?;
-    prepared.room = Room::Flush;
     let bytes = prepared.memtable_bytes;
     let rotated = make_room(engine, commit, bytes)?;
     commit.writer.reserve(bytes)?;
@@ -158,7 +164,7 @@ fn commit_locked(engine: &Engine, commit: &mut Commit, prepared: &mut Prepared, 
     let payload = Bytes::from(std::mem::take(&mut prepared.batch).finish());
     let (end, accepted) = match durability {
         Durability::Unlogged => (None, None),
-        _ => match append(engine, commit, &payload, count, &mut prepared.room) {
+        _ => match append(engine, commit, &payload, count) {
             Ok((end, accepted)) => (Some(end), accepted),
             Err(error) => {
                 // Whoever tries again must find the batch whole.
@@ -181,13 +187,7 @@ fn commit_locked(engine: &Engine, commit: &mut Commit, prepared: &mut Prepared, 
 }
 
 /// Appends a batch to the log. Nothing has changed when that fails, or the handle is finished.
-fn append(
-    engine: &Engine,
-    commit: &mut Commit,
-    payload: &Bytes,
-    count: u32,
-    room: &mut Room,
-) -> Result<(LogOffset, Option<Completion<Result<()>>>)> {
+fn append(engine: &Engine, commit: &mut Commit, payload: &Bytes, count: u32) -> Result<(LogOffset, Option<Completion<Result<()>>>)> {
     let first_sequence = commit.logged + 1;
     let unlogged = commit.last - commit.logged;
     let covered = u32::try_from(unlogged + u64::from(count));
@@ -213,7 +213,6 @@ fn append(
             if !nothing_happened {
                 engine.fail(&error);
             }
-            *room = Room::Sync;
             Err(error)
         }
     }
@@ -327,11 +326,9 @@ pub(crate) fn write(engine: &Arc<Engine>, mut prepared: Prepared, durability: Du
     if prepared.batch.is_empty() && prepared.invalid.is_none() {
         return Op::ready(engine.check_writable());
     }
-    match commit(engine, &mut prepared, durability, false) {
+    match check_in_flight(engine, durability).and_then(|()| commit(engine, &mut prepared, durability)) {
         Ok(committed) => acknowledge(engine, committed, durability),
-        Err(error) if error.kind() == ErrorKind::Busy => {
-            Op::ticket(Box::new(RefusedTicket::new(Arc::clone(engine), prepared, durability, error)), ())
-        }
+        Err(error) if error.kind() == ErrorKind::Busy => stand_in_line(engine, prepared, durability, error),
         Err(error) => Op::ready(Err(error)),
     }
 }
@@ -345,7 +342,7 @@ pub(crate) fn try_write(
     if prepared.batch.is_empty() && prepared.invalid.is_none() {
         return Ok(Op::ready(engine.check_writable()));
     }
-    match commit(engine, &mut prepared, durability, false) {
+    match check_in_flight(engine, durability).and_then(|()| commit(engine, &mut prepared, durability)) {
         Ok(committed) => Ok(acknowledge(engine, committed, durability)),
         Err(error) if error.kind() == ErrorKind::Busy => Err((error, prepared)),
         Err(error) => Ok(Op::ready(Err(error))),
@@ -372,6 +369,7 @@ pub(crate) fn create_keyspace(engine: &Arc<Engine>, name: &str, options: &Keyspa
         if engine.catalog.by_name(name).is_some() {
             return Err(Error::new(ErrorKind::AlreadyExists, format!("keyspace {name:?} exists")));
         }
+        check_line(&commit)?;
         let id = commit.next_keyspace;
         let mut prepared = Prepared::default();
         let pushed = prepared.batch.push_create_keyspace(id, name, MAIN_STREAM, &options.to_manifest());
@@ -397,6 +395,7 @@ pub(crate) fn drop_keyspace(engine: &Arc<Engine>, name: &str) -> Result<Committe
         let Some(keyspace) = engine.catalog.by_name(name) else {
             return Err(Error::new(ErrorKind::NotFound, format!("there is no keyspace {name:?}")));
         };
+        check_line(&commit)?;
         let mut prepared = Prepared::default();
         let pushed = prepared.batch.push_drop_keyspace(keyspace.id);
         pushed.map_err(|error| Error::new(ErrorKind::Invalid, error.to_string()))?;

@@ -1,5 +1,6 @@
-//! Waiting for a write: for its turn when it was refused, for its delay, for acceptance, for the sync.
+//! Waiting for a write: for its delay, for acceptance, for the sync. Waiting for its turn before that is in `line`.
 
+use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -9,7 +10,7 @@ use std::task::{Context, Poll, ready};
 use tombolo_env::{BoxFuture, Completion, Env, Instant};
 use tombolo_storage::{Error, ErrorKind, LogOffset, Result};
 
-use super::{Committed, Prepared, Room, commit};
+use super::Committed;
 use crate::engine::{Engine, MAIN_LANE};
 use crate::op::Ticket;
 use crate::options::Durability;
@@ -26,6 +27,12 @@ pub(super) struct WriteTicket {
     /// Whether the write counts as in flight, and as one whose sync nobody has begun.
     counted: bool,
     unstarted: bool,
+}
+
+impl fmt::Debug for WriteTicket {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("WriteTicket").field("end", &self.end).finish_non_exhaustive()
+    }
 }
 
 impl WriteTicket {
@@ -72,10 +79,7 @@ impl WriteTicket {
     fn uncount(&mut self) {
         self.mark_started();
         if std::mem::take(&mut self.counted) {
-            let before = self.engine.stream.in_flight.fetch_sub(1, Ordering::Relaxed);
-            if before >= self.engine.options.writes_in_flight_max {
-                self.engine.progress.raise();
-            }
+            self.engine.stream.in_flight.fetch_sub(1, Ordering::Relaxed);
         }
     }
 
@@ -170,97 +174,5 @@ impl Drop for WriteTicket {
         // A write that nobody waits for any more still becomes durable.
         self.begin_sync();
         self.uncount();
-    }
-}
-
-/// A write that found no room: it takes its place when somebody waits for it and room has come.
-pub(super) struct RefusedTicket {
-    engine: Arc<Engine>,
-    prepared: Prepared,
-    durability: Durability,
-    refusal: Error,
-    /// What it waits for before it tries again, whichever comes first: background work has come on, what was appended is durable.
-    progress: Option<Completion<()>>,
-    synced: Option<Completion<Result<()>>>,
-    committed: Option<WriteTicket>,
-}
-
-impl RefusedTicket {
-    pub(super) fn new(engine: Arc<Engine>, prepared: Prepared, durability: Durability, refusal: Error) -> RefusedTicket {
-        RefusedTicket { engine, prepared, durability, refusal, progress: None, synced: None, committed: None }
-    }
-
-    /// Tries again; when there is still no room, there is something to wait for.
-    ///
-    /// # Errors
-    /// When it need not be tried again.
-    fn retry(&mut self) -> Result<()> {
-        let progress = self.engine.progress.subscribe();
-        let end = self.engine.stream.commit.lock().log_end;
-        let waited = self.engine.log.durable_through(MAIN_LANE) >= end;
-        match commit(&self.engine, &mut self.prepared, self.durability, waited) {
-            Ok(committed) => {
-                self.committed = Some(WriteTicket::new(Arc::clone(&self.engine), committed, self.durability));
-                Ok(())
-            }
-            Err(error) if error.kind() == ErrorKind::Busy => {
-                if self.engine.is_stopping() {
-                    return Err(Error::new(ErrorKind::Closed, "the database was closed before there was room for the write").source(error));
-                }
-                if self.prepared.room == Room::Sync {
-                    let end = self.engine.stream.commit.lock().log_end;
-                    self.synced = Some(self.engine.log.durable(MAIN_LANE, end));
-                }
-                self.refusal = error;
-                self.progress = Some(progress);
-                Ok(())
-            }
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Polls for its place. A failed sync ends it: nothing of this write took effect.
-    fn poll_place(&mut self, context: &mut Context<'_>) -> Poll<Result<()>> {
-        while self.committed.is_none() {
-            if let Some(synced) = &mut self.synced
-                && let Poll::Ready(end) = Pin::new(synced).poll(context)
-            {
-                (self.synced, self.progress) = (None, None);
-                end.unwrap_or_else(log_ended).map_err(|error| self.refusal.clone().source(error))?;
-            }
-            if let Some(progress) = &mut self.progress {
-                ready!(Pin::new(progress).poll(context));
-                (self.synced, self.progress) = (None, None);
-            }
-            self.retry()?;
-        }
-        Poll::Ready(Ok(()))
-    }
-}
-
-impl Ticket for RefusedTicket {
-    fn poll_end(&mut self, context: &mut Context<'_>) -> Poll<Result<()>> {
-        ready!(self.poll_place(context))?;
-        match &mut self.committed {
-            Some(ticket) => ticket.poll_end(context),
-            None => Poll::Pending,
-        }
-    }
-
-    fn try_end(&mut self) -> Option<Result<()>> {
-        match &mut self.committed {
-            Some(ticket) => ticket.try_end(),
-            None => Some(Err(self.refusal.clone())),
-        }
-    }
-
-    fn wait_end(&mut self) -> Result<()> {
-        let env = self.engine.env.clone();
-        env.block_on(std::future::poll_fn(|context| self.poll_place(context)))?;
-        self.committed.as_mut().map_or(Ok(()), Ticket::wait_end)
-    }
-
-    fn env(&self) -> Env {
-        self.engine.env.clone()
     }
 }

@@ -85,11 +85,17 @@ fn a_refused_write_ends_when_the_database_does() {
         let keys = db.default_keyspace();
         stores.plan.inject(Rule::of_kind(RequestKind::Create, Fault::Error(ErrorKind::OutOfSpace)));
         let fill = |index: u32| keys.put_with(index.to_be_bytes(), vec![7; 8 << 10], Durability::Accepted);
-        let refused = (0..1000).find_map(|index| fill(index).try_take().ok()?.err());
-        assert_eq!(refused.unwrap().kind(), ErrorKind::Busy);
-        let write = fill(1000);
+        let mut in_line = None;
+        let refused = (0..1000).find_map(|index| match fill(index).try_take() {
+            Ok(ended) => ended.err(),
+            Err(waiting) => {
+                in_line.get_or_insert(waiting);
+                None
+            }
+        });
+        assert_eq!(refused.unwrap().kind(), ErrorKind::Busy, "the line is bounded");
         drop((db, keys));
-        assert_eq!(write.await.unwrap_err().kind(), ErrorKind::Closed);
+        assert_eq!(in_line.unwrap().await.unwrap_err().kind(), ErrorKind::Closed);
     });
 }
 

@@ -1,0 +1,182 @@
+//! The line of writes that found no room: they take their places in the order of their calls, when a flush or a sync has made room.
+//!
+//! Invariants:
+//! 1. While the line is not empty no other write commits: so a thread's call order is sequence order, whether or not it waits.
+//! 2. The line's bytes are bounded; beyond that a write is refused, and nothing of it was taken.
+//! 3. Whoever waits moves the line, as do flushes and a task of its own: nobody waits for somebody who does not.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use tombolo_env::{Completer, Completion, Env, TaskClass, completion};
+use tombolo_storage::{Error, ErrorKind, Result};
+
+use super::ticket::WriteTicket;
+use super::{Committed, Prepared, check_in_flight, commit_locked, finish_commit};
+use crate::engine::{Commit, Engine, InLine, MAIN_LANE};
+use crate::op::{Op, Ticket};
+use crate::options::Durability;
+
+/// Pauses of whoever moves the line: flushes move it as well, so that these matter only when nothing else happens.
+const FIRST_PAUSE: Duration = Duration::from_millis(1);
+const LAST_PAUSE: Duration = Duration::from_millis(100);
+
+/// A write in line.
+#[derive(Debug)]
+struct Waiting {
+    prepared: Prepared,
+    durability: Durability,
+    committed: Option<Result<Committed>>,
+    turn: Completer<Result<WriteTicket>>,
+}
+
+impl InLine for Waiting {
+    fn bytes(&self) -> usize {
+        self.prepared.memtable_bytes
+    }
+
+    fn advance(&mut self, engine: &Engine, commit: &mut Commit) -> bool {
+        if engine.is_stopping() {
+            self.committed = Some(Err(Error::new(ErrorKind::Closed, "the database stopped before there was room for the write")));
+            return true;
+        }
+        // When all that was appended is durable, those in flight have only not been taken yet, perhaps by the very thread that waits here.
+        if check_in_flight(engine, self.durability).is_err() && engine.log.durable_through(MAIN_LANE) < commit.log_end {
+            return false;
+        }
+        match commit_locked(engine, commit, &mut self.prepared, self.durability) {
+            Err(error) if error.kind() == ErrorKind::Busy => false,
+            committed => {
+                self.committed = Some(committed);
+                true
+            }
+        }
+    }
+
+    fn tell(self: Box<Self>, engine: &Arc<Engine>) {
+        let Waiting { durability, committed, turn, .. } = *self;
+        if let Some(committed) = committed {
+            let committed = finish_commit(engine, committed);
+            turn.complete(committed.map(|committed| WriteTicket::new(Arc::clone(engine), committed, durability)));
+        }
+    }
+}
+
+/// Lets those in line take their places as far as there is room.
+pub(crate) fn advance_line(engine: &Arc<Engine>) {
+    let mut done = Vec::new();
+    {
+        let mut commit = engine.stream.commit.lock();
+        while let Some(mut first) = commit.line.pop_front() {
+            if !first.advance(engine, &mut commit) {
+                commit.line.push_front(first);
+                break;
+            }
+            commit.line_bytes -= first.bytes();
+            done.push(first);
+        }
+    }
+    for write in done {
+        write.tell(engine);
+    }
+}
+
+/// Moves the line until it is empty: after the sync that the log may wait for, and again after a pause, whatever room depends on.
+async fn move_line(engine: &Arc<Engine>) {
+    let mut pause = FIRST_PAUSE;
+    loop {
+        advance_line(engine);
+        let log_end = {
+            let commit = engine.stream.commit.lock();
+            if commit.line.is_empty() {
+                return;
+            }
+            commit.log_end
+        };
+        if engine.log.durable_through(MAIN_LANE) < log_end {
+            let _ended = engine.log.durable(MAIN_LANE, log_end).await;
+            advance_line(engine);
+        }
+        engine.env.sleep(pause).await;
+        pause = (pause * 2).min(LAST_PAUSE);
+    }
+}
+
+/// Puts a write that found no room in line.
+pub(super) fn stand_in_line(engine: &Arc<Engine>, prepared: Prepared, durability: Durability, refusal: Error) -> Op<()> {
+    let (turn, ticket) = completion();
+    let bytes = prepared.memtable_bytes;
+    let first = {
+        let mut commit = engine.stream.commit.lock();
+        if !commit.line.is_empty() && (commit.line_bytes + bytes) as u64 > engine.options.memtable_bytes() {
+            return Op::ready(Err(refusal.context("too many writes wait for room; nothing of this one was taken")));
+        }
+        commit.line_bytes += bytes;
+        commit.line.push_back(Box::new(Waiting { prepared, durability, committed: None, turn }));
+        commit.line.len() == 1
+    };
+    if first {
+        let engine = Arc::clone(engine);
+        let env = engine.env.clone();
+        env.spawn(TaskClass::Foreground, "line", async move { move_line(&engine).await }).detach();
+    }
+    // Room may have come before the write stood in line.
+    advance_line(engine);
+    Op::ticket(Box::new(LineTicket { engine: Arc::clone(engine), turn: ticket, progress: None, committed: None }), ())
+}
+
+/// Waits for a turn, and then for the write.
+struct LineTicket {
+    engine: Arc<Engine>,
+    turn: Completion<Result<WriteTicket>>,
+    progress: Option<Completion<()>>,
+    committed: Option<WriteTicket>,
+}
+
+impl LineTicket {
+    /// Ready once the write is committed.
+    fn poll_turn(&mut self, context: &mut Context<'_>) -> Poll<Result<()>> {
+        while self.committed.is_none() {
+            if let Poll::Ready(turn) = Pin::new(&mut self.turn).poll(context) {
+                let ended = || Err(Error::new(ErrorKind::Closed, "the database stopped before there was room for the write"));
+                self.committed = Some(turn.unwrap_or_else(ended)?);
+                break;
+            }
+            if let Some(progress) = &mut self.progress
+                && Pin::new(progress).poll(context).is_pending()
+            {
+                return Poll::Pending;
+            }
+            self.progress = Some(self.engine.progress.subscribe());
+            advance_line(&self.engine);
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl Ticket for LineTicket {
+    fn poll_end(&mut self, context: &mut Context<'_>) -> Poll<Result<()>> {
+        std::task::ready!(self.poll_turn(context))?;
+        self.committed.as_mut().map_or(Poll::Pending, |ticket| ticket.poll_end(context))
+    }
+
+    fn try_end(&mut self) -> Option<Result<()>> {
+        match self.poll_turn(&mut Context::from_waker(Waker::noop())) {
+            Poll::Pending => None,
+            Poll::Ready(Err(error)) => Some(Err(error)),
+            Poll::Ready(Ok(())) => self.committed.as_mut().and_then(Ticket::try_end),
+        }
+    }
+
+    fn wait_end(&mut self) -> Result<()> {
+        let env = self.engine.env.clone();
+        env.block_on(std::future::poll_fn(|context| self.poll_turn(context)))?;
+        self.committed.as_mut().map_or(Ok(()), Ticket::wait_end)
+    }
+
+    fn env(&self) -> Env {
+        self.engine.env.clone()
+    }
+}
