@@ -164,28 +164,3 @@ fn limits_are_named() {
     }
     assert_eq!(keys.scan::<&[u8]>(..).count(), 403);
 }
-
-#[test]
-fn call_order_is_sequence_order_when_memory_is_full() {
-    let env = Env::real();
-    let options = Options::parse(["memory_bytes=1048576", "memtable_bytes=65536"]).unwrap();
-    let db = builder("order", &env).registry(tombolo::Registry::with_defaults()).options(options).open().wait().unwrap();
-    let keys = db.default_keyspace();
-    for round in 0..20u32 {
-        // Far more than the memtables hold, before anybody waits; then the last call is waited for first.
-        let mut writes: Vec<_> = (0..200u32)
-            .map(|index| (index, keys.put_with(round.to_be_bytes(), vec![u8::try_from(index).unwrap(); 4 << 10], Durability::Accepted)))
-            .collect();
-        writes.reverse();
-        let taken: Vec<u32> = writes
-            .into_iter()
-            .filter_map(|(index, write)| match write.wait() {
-                Ok(()) => Some(index),
-                Err(error) if error.kind() == ErrorKind::Busy => None,
-                Err(error) => panic!("{error}"),
-            })
-            .collect();
-        let value = keys.get(round.to_be_bytes()).wait().unwrap().unwrap();
-        assert_eq!(u32::from(value[0]), taken[0], "the last write that was taken is the newest");
-    }
-}

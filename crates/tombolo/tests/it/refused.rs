@@ -66,6 +66,20 @@ fn a_write_that_the_log_refuses_is_whole_when_it_is_tried_again() {
 }
 
 #[test]
+fn a_later_write_does_not_pass_one_that_was_refused() {
+    run(|stores| async move {
+        let keys = stores.open(&[]).await.default_keyspace();
+        // The first call finds no room, nor does it at once after.
+        stores.plan.inject(Rule::of_kind(RequestKind::LogAppend, Fault::Error(ErrorKind::Busy)).times(2));
+        let first = keys.put_with(b"k", b"first", Durability::Accepted);
+        let second = keys.put_with(b"k", b"second", Durability::Accepted);
+        second.await.unwrap();
+        first.await.unwrap();
+        assert_eq!(keys.get(b"k").await.unwrap().unwrap(), b"second", "call order is sequence order");
+    });
+}
+
+#[test]
 fn a_write_beyond_the_limit_in_flight_ends_though_nobody_takes_the_results_before_it() {
     run(|stores| async move {
         let keys = stores.open(&["writes_in_flight_max=2"]).await.default_keyspace();
