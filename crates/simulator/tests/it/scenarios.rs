@@ -3,7 +3,7 @@
 use tombolo_simulator::scenario;
 
 fn passes(name: &str, seeds: std::ops::Range<u64>) {
-    let scenario = scenario::by_name(name).unwrap();
+    let Some(scenario) = scenario::by_name(name) else { panic!("there is no scenario {name}") };
     for seed in seeds {
         if let Err(failure) = (scenario.run)(seed) {
             panic!("{failure}");
@@ -44,7 +44,7 @@ fn damage_is_an_error_or_harmless() {
 #[test]
 fn a_seed_gives_one_history() {
     for (name, seed) in [("random", 3), ("two-writers", 5)] {
-        let scenario = scenario::by_name(name).unwrap();
+        let Some(scenario) = scenario::by_name(name) else { panic!("there is no scenario {name}") };
         assert_eq!((scenario.run)(seed).unwrap(), (scenario.run)(seed).unwrap(), "{name} of seed {seed}");
     }
 }
