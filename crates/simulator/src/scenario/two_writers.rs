@@ -46,9 +46,7 @@ async fn compete(process: Process, contest: Contest, mut random: Random) {
             Err(Stop::Ended) => return,
             Err(Stop::Violation(violation)) => return contest.violated(violation.at(process.name())),
             Err(Stop::Error(error)) => match error.kind() {
-                // What a process that has lost the database may be told. `Corrupt` too: its successor deletes the logs and tables that it
-                // still reads. Damage that is real stays, and the last life finds it.
-                ErrorKind::Corrupt => {}
+                // What a process that has lost the database may be told; never `Corrupt`, though its successor deletes what it still reads.
                 ErrorKind::Fenced
                 | ErrorKind::Closed
                 | ErrorKind::OutcomeUnknown

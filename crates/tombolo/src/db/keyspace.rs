@@ -177,7 +177,8 @@ impl Keyspace {
     ) -> impl Future<Output = Result<Option<Value>>> + Send + 'static {
         let key = Bytes::copy_from_slice(key);
         let keyspace = self.info.id;
-        async move { Ok(read::get_from_tables(&view, keyspace, &key, sequence).await?.map(Value::from)) }
+        let engine = Arc::clone(self.engine());
+        async move { Ok(read::get_from_tables(&engine, &view, keyspace, &key, sequence).await?.map(Value::from)) }
     }
 
     pub(crate) fn get_with_at<R: Send + 'static>(
@@ -213,7 +214,7 @@ impl Keyspace {
         match read::get_in_memory(&view, self.info.id, key, sequence, &mut read)? {
             InMemory::Answer(answer) => Ok(answer),
             InMemory::Miss => {
-                let value = engine.env.block_on(read::get_from_tables(&view, self.info.id, key, sequence))?;
+                let value = engine.env.block_on(read::get_from_tables(engine, &view, self.info.id, key, sequence))?;
                 Ok(value.and_then(|value| read.map(|read| read(&value))))
             }
         }
@@ -227,7 +228,7 @@ impl Keyspace {
         let sequence = engine.stream.visible();
         let value = match read::get_value_in_memory(&view, self.info.id, key, sequence)? {
             InMemory::Answer(value) => value,
-            InMemory::Miss => engine.env.block_on(read::get_from_tables(&view, self.info.id, key, sequence))?,
+            InMemory::Miss => engine.env.block_on(read::get_from_tables(engine, &view, self.info.id, key, sequence))?,
         };
         Ok(value.map(Value::from))
     }
@@ -255,8 +256,10 @@ impl Keyspace {
             return Op::ready(Ok(values));
         }
         let keyspace = self.info.id;
-        Op::start_read(&engine.env, "multi-get", async move {
-            for (index, value) in read::get_all_from_tables(&view, keyspace, &misses, sequence).await? {
+        let env = engine.env.clone();
+        let engine = Arc::clone(engine);
+        Op::start_read(&env, "multi-get", async move {
+            for (index, value) in read::get_all_from_tables(&engine, &view, keyspace, &misses, sequence).await? {
                 values[index] = value.map(Value::from);
             }
             Ok(values)

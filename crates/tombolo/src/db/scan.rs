@@ -65,7 +65,10 @@ impl Scan {
     /// # Errors
     /// As [`crate::Keyspace::get`].
     pub async fn next_async(&mut self) -> Result<Option<(Value, Value)>> {
-        Ok(self.cursor()?.next().await?.map(values))
+        match self.cursor()?.next().await {
+            Ok(entry) => Ok(entry.map(values)),
+            Err(error) => Err(self.handle.engine.judge(error).await),
+        }
     }
 
     /// As [`Scan::prev`], without blocking.
@@ -73,7 +76,10 @@ impl Scan {
     /// # Errors
     /// As [`crate::Keyspace::get`].
     pub async fn prev_async(&mut self) -> Result<Option<(Value, Value)>> {
-        Ok(self.cursor()?.prev().await?.map(values))
+        match self.cursor()?.prev().await {
+            Ok(entry) => Ok(entry.map(values)),
+            Err(error) => Err(self.handle.engine.judge(error).await),
+        }
     }
 }
 

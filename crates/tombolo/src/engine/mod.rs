@@ -239,6 +239,19 @@ impl Engine {
         self.progress.raise();
     }
 
+    /// What the error of a read means. A successor frees logs and tables that this process still names: what is missing then is no damage,
+    /// but the sign of the takeover.
+    pub(crate) async fn judge(&self, error: Error) -> Error {
+        if error.kind() == ErrorKind::Corrupt
+            && let Err(fenced) = self.log.confirm().await
+            && fenced.kind() == ErrorKind::Fenced
+        {
+            self.note(&fenced);
+            return fenced.source(error);
+        }
+        error
+    }
+
     /// Finishes the handle if `error` says that it must be.
     pub(crate) fn note(&self, error: &Error) {
         if error.kind() == ErrorKind::Fenced {

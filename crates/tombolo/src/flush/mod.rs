@@ -85,6 +85,7 @@ impl Retries {
             engine.set_background_error(self.work, None);
             return Ok(true);
         };
+        let error = engine.judge(error).await;
         tracing::warn!(error = %error, "{} failed", self.work);
         engine.note(&error);
         match error.kind() {

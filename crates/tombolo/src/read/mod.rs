@@ -122,8 +122,21 @@ pub(crate) fn get_value_in_memory(view: &View, keyspace: u32, key: &[u8], sequen
 /// Looks in the tables of a view, after its memtables had no answer.
 ///
 /// # Errors
-/// `Corrupt`, `Unsupported`; those of the store.
-pub(crate) async fn get_from_tables(view: &View, keyspace: u32, key: &[u8], sequence: SequenceNumber) -> Result<Option<Bytes>> {
+/// `Corrupt`, `Unsupported`, `Fenced`; those of the store.
+pub(crate) async fn get_from_tables(
+    engine: &Engine,
+    view: &View,
+    keyspace: u32,
+    key: &[u8],
+    sequence: SequenceNumber,
+) -> Result<Option<Bytes>> {
+    match look_in_tables(view, keyspace, key, sequence).await {
+        Err(error) => Err(engine.judge(error).await),
+        found => found,
+    }
+}
+
+async fn look_in_tables(view: &View, keyspace: u32, key: &[u8], sequence: SequenceNumber) -> Result<Option<Bytes>> {
     let Some(levels) = view.version.levels(keyspace) else { return Ok(None) };
     let lookup = Lookup::new(key, sequence);
     for table in candidates(levels, key) {
@@ -136,6 +149,7 @@ pub(crate) async fn get_from_tables(view: &View, keyspace: u32, key: &[u8], sequ
 
 /// Looks several keys up in the tables of a view, together; gives each answer with the number that came with its key.
 pub(crate) async fn get_all_from_tables(
+    engine: &Engine,
     view: &View,
     keyspace: u32,
     keys: &[(usize, Bytes)],
@@ -143,7 +157,7 @@ pub(crate) async fn get_all_from_tables(
 ) -> Result<Vec<(usize, Option<Bytes>)>> {
     let one = |(index, key): &'_ (usize, Bytes)| -> (usize, BoxFuture<'_, _>) {
         let (index, key) = (*index, key.clone());
-        (index, Box::pin(async move { get_from_tables(view, keyspace, &key, sequence).await }))
+        (index, Box::pin(async move { get_from_tables(engine, view, keyspace, &key, sequence).await }))
     };
     let mut reads: Vec<_> = keys.iter().map(one).collect();
     let mut values = Vec::with_capacity(keys.len());

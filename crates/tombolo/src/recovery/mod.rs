@@ -20,7 +20,7 @@ use tombolo_env::{BoxFuture, Env, TaskClass};
 use tombolo_format::key::SequenceNumber;
 use tombolo_format::manifest::Edit;
 use tombolo_storage::mutant::{Mutant, is_enabled};
-use tombolo_storage::{ConfigurationChain, Log, LogContext, LogOffset, LogRecord, LogStore, ObjectStore, Result};
+use tombolo_storage::{ConfigurationChain, Error, ErrorKind, Log, LogContext, LogOffset, LogRecord, LogStore, ObjectStore, Result};
 
 use crate::cache::BlockCache;
 use crate::engine::{Catalog, Engine, KeyspaceInfo, MAIN_STREAM, Parts, Sealed, Stream, View};
@@ -62,11 +62,10 @@ pub(crate) async fn open(request: Request) -> Result<Arc<Engine>> {
         chain: chain(&manifest),
         objects: Arc::clone(&objects),
     };
-    create_default_keyspace(&manifest).await?;
-    let old_logs = seal_logs(&manifest, &*log_store, &context).await?;
-    let state = manifest.state();
-    let replayed = replay_logs(&options, &state, &*log_store, &context, &old_logs).await?;
-    let log = log_store.open(&context, 1).await?;
+    let (old_logs, replayed, log) = match recover(&options, &manifest, &*log_store, &context).await {
+        Ok(recovered) => recovered,
+        Err(error) => return Err(judge(&context, error).await),
+    };
     let tables = Tables {
         env: env.clone(),
         objects: Arc::clone(&objects),
@@ -79,6 +78,33 @@ pub(crate) async fn open(request: Request) -> Result<Arc<Engine>> {
     engine.counters.open_nanos.store(nanos, Ordering::Relaxed);
     serve(&engine);
     Ok(engine)
+}
+
+/// Steps 2 to 4: fence, replay, open the own log.
+async fn recover(
+    options: &Options,
+    manifest: &Manifest,
+    log_store: &dyn LogStore,
+    context: &LogContext,
+) -> Result<(Vec<OldLog>, Replay, Arc<dyn Log>)> {
+    create_default_keyspace(manifest).await?;
+    let old_logs = seal_logs(manifest, log_store, context).await?;
+    let state = manifest.state();
+    let replayed = replay_logs(options, &state, log_store, context, &old_logs).await?;
+    let log = log_store.open(context, 1).await?;
+    Ok((old_logs, replayed, log))
+}
+
+/// What an error of recovery means: a log that is missing because a successor has freed it meanwhile is no damage.
+async fn judge(context: &LogContext, error: Error) -> Error {
+    if error.kind() == ErrorKind::Corrupt
+        && let Ok(newest) = manifest::load(&context.env, &context.objects).await
+        && (newest.incarnation, newest.state.epoch()) != (context.incarnation, context.epoch)
+    {
+        let message = format!("epoch {} took the database over while it was being opened", newest.state.epoch());
+        return Error::new(ErrorKind::Fenced, message).source(error).advice("open it again to take it back");
+    }
+    error
 }
 
 /// Takes a database over, ends it, and deletes what it kept.
