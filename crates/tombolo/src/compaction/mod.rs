@@ -52,8 +52,12 @@ pub(crate) async fn collect(engine: Arc<Engine>) {
         engine.note(&error);
         tracing::warn!(error = %error, "collecting orphans failed");
     }
-    while !engine.is_stopping() {
+    loop {
+        // Subscribed before it looks: a stop in between is not missed.
         let work = engine.work.subscribe();
+        if engine.is_stopping() {
+            return;
+        }
         if engine.manifest.state().unneeded().next().is_some()
             && let Err(error) = collector.collect(|table| engine.versions.is_used(table)).await
         {
@@ -78,8 +82,12 @@ pub(crate) fn pick(keyspace: u32, levels: &Levels, runs_min: usize) -> Option<Jo
 
 /// Compacts what needs it, until the database stops.
 pub(crate) async fn run(engine: Arc<Engine>) {
-    while !engine.is_stopping() {
+    loop {
+        // Subscribed before it looks: a stop in between is not missed.
         let work = engine.work.subscribe();
+        if engine.is_stopping() {
+            return;
+        }
         let wanted = engine.counters.compact_wanted.load(Ordering::Acquire);
         let everything = wanted > engine.counters.compact_done.load(Ordering::Acquire);
         let runs_min = if everything { 1 } else { RUNS_MAX };

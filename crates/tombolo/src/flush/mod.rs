@@ -33,8 +33,12 @@ const LAST_PAUSE: Duration = Duration::from_secs(5);
 
 /// Flushes what is sealed, until the database stops.
 pub(crate) async fn run(engine: Arc<Engine>) {
-    while !engine.is_stopping() {
+    loop {
+        // Subscribed before it looks: a stop in between is not missed.
         let work = engine.work.subscribe();
+        if engine.is_stopping() {
+            return;
+        }
         // The view itself is let go: it would keep tables from being deleted, and a full store from getting room, while a flush fails.
         let oldest = engine.view().waiting.last().cloned();
         match oldest {

@@ -70,3 +70,12 @@ fn batches_are_whole_to_all_threads_through_flushes_and_compactions() {
     let history = db.default_keyspace().scan(b"history".as_slice()..b"histosy".as_slice()).filter(std::result::Result::is_ok).count();
     assert_eq!(history as u64, u64::from(WRITERS) * ROUNDS);
 }
+
+#[test]
+fn closing_right_after_opening_ends() {
+    let env = Env::real();
+    for round in 0..20 {
+        let builder = Db::builder(format!("mem://close-{round}")).env(env.clone()).registry(tombolo::Registry::with_defaults());
+        builder.open().wait().unwrap().close().wait().unwrap();
+    }
+}
