@@ -29,10 +29,9 @@ pub const ALL: &[Hunt] = &[
     hunt(Mutant::CollectCurrentEpoch, "two-writers", 8),
     hunt(Mutant::LogFenceWordUnchecked, "two-writers", 8),
     hunt(Mutant::LogFenceWordCheckedBeforeStore, "two-writers", 8),
-    hunt(Mutant::LogFenceReadsBeforeWord, "two-writers", 32),
-    hunt(Mutant::LogSyncErrorIgnored, "random", 100),
-    hunt(Mutant::LogFenceWithoutSync, "crash-everywhere", 64),
-    hunt(Mutant::PutUnknownTakenAsFailed, "random", 100),
+    hunt(Mutant::LogFenceReadsBeforeWord, "two-writers", 128),
+    hunt(Mutant::LogSyncErrorIgnored, "random", 400),
+    hunt(Mutant::PutUnknownTakenAsFailed, "random", 400),
 ];
 
 impl Hunt {
