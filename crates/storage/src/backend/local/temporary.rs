@@ -28,6 +28,10 @@ pub(super) struct Temporary {
     file: Arc<dyn File>,
 }
 
+fn failed_look(error: io::Error, path: &Path) -> Error {
+    Error::io(error, "looking at a temporary file", path.display())
+}
+
 impl Temporary {
     pub(super) fn create(store: &LocalObjectStore) -> Result<Temporary> {
         let directory = store.shared.root.join(TEMPORARY_DIRECTORY);
@@ -46,7 +50,12 @@ impl Temporary {
             };
             let temporary = Temporary { store: store.clone(), path, file };
             match temporary.file.try_lock() {
-                Ok(true) => return Ok(temporary),
+                // A sweep may have come and gone between the two: what is there under the lock stays there.
+                Ok(true) => match store.files().metadata(&temporary.path) {
+                    Ok(_) => return Ok(temporary),
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                    Err(error) => return Err(failed_look(error, &temporary.path)),
+                },
                 // A sweep was faster. It removes the name; so may we.
                 Ok(false) => {}
                 // Without locks nothing is ever swept.
