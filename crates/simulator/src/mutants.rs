@@ -22,13 +22,13 @@ const fn hunt(mutant: Mutant, scenario: &'static str, seeds: u64) -> Hunt {
 
 /// All hunts of the whole engine. What a unit or model test of the owner's crate notices more directly is not repeated.
 pub const ALL: &[Hunt] = &[
-    hunt(Mutant::LogBadFrameIsAlwaysTail, "bit-rot", 4),
-    hunt(Mutant::LogDurableWithoutSync, "crash-everywhere", 4),
-    hunt(Mutant::ObjectNamedBeforeSync, "crash-everywhere", 4),
-    hunt(Mutant::ObjectCreatedBeforeDirectorySync, "crash-everywhere", 4),
-    hunt(Mutant::CollectCurrentEpoch, "two-writers", 8),
-    hunt(Mutant::LogFenceWordUnchecked, "two-writers", 8),
-    hunt(Mutant::LogFenceWordCheckedBeforeStore, "two-writers", 8),
+    hunt(Mutant::LogBadFrameIsAlwaysTail, "bit-rot", 32),
+    hunt(Mutant::LogDurableWithoutSync, "crash-everywhere", 64),
+    hunt(Mutant::ObjectNamedBeforeSync, "crash-everywhere", 64),
+    hunt(Mutant::ObjectCreatedBeforeDirectorySync, "crash-everywhere", 64),
+    hunt(Mutant::CollectCurrentEpoch, "two-writers", 128),
+    hunt(Mutant::LogFenceWordUnchecked, "two-writers", 128),
+    hunt(Mutant::LogFenceWordCheckedBeforeStore, "two-writers", 128),
     hunt(Mutant::LogFenceReadsBeforeWord, "two-writers", 128),
     hunt(Mutant::LogSyncErrorIgnored, "random", 400),
     hunt(Mutant::PutUnknownTakenAsFailed, "random", 400),
