@@ -8,6 +8,7 @@
 //! - Compaction: `pick (pure) → run (anywhere) → install (writer only)`.
 //! - Open: `read manifest → claim → fence the logs → replay → serve`.
 
+pub mod budget;
 pub mod cache;
 pub mod collection;
 mod compaction;
@@ -27,6 +28,7 @@ mod value;
 mod version;
 mod write;
 
+pub use budget::MemoryBudget;
 pub use db::{Batch, Blocking, BlockingKeyspace, Builder, Db, Keyspace, Rejected, Scan, Snapshot, Stats, VerifyReport};
 pub use op::Op;
 pub use options::{Compression, Durability, KeyspaceOptions, OpenMode, Options, Setting};

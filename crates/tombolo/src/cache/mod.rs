@@ -9,19 +9,20 @@
 //!
 //! Invariants:
 //! 1. Keys are never used again (rule 6): an entry is never wrong, and nothing has to be invalidated.
-//! 2. Bytes charged, reservations and slots included, never exceed the budget, save for what hits still hold after an eviction.
+//! 2. What it takes, slots included, is charged to the memory budget and never exceeds what the budget leaves it, save for what hits still
+//!    hold after an eviction. When others of the budget grow, it gives way.
 
 mod shard;
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use arc_swap::Guard;
 use tombolo_format::block::Block;
 use tombolo_format::manifest::TableName;
 use tombolo_format::table::Partition;
 
+use crate::budget::{Category, GiveWay, MemoryBudget};
 use shard::{Entry, SLOT_BYTES, Shard};
 
 /// Which block.
@@ -136,34 +137,33 @@ fn partition(entry: &Option<Arc<Entry>>) -> Option<&Partition> {
     }
 }
 
-/// The cache. Shared by all tables of a process, if one likes.
+/// The cache. Shared by all databases of a memory budget.
 pub struct BlockCache {
     shards: Box<[Shard]>,
-    /// Bytes that entries may take together when nothing is reserved.
-    entry_bytes_max: u64,
-    reserved: AtomicU64,
+    budget: Arc<MemoryBudget>,
+    /// Bytes of the slots.
+    slots_bytes: u64,
 }
 
 impl fmt::Debug for BlockCache {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter
-            .debug_struct("BlockCache")
-            .field("used", &self.used_bytes())
-            .field("budget", &self.entry_bytes_max)
-            .finish_non_exhaustive()
+        formatter.debug_struct("BlockCache").field("used", &self.used_bytes()).field("budget", &self.budget).finish_non_exhaustive()
     }
 }
 
-/// Bytes taken from the cache's budget for something else, until dropped.
-#[derive(Debug)]
-pub struct Reservation {
-    cache: Arc<BlockCache>,
-    bytes: u64,
+impl GiveWay for BlockCache {
+    fn give_way(&self) {
+        let bytes_max = self.shard_bytes_max();
+        for shard in &self.shards {
+            shard.shrink(bytes_max, &self.budget);
+        }
+    }
 }
 
-impl Drop for Reservation {
+impl Drop for BlockCache {
     fn drop(&mut self) {
-        self.cache.reserved.fetch_sub(self.bytes, Ordering::Relaxed);
+        let entries: u64 = self.shards.iter().map(Shard::used_bytes).sum();
+        self.budget.subtract(Category::Cache, entries + self.slots_bytes);
     }
 }
 
@@ -176,20 +176,35 @@ pub struct CacheStats {
     pub insertions: u64,
     /// Entries put out.
     pub evictions: u64,
-    /// Bytes in use, reservations included.
+    /// Bytes in use, slots included.
     pub used_bytes: u64,
 }
 
 impl BlockCache {
-    /// A cache of at most `bytes`; 0 caches nothing.
+    /// A cache of at most `bytes`, with a budget of its own; 0 caches nothing.
     pub fn new(bytes: u64) -> Arc<BlockCache> {
-        // A shard of less than 1 MiB would refuse blocks that fit the cache.
-        let shards = (bytes >> 20).clamp(1, 16).next_power_of_two().min(16);
-        // One slot for each 4 KiB, half a block: buckets fill unevenly.
-        let slots = (bytes / shards / 4096).max(8);
-        let slots_bytes = slots * shards * SLOT_BYTES as u64;
-        let shards = (0..shards).map(|_| Shard::new(usize::try_from(slots).unwrap_or(usize::MAX))).collect();
-        Arc::new(BlockCache { shards, entry_bytes_max: bytes.saturating_sub(slots_bytes), reserved: AtomicU64::new(0) })
+        // The budget keeps back a sixteenth.
+        BlockCache::of(&MemoryBudget::of_any_size(bytes + bytes.div_ceil(15)))
+    }
+
+    /// The cache of a budget: one for all who ask.
+    pub fn of(budget: &Arc<MemoryBudget>) -> Arc<BlockCache> {
+        budget.cache_or(|| {
+            let bytes = budget.bytes();
+            // A shard of less than 1 MiB would refuse blocks that fit the cache.
+            let shards = (bytes >> 20).clamp(1, 16).next_power_of_two().min(16);
+            // One slot for each 4 KiB, half a block: buckets fill unevenly.
+            let slots = (bytes / shards / 4096).max(8);
+            let shards: Box<[Shard]> = (0..shards).map(|_| Shard::new(usize::try_from(slots).unwrap_or(usize::MAX))).collect();
+            let slots_bytes = shards.iter().map(|shard| (shard.slots() * SLOT_BYTES) as u64).sum();
+            budget.add(Category::Cache, slots_bytes);
+            Arc::new(BlockCache { shards, budget: Arc::clone(budget), slots_bytes })
+        })
+    }
+
+    /// The budget that it is charged to.
+    pub fn budget(&self) -> &Arc<MemoryBudget> {
+        &self.budget
     }
 
     /// The entry of a key, if it is resident.
@@ -204,17 +219,8 @@ impl BlockCache {
         let hash = key.hash();
         let charge = resident.memory_bytes();
         let entry = Arc::new(Entry { key, resident });
-        Pinned(Guard::from_inner(Some(self.shard(hash).insert(entry, hash, charge, self.shard_bytes_max()))))
-    }
-
-    /// Takes `bytes` from the budget for something that is not in the cache but belongs to its tables; evicts to make room.
-    pub fn reserve(self: &Arc<Self>, bytes: u64) -> Reservation {
-        self.reserved.fetch_add(bytes, Ordering::Relaxed);
-        let bytes_max = self.shard_bytes_max();
-        for shard in &self.shards {
-            shard.shrink(bytes_max);
-        }
-        Reservation { cache: Arc::clone(self), bytes }
+        let resident = self.shard(hash).insert(entry, hash, charge, self.shard_bytes_max(), &self.budget);
+        Pinned(Guard::from_inner(Some(resident)))
     }
 
     /// What it did so far.
@@ -226,13 +232,13 @@ impl BlockCache {
         stats
     }
 
-    /// Bytes in use, reservations included.
+    /// Bytes in use, slots included.
     pub fn used_bytes(&self) -> u64 {
-        self.shards.iter().map(Shard::used_bytes).sum::<u64>() + self.reserved.load(Ordering::Relaxed)
+        self.shards.iter().map(Shard::used_bytes).sum::<u64>() + self.slots_bytes
     }
 
     fn shard_bytes_max(&self) -> u64 {
-        self.entry_bytes_max.saturating_sub(self.reserved.load(Ordering::Relaxed)) / self.shards.len() as u64
+        self.budget.cache_bytes_max().saturating_sub(self.slots_bytes) / self.shards.len() as u64
     }
 
     #[inline]

@@ -7,6 +7,7 @@ use arc_swap::{ArcSwapOption, Guard};
 use parking_lot::Mutex;
 
 use super::{CacheKey, CacheStats, Resident};
+use crate::budget::{Category, MemoryBudget};
 
 /// An entry of the cache.
 #[derive(Debug)]
@@ -58,6 +59,10 @@ impl Shard {
         }
     }
 
+    pub fn slots(&self) -> usize {
+        self.slots.len()
+    }
+
     #[inline]
     fn bucket(&self, hash: u64) -> usize {
         let buckets = self.slots.len() / BUCKET_SLOTS;
@@ -87,7 +92,7 @@ impl Shard {
         None
     }
 
-    pub fn insert(&self, entry: Arc<Entry>, hash: u64, charge: u64, bytes_max: u64) -> Arc<Entry> {
+    pub fn insert(&self, entry: Arc<Entry>, hash: u64, charge: u64, bytes_max: u64, budget: &MemoryBudget) -> Arc<Entry> {
         if charge > bytes_max {
             return entry;
         }
@@ -104,8 +109,8 @@ impl Shard {
             }
         }
         let index = free.unwrap_or_else(|| self.victim(bucket));
-        self.evict(&mut state, index);
-        self.make_room(&mut state, bytes_max - charge);
+        self.evict(&mut state, index, budget);
+        self.make_room(&mut state, bytes_max - charge, budget);
         let slot = &self.slots[index];
         slot.used.store(false, Ordering::Relaxed);
         slot.entry.store(Some(Arc::clone(&entry)));
@@ -113,6 +118,7 @@ impl Shard {
         slot.tag.store(tag, Ordering::Release);
         state.charges[index] = charge;
         state.used_bytes += charge;
+        budget.add(Category::Cache, charge);
         state.insertions += 1;
         entry
     }
@@ -128,12 +134,12 @@ impl Shard {
         })
     }
 
-    pub fn shrink(&self, bytes_max: u64) {
-        self.make_room(&mut self.state.lock(), bytes_max);
+    pub fn shrink(&self, bytes_max: u64, budget: &MemoryBudget) {
+        self.make_room(&mut self.state.lock(), bytes_max, budget);
     }
 
     /// Evicts until at most `bytes_max` are in use. Two rounds at most: the first unmarks every slot.
-    fn make_room(&self, state: &mut State, bytes_max: u64) {
+    fn make_room(&self, state: &mut State, bytes_max: u64, budget: &MemoryBudget) {
         let mut steps = 0;
         while state.used_bytes > bytes_max && steps <= 2 * self.slots.len() {
             let index = state.hand;
@@ -144,12 +150,12 @@ impl Shard {
             }
             // A reader may mark the slot all the time: in the second round that does not help any more.
             if !self.slots[index].used.swap(false, Ordering::Relaxed) || steps > self.slots.len() {
-                self.evict(state, index);
+                self.evict(state, index, budget);
             }
         }
     }
 
-    fn evict(&self, state: &mut State, index: usize) {
+    fn evict(&self, state: &mut State, index: usize, budget: &MemoryBudget) {
         let charge = std::mem::take(&mut state.charges[index]);
         if charge == 0 {
             return;
@@ -157,6 +163,7 @@ impl Shard {
         self.slots[index].tag.store(0, Ordering::Release);
         self.slots[index].entry.store(None);
         state.used_bytes -= charge;
+        budget.subtract(Category::Cache, charge);
         state.evictions += 1;
     }
 

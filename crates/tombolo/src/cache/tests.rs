@@ -38,11 +38,13 @@ fn what_was_put_in_is_found() {
 fn the_budget_is_never_exceeded() {
     for budget in [0, 10_000, 300_000, 5 << 20] {
         let cache = BlockCache::new(budget);
+        let slots_bytes = cache.used_bytes();
         for step in 0..5000u64 {
             let bytes = (step * 7919 % 20_000) as usize;
             let pinned = cache.insert(key(step * 31 % 1500), block(step * 31 % 1500, bytes));
             assert_eq!(number(&pinned), step * 31 % 1500);
-            assert!(cache.used_bytes() <= budget, "{} of {budget} after {step}", cache.used_bytes());
+            assert!(cache.used_bytes() <= budget.max(slots_bytes), "{} of {budget} after {step}", cache.used_bytes());
+            assert_eq!(cache.used_bytes(), cache.budget().used(Category::Cache));
             if let Some(pinned) = cache.get(&key(step * 17 % 1500)) {
                 assert_eq!(number(&pinned), step * 17 % 1500);
             }
@@ -79,14 +81,18 @@ fn what_is_used_stays_while_a_scan_passes() {
 }
 
 #[test]
-fn reservations_take_from_the_budget_and_give_back() {
+fn the_cache_gives_way_when_others_of_its_budget_grow() {
     let cache = BlockCache::new(1 << 20);
     for number in 0..200 {
         cache.insert(key(number), block(number, 8000));
     }
-    let reservation = cache.reserve(700_000);
-    assert!(cache.used_bytes() <= 1 << 20, "{}", cache.used_bytes());
-    drop(reservation);
+    let full = cache.used_bytes();
+    let memtable = cache.budget().charge(Category::Memtables, 700_000);
+    assert!(cache.used_bytes() + 700_000 <= 1 << 20, "{}", cache.used_bytes());
+    assert!(cache.budget().used_bytes() <= cache.budget().bytes());
+    assert!((0..200).any(|number| cache.get(&key(number)).is_some()), "it gives no more than it must");
+    drop(memtable);
+    assert!(full > 700_000);
     for number in 0..200 {
         cache.insert(key(number), block(number, 8000));
     }
@@ -124,4 +130,14 @@ fn concurrent_readers_and_writers_see_right_blocks() {
         assert_eq!(env.block_on(task), Some(()), "a task panicked");
     }
     assert!(cache.used_bytes() <= 2 << 20);
+}
+
+#[test]
+fn who_shares_a_budget_shares_the_cache() {
+    let budget = MemoryBudget::new(1 << 20).unwrap();
+    let (one, other) = (BlockCache::of(&budget), BlockCache::of(&budget));
+    one.insert(key(1), block(1, 100));
+    assert_eq!(number(&other.get(&key(1)).unwrap()), 1);
+    drop((one, other));
+    assert_eq!(budget.used_bytes(), 0, "a cache that is gone holds nothing");
 }

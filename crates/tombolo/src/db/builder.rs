@@ -6,6 +6,7 @@ use std::time::Duration;
 use tombolo_env::{Env, TaskClass};
 use tombolo_storage::{LogStore, ObjectStore, Registry, Result};
 
+use crate::budget::MemoryBudget;
 use crate::db::Db;
 use crate::engine::Engine;
 use crate::op::Op;
@@ -24,6 +25,7 @@ pub struct Builder {
     pub(crate) mode: OpenMode,
     pub(crate) options: Options,
     pub(crate) deadline: Option<Duration>,
+    pub(crate) budget: Option<Arc<MemoryBudget>>,
 }
 
 impl std::fmt::Debug for Builder {
@@ -43,6 +45,7 @@ impl Builder {
             mode: OpenMode::default(),
             options: Options::default(),
             deadline: None,
+            budget: None,
         }
     }
 
@@ -82,6 +85,13 @@ impl Builder {
         self
     }
 
+    /// A memory budget, and with it a block cache, that several databases of the process share. Default: one of the database's own, of
+    /// [`Options::memory_bytes`]. With a shared one, `memory_bytes` only says from which memory `memtable_bytes` follows, if it is smaller.
+    pub fn memory_budget(mut self, budget: &Arc<MemoryBudget>) -> Builder {
+        self.budget = Some(Arc::clone(budget));
+        self
+    }
+
     /// How long opening may take before it gives up with `DeadlineExceeded`; the claim may then stand. Default: no limit.
     pub fn deadline(mut self, deadline: Duration) -> Builder {
         self.deadline = Some(deadline);
@@ -92,8 +102,8 @@ impl Builder {
     /// that it is fenced.
     ///
     /// # Errors
-    /// `NotFound` or `AlreadyExists` against the mode; `Invalid` for a wrong URI or setting, or another log than the database was created
-    /// with; `Unsupported` for a newer format; `Corrupt`; `DeadlineExceeded`; those of the stores.
+    /// `NotFound` or `AlreadyExists` against the mode; `Invalid` for a wrong URI or setting, a memory budget too small for all who share it, or
+    /// another log than the database was created with; `Unsupported` for a newer format; `Corrupt`; `DeadlineExceeded`; those of the stores.
     pub fn open(self) -> Op<Db> {
         if let Err(error) = self.options.check() {
             return Op::ready(Err(error));
@@ -136,8 +146,13 @@ fn stores(builder: &Builder, env: &Env) -> Result<(Arc<dyn ObjectStore>, Arc<dyn
 
 fn request(builder: Builder, env: Env) -> Result<recovery::Request> {
     let (objects, log_store) = stores(&builder, &env)?;
-    let Builder { uri, mode, options, .. } = builder;
-    Ok(recovery::Request { env, place: uri, objects, log_store, mode, options })
+    let Builder { uri, mode, mut options, budget, .. } = builder;
+    let budget = match budget {
+        Some(budget) => budget,
+        None => MemoryBudget::new(options.memory_bytes)?,
+    };
+    options.memory_bytes = options.memory_bytes.min(budget.bytes());
+    Ok(recovery::Request { env, place: uri, objects, log_store, mode, options, budget })
 }
 
 async fn open(builder: Builder, env: Env) -> Result<Arc<Engine>> {

@@ -323,6 +323,11 @@ impl Db {
         stats
     }
 
+    /// The memory budget that the database is charged to, with what each category takes.
+    pub fn memory(&self) -> &std::sync::Arc<crate::MemoryBudget> {
+        self.engine().budget()
+    }
+
     /// The epoch in which this handle writes.
     pub fn epoch(&self) -> Epoch {
         self.engine().context.epoch

@@ -26,6 +26,7 @@ pub(crate) use catalog::{Catalog, KeyspaceInfo};
 pub(crate) use snapshots::Snapshots;
 pub(crate) use stream::{Commit, InLine, Stream};
 
+use crate::budget::{Membership, MemoryBudget};
 use crate::manifest::Manifest;
 use crate::memtable::Memtable;
 use crate::options::Options;
@@ -100,6 +101,7 @@ pub(crate) struct Engine {
     background_errors: Mutex<BTreeMap<&'static str, Error>>,
     pub(crate) tasks: Mutex<Vec<Task>>,
     pub(crate) counters: Counters,
+    membership: Membership,
 }
 
 /// Counts since opening.
@@ -130,6 +132,7 @@ pub(crate) struct Parts {
     pub(crate) stream: Stream,
     pub(crate) catalog: Catalog,
     pub(crate) view: View,
+    pub(crate) membership: Membership,
 }
 
 impl fmt::Debug for Engine {
@@ -164,7 +167,13 @@ impl Engine {
             background_errors: Mutex::default(),
             tasks: Mutex::default(),
             counters: Counters::default(),
+            membership: parts.membership,
         })
+    }
+
+    /// The memory budget, which other databases may share.
+    pub(crate) fn budget(&self) -> &Arc<MemoryBudget> {
+        self.membership.budget()
     }
 
     /// What reads see now.

@@ -34,7 +34,7 @@ pub enum OpenMode {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Options {
-    /// Bytes of memory for everything: memtables take a quarter, the block cache most of the rest. Default 256 MiB, at least 1 MiB.
+    /// Bytes of memory for everything: memtables take up to a quarter, the block cache what the rest leaves. Default 256 MiB, at least 1 MiB.
     pub memory_bytes: u64,
     /// Bytes that a memtable takes before it is flushed. Default: a sixteenth of the memory. Larger: fewer, larger flushes, longer replay.
     pub memtable_bytes: Option<u64>,
@@ -125,9 +125,9 @@ impl Options {
         Ok(())
     }
 
-    /// Bytes of the block cache: what memtables leave, less an eighth for queues, requests in flight and pinned values.
-    pub(crate) fn cache_bytes(&self) -> u64 {
-        self.memory_bytes / 8 * 5
+    /// Bytes that the database cannot work without: a memtable that takes writes, one that is flushed, and blocks for both ends of a merge.
+    pub(crate) fn memory_bytes_needed(&self) -> u64 {
+        2 * self.memtable_bytes() + (256 << 10)
     }
 
     /// Bytes of one memtable.

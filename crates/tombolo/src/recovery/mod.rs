@@ -22,6 +22,7 @@ use tombolo_format::manifest::Edit;
 use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{ConfigurationChain, Error, ErrorKind, Log, LogContext, LogOffset, LogRecord, LogStore, ObjectStore, Result};
 
+use crate::budget::{Membership, MemoryBudget};
 use crate::cache::BlockCache;
 use crate::engine::{Catalog, Engine, KeyspaceInfo, MAIN_STREAM, Parts, Sealed, Stream, View};
 use crate::manifest::{Manifest, ManifestOptions, State};
@@ -42,11 +43,13 @@ pub(crate) struct Request {
     pub(crate) log_store: Arc<dyn LogStore>,
     pub(crate) mode: OpenMode,
     pub(crate) options: Options,
+    pub(crate) budget: Arc<MemoryBudget>,
 }
 
 /// Opens a database, taking it over from whoever has it open.
 pub(crate) async fn open(request: Request) -> Result<Arc<Engine>> {
-    let Request { env, place, objects, log_store, mode, options } = request;
+    let Request { env, place, objects, log_store, mode, options, budget } = request;
+    let membership = budget.join(options.memory_bytes_needed())?;
     let began = env.now();
     let mode = match mode {
         OpenMode::Create => manifest::OpenMode::Create,
@@ -69,11 +72,11 @@ pub(crate) async fn open(request: Request) -> Result<Arc<Engine>> {
     let tables = Tables {
         env: env.clone(),
         objects: Arc::clone(&objects),
-        cache: BlockCache::new(options.cache_bytes()),
+        cache: BlockCache::of(&budget),
         incarnation: context.incarnation,
         epoch: context.epoch,
     };
-    let engine = assemble(env, place, objects, log_store, options, context, manifest, log, tables, replayed, old_logs)?;
+    let engine = assemble(env, place, objects, log_store, options, context, manifest, log, tables, replayed, old_logs, membership)?;
     let nanos = u64::try_from(engine.env.now().since(began).as_nanos()).unwrap_or(u64::MAX);
     engine.counters.open_nanos.store(nanos, Ordering::Relaxed);
     serve(&engine);
@@ -219,6 +222,7 @@ fn assemble(
     tables: Tables,
     mut replayed: Replay,
     old_logs: Vec<OldLog>,
+    membership: Membership,
 ) -> Result<Arc<Engine>> {
     let state = manifest.state();
     let last = replayed.last_sequence(&state);
@@ -234,7 +238,8 @@ fn assemble(
     let (active, writer) = Memtable::create();
     let stream = Stream::new(Arc::clone(&active), writer, last, next_keyspace);
     let view = View { active, waiting, version };
-    let engine = Engine::new(Parts { env, options, place, objects, log_store, context, manifest, log, versions, stream, catalog, view });
+    let engine =
+        Engine::new(Parts { env, options, place, objects, log_store, context, manifest, log, versions, stream, catalog, view, membership });
     engine.counters.replayed_bytes.store(bytes, Ordering::Relaxed);
     Ok(engine)
 }

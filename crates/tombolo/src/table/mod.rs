@@ -30,7 +30,8 @@ use tombolo_format::stored::BlockHandle;
 use tombolo_format::table::{Partition, TAIL_BYTES_LIMIT, Top, open_within};
 use tombolo_storage::{Error, ErrorKind, ObjectName, ObjectStore, Request, Result};
 
-use crate::cache::{BlockCache, CacheKey, Pinned, Reservation, Resident};
+use crate::budget::{Category, Charge};
+use crate::cache::{BlockCache, CacheKey, Pinned, Resident};
 
 pub use iterator::{InternalIterator, Step, TableIterator};
 pub use tombolo_format::table::TableOptions;
@@ -105,7 +106,7 @@ pub struct Table {
 #[derive(Debug)]
 struct Opened {
     top: Top,
-    _memory: Reservation,
+    _memory: Charge,
 }
 
 impl std::fmt::Debug for Table {
@@ -202,7 +203,7 @@ impl Table {
         if top.footer.data_end >= tail_offset {
             self.take_partitions(&top, &tail, tail_offset)?;
         }
-        let memory = self.cache.reserve(top.memory_bytes() as u64);
+        let memory = self.cache.budget().charge(Category::Tables, top.memory_bytes() as u64);
         // Another task may have opened it meanwhile: the first one stays.
         let opened = self.opened.get_or_init(|| Opened { top, _memory: memory });
         Ok(&opened.top)

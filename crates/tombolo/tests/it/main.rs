@@ -3,6 +3,7 @@
 
 mod basics;
 mod damage;
+mod memory;
 mod model;
 mod refused;
 mod simulation;

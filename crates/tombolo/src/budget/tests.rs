@@ -1,0 +1,100 @@
+use super::*;
+
+/// A cache that gives back all that it must.
+struct Cache {
+    budget: Arc<MemoryBudget>,
+    bytes: AtomicU64,
+}
+
+impl GiveWay for Cache {
+    fn give_way(&self) {
+        let beyond = self.bytes.load(Ordering::Relaxed).saturating_sub(self.budget.cache_bytes_max());
+        self.bytes.fetch_sub(beyond, Ordering::Relaxed);
+        self.budget.subtract(Category::Cache, beyond);
+    }
+}
+
+fn with_full_cache(bytes: u64) -> (Arc<MemoryBudget>, Arc<Cache>) {
+    let budget = MemoryBudget::new(bytes).unwrap();
+    let cache = budget.cache_or(|| Arc::new(Cache { budget: Arc::clone(&budget), bytes: AtomicU64::new(0) }));
+    let room = budget.cache_bytes_max();
+    budget.add(Category::Cache, room);
+    cache.bytes.store(room, Ordering::Relaxed);
+    (budget, cache)
+}
+
+#[test]
+fn charges_count_by_category_and_are_given_back() {
+    let budget = MemoryBudget::new(1 << 20).unwrap();
+    let mut memtable = budget.charge(Category::Memtables, 1000);
+    let scan = budget.charge(Category::Scans, 500);
+    memtable.grow(24);
+    assert_eq!((budget.used(Category::Memtables), budget.used(Category::Scans), budget.used_bytes()), (1024, 500, 1524));
+    memtable.set(100);
+    memtable.set(200);
+    assert_eq!((memtable.bytes(), budget.used_bytes()), (200, 700));
+    memtable.shrink(1000);
+    drop(scan);
+    assert_eq!((budget.used_bytes(), budget.peak_bytes()), (0, 1524));
+    assert!(Category::ALL.iter().enumerate().all(|(index, category)| *category as usize == index));
+}
+
+#[test]
+fn the_cache_gives_way_to_all_others() {
+    let (budget, cache) = with_full_cache(1 << 20);
+    let full = budget.used(Category::Cache);
+    let memtable = budget.charge(Category::Memtables, 300_000);
+    assert_eq!(cache.bytes.load(Ordering::Relaxed), full - 300_000);
+    assert!(budget.used_bytes() <= budget.bytes());
+    let scan = budget.try_charge(Category::Scans, 600_000).unwrap();
+    assert_eq!(budget.used(Category::Cache), full - 900_000);
+    assert!(budget.is_short());
+    drop((memtable, scan));
+    assert!(!budget.is_short());
+    assert_eq!(budget.cache_bytes_max(), full);
+}
+
+#[test]
+fn who_can_wait_is_told_that_there_is_no_room() {
+    let (budget, _cache) = with_full_cache(1 << 20);
+    let held = budget.try_charge(Category::Compactions, 700_000).unwrap();
+    let refused = budget.try_charge(Category::Scans, 400_000).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Busy);
+    assert_eq!(budget.used(Category::Scans), 0);
+    assert_eq!(budget.try_charge(Category::Scans, 1 << 20).unwrap_err().kind(), ErrorKind::Invalid);
+    // What must go on does.
+    let forced = budget.charge(Category::Compactions, 400_000);
+    assert!(budget.used_bytes() > budget.bytes());
+    let mut freed = budget.freed();
+    assert!(!freed.is_ready());
+    drop(forced);
+    assert!(freed.is_ready());
+    freed.try_take();
+    drop(held);
+    assert!(budget.try_charge(Category::Scans, 400_000).is_ok());
+}
+
+#[test]
+fn members_that_need_more_than_there_is_are_refused() {
+    assert_eq!(MemoryBudget::new(BUDGET_BYTES_MIN - 1).unwrap_err().kind(), ErrorKind::Invalid);
+    let budget = MemoryBudget::new(1 << 20).unwrap();
+    let members: Vec<_> = (0..2).map(|_| budget.join(400_000).unwrap()).collect();
+    let refused = budget.join(400_000).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Invalid);
+    let text = format!("{refused:?}");
+    assert!(text.contains("1200000") && text.contains("3 databases"), "{text}");
+    assert_eq!(budget.members(), 2);
+    drop(members);
+    assert_eq!(budget.members(), 0);
+    assert!(budget.join(1 << 20).is_ok());
+}
+
+#[test]
+fn a_budget_has_one_cache_while_somebody_holds_it() {
+    let (budget, cache) = with_full_cache(1 << 20);
+    let again = budget.cache_or(|| -> Arc<Cache> { unreachable!("the cache is still held") });
+    assert!(Arc::ptr_eq(&cache, &again));
+    drop((cache, again));
+    let fresh = budget.cache_or(|| Arc::new(Cache { budget: Arc::clone(&budget), bytes: AtomicU64::new(7) }));
+    assert_eq!(fresh.bytes.load(Ordering::Relaxed), 7);
+}
