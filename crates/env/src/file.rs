@@ -80,6 +80,8 @@ pub trait FileSystem: Send + Sync + fmt::Debug {
     fn space(&self, path: &Path) -> io::Result<Space>;
     /// What the file system that holds `path` is backed by.
     fn kind(&self, path: &Path) -> io::Result<FileSystemKind>;
+    /// How many files this process may have open at once.
+    fn open_files_max(&self) -> usize;
     /// Bytes that the device of `path` has written since boot, where the kernel tells (`/sys/dev/block/…/stat`); for reports only.
     fn device_bytes_written(&self, path: &Path) -> Option<u64>;
 }

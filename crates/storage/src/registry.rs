@@ -9,18 +9,24 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use tombolo_env::Env;
 
 use crate::backend::memory::{self, MemoryStores};
+use crate::layer::retry::{RetryObjectStore, RetryPolicy};
 use crate::layer::trace::{JsonLines, RING_EVENTS_DEFAULT, TraceLogStore, TraceObjectStore, Tracer};
 use crate::{Error, ErrorKind, LogStore, ObjectStore, Result};
 
 #[cfg(test)]
 mod tests;
 
-/// The parameter that every scheme takes.
+/// Parameters that every scheme takes.
 const TRACE_PARAMETER: &str = "trace";
+const RETRY_PARAMETER: &str = "retry_seconds";
+
+/// The longest that a request may be told to wait for a store: a day.
+const RETRY_SECONDS_MAX: u64 = 86_400;
 
 /// Most bytes of a URI.
 pub const URI_BYTES_MAX: usize = 4096;
@@ -172,8 +178,8 @@ impl Uri {
         for name in self.parameters.keys() {
             if !allowed.contains(&name.as_str()) {
                 let advice = match allowed {
-                    [] => format!("{}:// takes no parameters but trace", self.scheme),
-                    _ => format!("{}:// takes the parameters {}, and trace", self.scheme, allowed.join(", ")),
+                    [] => format!("{}:// takes no parameters but trace and retry_seconds", self.scheme),
+                    _ => format!("{}:// takes the parameters {}, and trace and retry_seconds", self.scheme, allowed.join(", ")),
                 };
                 return Err(Error::new(ErrorKind::Invalid, format!("the unknown parameter {name:?} of {self}")).advice(advice));
             }
@@ -305,18 +311,26 @@ impl Registry {
     /// Opens the object store that `uri` names. Creates nothing that a later mistake would leave behind.
     ///
     /// Every scheme takes the parameter `trace=/directory`: each request is then written as a line of JSON to a new file there (see
-    /// [`crate::layer::trace`]).
+    /// [`crate::layer::trace`]); and `retry_seconds=n`: requests that fail in passing are made again for so long, instead of ending with
+    /// the first `Retry` (see [`crate::layer::retry`]).
     ///
     /// # Errors
     /// `Invalid` for an unknown scheme or parameter, listing the known ones; what the store says otherwise.
     pub fn open_object_store(&self, env: &Env, uri: &Uri) -> Result<Arc<dyn ObjectStore>> {
         let (uri, trace) = uri.without(TRACE_PARAMETER);
+        let (uri, retry) = uri.without(RETRY_PARAMETER);
+        let patience = retry.map(|seconds| retry_seconds(&seconds)).transpose()?;
         let store = match self.object_stores.get(&uri.scheme) {
             Some(factory) => factory(env, &uri)?,
             None => return Err(unknown_scheme(&uri, "object store", &self.object_store_schemes())),
         };
-        Ok(match trace {
+        // The trace lies below: it shows each attempt.
+        let store: Arc<dyn ObjectStore> = match trace {
             Some(directory) => Arc::new(TraceObjectStore::new(store, tracer(env, &directory, "objects")?)),
+            None => store,
+        };
+        Ok(match patience {
+            Some(patience) => Arc::new(RetryObjectStore::new(env, store, RetryPolicy { patience, ..RetryPolicy::default() })),
             None => store,
         })
     }
@@ -327,6 +341,12 @@ impl Registry {
     /// As [`Registry::open_object_store`].
     pub fn open_log_store(&self, env: &Env, store: &Uri, log: Option<&Uri>, objects: &Arc<dyn ObjectStore>) -> Result<Arc<dyn LogStore>> {
         let (uri, trace) = log.unwrap_or(store).without(TRACE_PARAMETER);
+        // A log does not wait: who appends holds the commit section.
+        let (uri, retry) = uri.without(RETRY_PARAMETER);
+        if log.is_some() && retry.is_some() {
+            return Err(Error::new(ErrorKind::Invalid, format!("the parameter {RETRY_PARAMETER} of the log {uri}"))
+                .advice("give it to the store: only requests for objects are made again"));
+        }
         let store = match self.log_stores.get(&uri.scheme) {
             Some(factory) => factory(env, &uri, objects)?,
             None if log.is_none() => {
@@ -339,6 +359,15 @@ impl Registry {
             Some(directory) => Arc::new(TraceLogStore::new(store, tracer(env, &directory, "log")?)),
             None => store,
         })
+    }
+}
+
+fn retry_seconds(text: &str) -> Result<Duration> {
+    match text.parse() {
+        Ok(seconds @ 1..=RETRY_SECONDS_MAX) => Ok(Duration::from_secs(seconds)),
+        _ => Err(Error::new(ErrorKind::Invalid, format!("the parameter {RETRY_PARAMETER}={text}"))
+            .expected(format!("{RETRY_PARAMETER}=120, or another number of seconds up to {RETRY_SECONDS_MAX}"))
+            .found(text)),
     }
 }
 

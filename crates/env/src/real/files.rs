@@ -123,6 +123,12 @@ impl FileSystem for RealFiles {
         Ok(network.map_or(FileSystemKind::Local, |(_, name)| FileSystemKind::Network((*name).into())))
     }
 
+    fn open_files_max(&self) -> usize {
+        rustix::process::getrlimit(rustix::process::Resource::Nofile)
+            .current
+            .map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX))
+    }
+
     fn device_bytes_written(&self, path: &Path) -> Option<u64> {
         let device = fs::metadata(path).ok()?.dev();
         let text = fs::read_to_string(format!("/sys/dev/block/{}:{}/stat", major(device), minor(device))).ok()?;

@@ -22,6 +22,9 @@ const SYNC_NANOS: u64 = 80_000;
 /// Stores that may be under way; processors have about 50 entries.
 const BUFFERED_STORES_MAX: usize = 48;
 
+/// As `ulimit -n` says on most hosts; nothing here enforces it.
+const OPEN_FILES_MAX: usize = 1024;
+
 /// How much of an operation takes place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Extent {
@@ -251,6 +254,10 @@ impl FileSystem for SimulatedFiles {
 
     fn kind(&self, path: &Path) -> io::Result<FileSystemKind> {
         self.atomic(OperationKind::Metadata, path, |disk| disk.metadata(path).map(|_| disk.kind.clone()))
+    }
+
+    fn open_files_max(&self) -> usize {
+        OPEN_FILES_MAX
     }
 
     fn device_bytes_written(&self, _path: &Path) -> Option<u64> {

@@ -1,9 +1,11 @@
 //! Layers: each wraps a store and is a store, so that any of them can stand before any backend.
 //!
 //! - [`fault`]: makes a store as bad as the contract allows, and worse where asked.
+//! - [`retry`]: waits for a store that fails for a while.
 //! - [`trace`]: tells each request, and counts them.
 
 pub mod fault;
+pub mod retry;
 pub mod trace;
 
 use std::fmt;

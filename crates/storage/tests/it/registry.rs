@@ -80,6 +80,9 @@ fn mistakes_are_named_and_answered() {
         ("file:///tmp/x?form=paper", "form=mapped or form=written"),
         ("file:///tmp/x?single_host=1", "single_host=yes or single_host=no"),
         ("mem://x?trace=here", "trace=/tmp/traces"),
+        ("mem://x?retry_seconds=0", "retry_seconds=120"),
+        ("mem://x?retry_seconds=-1", "retry_seconds=120"),
+        ("mem://x?retry_seconds=99999999999999999999", "retry_seconds=120"),
     ] {
         let error = open(&registry, &env, uri).expect_err(uri);
         assert_eq!(error.kind(), ErrorKind::Invalid, "{uri}: {error}");

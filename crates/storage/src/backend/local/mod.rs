@@ -15,6 +15,7 @@
 //!
 //! Calls of the file system are made on the calling thread: a read from the page cache costs less than handing it over would.
 
+mod handles;
 mod list;
 mod read;
 mod temporary;
@@ -62,7 +63,7 @@ struct Shared {
     root: PathBuf,
     /// Directories that this process has seen made durable up to the root's parent.
     known_directories: Mutex<HashSet<PathBuf>>,
-    handles: read::Handles,
+    handles: handles::Handles,
 }
 
 /// What a `file://` store is told besides its path.
@@ -111,7 +112,8 @@ impl LocalObjectStore {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(Error::io(error, "looking at the directory of objects", root.display())),
         }
-        let shared = Shared { env: env.clone(), root, known_directories: Mutex::default(), handles: read::Handles::default() };
+        let handles = handles::Handles::new(env.files().open_files_max());
+        let shared = Shared { env: env.clone(), root, known_directories: Mutex::default(), handles };
         Ok(LocalObjectStore { shared: Arc::new(shared) })
     }
 

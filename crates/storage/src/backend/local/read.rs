@@ -1,77 +1,24 @@
-//! Reading objects, and the files kept open for it.
+//! Reading objects.
 //!
-//! Tables are read at random and often, and their names are never used again, so that an open file may stand for a name. Manifest
-//! records, pins and everything else are opened by name for each read: who asks for those asks what the name holds now.
+//! Tables are read through files kept open ([`super::handles`]). Manifest records, pins and everything else are opened by name for each
+//! read: who asks for those asks what the name holds now.
 
-use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::ops::Range;
 use std::path::Path;
-use std::sync::Arc;
 
 use bytes::Bytes;
-use parking_lot::Mutex;
-use tombolo_env::{Access, File};
+use tombolo_env::Access;
 
 use super::LocalObjectStore;
+use super::handles::Handle;
 use crate::{Error, ErrorKind, ObjectName, Purpose, Request, Result};
-
-/// Files kept open at most. A file that another process deletes keeps its space while it is among them.
-const HANDLES_MAX: usize = 256;
 
 /// Ranges that lie this near to each other are read as one: a page read for nothing costs less than a system call.
 const GAP_BYTES_MAX: u64 = 4096;
 
 /// Most bytes read as one because they lie near.
 const MERGED_BYTES_MAX: u64 = 1 << 20;
-
-/// An open object. Its length never changes.
-#[derive(Clone, Debug)]
-struct Handle {
-    file: Arc<dyn File>,
-    length: u64,
-}
-
-/// Open files by name.
-#[derive(Debug, Default)]
-pub(super) struct Handles(Mutex<Open>);
-
-#[derive(Debug, Default)]
-struct Open {
-    by_name: BTreeMap<ObjectName, Handle>,
-    /// The same names, oldest first.
-    order: VecDeque<ObjectName>,
-}
-
-impl Handles {
-    fn get(&self, name: &ObjectName) -> Option<Handle> {
-        self.0.lock().by_name.get(name).cloned()
-    }
-
-    fn insert(&self, name: &ObjectName, handle: Handle) {
-        let mut open = self.0.lock();
-        if open.by_name.insert(name.clone(), handle).is_none() {
-            open.order.push_back(name.clone());
-        }
-        if open.order.len() > HANDLES_MAX
-            && let Some(oldest) = open.order.pop_front()
-        {
-            open.by_name.remove(&oldest);
-        }
-    }
-
-    #[cfg(test)]
-    pub(super) fn len(&self) -> usize {
-        self.0.lock().by_name.len()
-    }
-
-    pub(super) fn forget(&self, name: &ObjectName) {
-        let mut open = self.0.lock();
-        if open.by_name.remove(name).is_some() {
-            open.order.retain(|open| open != name);
-        }
-    }
-}
 
 pub(super) fn not_found(path: &Path) -> Error {
     Error::new(ErrorKind::NotFound, "no such object").object(path.display())
@@ -83,6 +30,11 @@ pub(super) fn read_error(error: io::Error, path: &Path) -> Error {
         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory | io::ErrorKind::IsADirectory => not_found(path),
         _ => Error::io(error, "reading an object", path.display()),
     }
+}
+
+/// Whether the process, or the host, may not open another file (EMFILE, ENFILE, which have no kind of their own).
+fn is_out_of_files(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(23 | 24))
 }
 
 /// What one call of the file system reads: a span and the ranges that lie in it.
@@ -108,12 +60,20 @@ fn merge(ranges: &[Range<u64>]) -> Vec<(Range<u64>, Vec<usize>)> {
 
 impl LocalObjectStore {
     fn open(&self, request: Request, name: &ObjectName) -> Result<Handle> {
-        let keep = matches!(request.purpose, Purpose::Get | Purpose::Scan);
+        let keep = matches!(request.purpose, Purpose::Get | Purpose::Scan | Purpose::Compaction);
         if keep && let Some(handle) = self.shared.handles.get(name) {
             return Ok(handle);
         }
         let path = self.path(name)?;
-        let opened = self.files().open(&path, Access::Read).and_then(|file| file.length().map(|length| (file, length)));
+        let open = || self.files().open(&path, Access::Read).and_then(|file| file.length().map(|length| (file, length)));
+        let opened = match open() {
+            Err(error) if is_out_of_files(&error) => {
+                // What is kept open only for speed gives way.
+                self.shared.handles.forget_all();
+                open()
+            }
+            opened => opened,
+        };
         let (file, length) = opened.map_err(|error| read_error(error, &path))?;
         let handle = Handle { file, length };
         if keep {

@@ -125,24 +125,6 @@ fn an_open_table_is_read_on_after_another_process_deleted_it() {
 }
 
 #[test]
-fn many_tables_are_read_with_few_open_files() {
-    let bench = bench();
-    let get = Request::new(Purpose::Get, Epoch::NONE);
-    bench.env.block_on(async {
-        for round in 0..2 {
-            for table in 0..400_u64 {
-                let object = format!("table/{table}");
-                if round == 0 {
-                    put(&bench.store, &object, pattern(table, 20)).await.expect("put");
-                }
-                assert_eq!(bench.store.read(get, &name(&object), 0..20).await.expect("read"), pattern(table, 20));
-            }
-        }
-    });
-    assert!(bench.store.shared.handles.len() <= 256);
-}
-
-#[test]
 fn a_request_after_its_deadline_has_no_effect() {
     let bench = bench();
     bench.env.block_on(async {
