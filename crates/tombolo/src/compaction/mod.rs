@@ -19,8 +19,8 @@ use crate::collection::Collector;
 use crate::engine::{COMPACTION, Engine, KeyspaceInfo};
 use crate::flush::{Retention, Retries, delete_unnamed, never_named};
 use crate::manifest::TableStatus;
-use crate::read::{Merge, RunCursor, Source};
-use crate::version::{Levels, TableHandle, TableWriter, overlaps};
+use crate::read::{Merge, Source};
+use crate::version::{Levels, TableHandle, TableWriter};
 
 /// Runs of level 0 that start a compaction.
 const RUNS_MAX: usize = 4;
@@ -75,9 +75,8 @@ pub(crate) fn pick(keyspace: u32, levels: &Levels, runs_min: usize) -> Option<Jo
     }
     let first = levels.runs.iter().map(|table| &table.description().first_key).min()?;
     let last = levels.runs.iter().map(|table| &table.description().last_key).max()?;
-    let level_1 = levels.sorted.iter().find(|(level, _)| *level == 1).map(|(_, tables)| tables);
-    let overlapping = level_1.into_iter().flat_map(|tables| tables.iter()).filter(|table| overlaps(table, first, last));
-    Some(Job { keyspace, runs: levels.runs.clone(), sorted: Arc::new(overlapping.cloned().collect()) })
+    let overlapping = levels.level(1).map_or_else(Vec::new, |run| run.range(run.overlapping(first, last)).cloned().collect());
+    Some(Job { keyspace, runs: levels.runs.clone(), sorted: Arc::new(overlapping) })
 }
 
 /// Compacts what needs it, until the database stops.
@@ -133,10 +132,7 @@ async fn compact(engine: &Arc<Engine>, job: &Job, keyspace: &KeyspaceInfo) -> Re
 
 /// Merges the inputs into tables of level 1 with fresh names.
 async fn merge(engine: &Arc<Engine>, job: &Job, keyspace: &KeyspaceInfo, outputs: &mut Vec<TableDescription>) -> Result<()> {
-    let mut sources: Vec<_> = job.runs.iter().map(|table| Source::Table(table.cursor(Purpose::Compaction))).collect();
-    if !job.sorted.is_empty() {
-        sources.push(Source::Run(RunCursor::new(&job.sorted, Purpose::Compaction)));
-    }
+    let sources = job.inputs().map(|table| Source::Table(table.cursor(Purpose::Compaction))).collect();
     let mut merge = Merge::new(sources);
     merge.first().await?;
     let mut retention = Retention::bottom(engine.snapshots.list());

@@ -311,13 +311,14 @@ impl Db {
             ..Stats::default()
         };
         for (_, levels) in view.version.keyspaces() {
-            let sorted = levels.sorted.iter().map(|(level, tables)| (*level, &tables[..]));
-            for (level, tables) in std::iter::once((0, &levels.runs[..])).chain(sorted) {
+            let runs = std::iter::once((0, levels.runs.len(), levels.runs.iter().map(|table| table.description().length).sum()));
+            let sorted = levels.sorted.iter().map(|(level, tables)| (*level, tables.len(), tables.bytes()));
+            for (level, tables, bytes) in runs.chain(sorted) {
                 let level = usize::from(level);
                 stats.tables_by_level.resize(stats.tables_by_level.len().max(level + 1), 0);
-                stats.tables_by_level[level] += tables.len() as u64;
-                stats.tables += tables.len() as u64;
-                stats.table_bytes += tables.iter().map(|table| table.description().length).sum::<u64>();
+                stats.tables_by_level[level] += tables as u64;
+                stats.tables += tables as u64;
+                stats.table_bytes += bytes;
             }
         }
         stats

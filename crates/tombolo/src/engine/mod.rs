@@ -197,8 +197,8 @@ impl Engine {
     /// Puts the tables of the manifest's newest state into the view, and takes `flushed` out of it.
     pub(crate) fn install(&self, flushed: Option<&Arc<Sealed>>) {
         let _guard = self.view_lock.lock();
-        let version = self.versions.build(&self.manifest.state());
         let old = self.view.load();
+        let version = self.versions.build(&self.manifest.state(), &old.version);
         let stays = |sealed: &&Arc<Sealed>| flushed.is_none_or(|flushed| !Arc::ptr_eq(sealed, flushed));
         let waiting = old.waiting.iter().filter(stays).cloned().collect();
         self.view.store(Arc::new(View { active: Arc::clone(&old.active), waiting, version }));

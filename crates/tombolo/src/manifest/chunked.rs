@@ -10,7 +10,8 @@ use std::sync::Arc;
 /// Entries of a chunk before it splits. The square root of the sizes that we expect.
 const CHUNK_ENTRIES_MAX: usize = 512;
 
-type Chunk<K, V> = Arc<Vec<(K, V)>>;
+/// A shared piece of a map: while somebody holds it, it does not change.
+pub type Chunk<K, V> = Arc<Vec<(K, V)>>;
 
 /// See the module's documentation.
 ///
@@ -50,6 +51,11 @@ impl<K: Ord + Clone, V: Clone> ChunkedMap<K, V> {
     /// Whether there are no entries.
     pub fn is_empty(&self) -> bool {
         self.length == 0
+    }
+
+    /// The shared pieces, in order. What two maps have in common is the same allocation.
+    pub fn chunks(&self) -> &[Chunk<K, V>] {
+        &self.chunks
     }
 
     /// The chunk that holds `key`, or would.

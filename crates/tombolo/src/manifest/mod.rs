@@ -19,4 +19,4 @@ pub mod names;
 pub mod state;
 
 pub use driver::{Loaded, Manifest, ManifestOptions, OpenMode, load};
-pub use state::{KeyspaceState, Level, LogState, NamedTable, State, TableStatus};
+pub use state::{KeyspaceState, Level, LevelChunk, LogState, NamedTable, State, TableStatus};

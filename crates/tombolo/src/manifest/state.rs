@@ -19,7 +19,7 @@ use tombolo_format::manifest::{Edit, KeyspaceOptions, Record, RecordKind, TableD
 use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Epoch, LogId, LogOffset, LogRecord};
 
-use super::chunked::ChunkedMap;
+use super::chunked::{Chunk, ChunkedMap};
 
 /// Levels of a keyspace: 0 to 63.
 pub const LEVEL_MAX: u8 = 63;
@@ -84,6 +84,9 @@ impl LevelKey {
     }
 }
 
+/// A shared piece of a level: the same allocation in every state that it did not change in.
+pub type LevelChunk = Chunk<LevelKey, Arc<TableDescription>>;
+
 /// The live tables of one level, in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Level(ChunkedMap<LevelKey, Arc<TableDescription>>);
@@ -102,6 +105,11 @@ impl Level {
     /// The tables: of level 0 newest first, of others by first key.
     pub fn tables(&self) -> impl DoubleEndedIterator<Item = &Arc<TableDescription>> {
         self.0.values()
+    }
+
+    /// The tables in the pieces in which states share them.
+    pub fn chunks(&self) -> &[LevelChunk] {
+        self.0.chunks()
     }
 
     /// Of a level other than 0: the last table whose first key is at most `key`. It may end before `key`.

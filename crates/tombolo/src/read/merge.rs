@@ -11,7 +11,7 @@ use tombolo_storage::{Purpose, Result};
 
 use crate::engine::View;
 use crate::memtable::MemtableCursor;
-use crate::version::{TableCursor, TableHandle};
+use crate::version::{SortedRun, TableCursor};
 
 /// One sorted source.
 #[derive(Debug)]
@@ -27,7 +27,7 @@ pub(crate) enum Source {
 /// Walks tables that follow each other without overlap.
 #[derive(Debug)]
 pub(crate) struct RunCursor {
-    tables: Arc<Vec<Arc<TableHandle>>>,
+    tables: Arc<SortedRun>,
     purpose: Purpose,
     at: usize,
     /// Invariant: a cursor of `tables[at]`.
@@ -35,7 +35,7 @@ pub(crate) struct RunCursor {
 }
 
 impl RunCursor {
-    pub(crate) fn new(tables: &Arc<Vec<Arc<TableHandle>>>, purpose: Purpose) -> RunCursor {
+    pub(crate) fn new(tables: &Arc<SortedRun>, purpose: Purpose) -> RunCursor {
         RunCursor { tables: Arc::clone(tables), purpose, at: 0, cursor: None }
     }
 
@@ -49,7 +49,7 @@ impl RunCursor {
     }
 
     async fn seek(&mut self, key: &[u8], trailer: Trailer) -> Result<()> {
-        let at = self.tables.partition_point(|table| &table.description().last_key[..] < key);
+        let at = self.tables.before(key);
         if let Some(cursor) = self.open(at) {
             cursor.seek(key, trailer).await?;
         }
@@ -57,7 +57,7 @@ impl RunCursor {
     }
 
     async fn seek_before(&mut self, key: &[u8], trailer: Trailer) -> Result<()> {
-        let after = self.tables.partition_point(|table| &table.description().first_key[..] <= key);
+        let after = self.tables.begun(key);
         match after.checked_sub(1) {
             Some(at) => {
                 if let Some(cursor) = self.open(at) {

@@ -17,13 +17,13 @@ use tombolo_env::BoxFuture;
 use tombolo_format::key::{EntryKind, SequenceNumber};
 use tombolo_storage::{Error, ErrorKind, Result};
 
-pub(crate) use merge::{Merge, RunCursor, Source};
+pub(crate) use merge::{Merge, Source};
 pub(crate) use range::RangeCursor;
 
 use crate::engine::{Engine, KeyspaceInfo, View};
 use crate::memtable::Entry;
 use crate::table::{Hit, Lookup, Probe};
-use crate::version::{Levels, TableHandle, table_for};
+use crate::version::{Levels, TableHandle};
 
 /// What memory knows of a key.
 pub(crate) enum InMemory<R> {
@@ -62,7 +62,7 @@ fn candidates<'a>(levels: &'a Levels, key: &'a [u8]) -> impl Iterator<Item = &'a
         description.first_key[..] <= *key && *key <= description.last_key[..]
     };
     let runs = levels.runs.iter().filter(in_range);
-    runs.chain(levels.sorted.iter().filter_map(move |(_, run)| table_for(run, key)))
+    runs.chain(levels.sorted.iter().filter_map(move |(_, run)| run.table_for(key)))
 }
 
 /// Looks in memory. Of what is found one of the two closures makes the answer; neither runs on a miss.

@@ -28,7 +28,7 @@ use crate::engine::{Catalog, Engine, KeyspaceInfo, MAIN_STREAM, Parts, Sealed, S
 use crate::manifest::{Manifest, ManifestOptions, State};
 use crate::memtable::Memtable;
 use crate::options::{KeyspaceOptions, OpenMode, Options};
-use crate::version::{Tables, Versions};
+use crate::version::{Tables, Version, Versions};
 use crate::{compaction, flush, manifest};
 use replay::Replay;
 
@@ -234,7 +234,7 @@ fn assemble(
     let bytes = replayed.bytes();
     let waiting = replayed.finish(last, old_logs.into_iter().map(|log| log.record).collect());
     let versions = Versions::new(tables);
-    let version = versions.build(&state);
+    let version = versions.build(&state, &Version::default());
     let (active, writer) = Memtable::create();
     let stream = Stream::new(Arc::clone(&active), writer, last, next_keyspace);
     let view = View { active, waiting, version };

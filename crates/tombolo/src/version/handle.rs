@@ -9,6 +9,7 @@ use tombolo_format::key::{InternalKey, Trailer};
 use tombolo_format::manifest::{TableDescription, TableName};
 use tombolo_storage::{Epoch, Incarnation, ObjectStore, Purpose, Request, Result};
 
+use super::Handles;
 use crate::cache::BlockCache;
 use crate::manifest::names;
 use crate::options::{Compression, KeyspaceOptions};
@@ -35,15 +36,23 @@ impl Tables {
 pub(crate) struct TableHandle {
     table: Arc<Table>,
     epoch: Epoch,
+    handles: Arc<Handles>,
+}
+
+impl Drop for TableHandle {
+    fn drop(&mut self) {
+        self.handles.forget(self.table.description().name);
+    }
 }
 
 impl TableHandle {
-    pub(crate) fn new(tables: &Tables, description: &TableDescription) -> TableHandle {
+    pub(super) fn new(tables: &Tables, description: &TableDescription, handles: Arc<Handles>) -> TableHandle {
         let object = names::table(tables.incarnation, description.name);
         let table = Table::new(description.clone(), object, Arc::clone(&tables.objects), Arc::clone(&tables.cache));
-        TableHandle { table: Arc::new(table), epoch: tables.epoch }
+        TableHandle { table: Arc::new(table), epoch: tables.epoch, handles }
     }
 
+    /// What the manifest said when the table was first seen. A table that was moved since stands at another level.
     #[inline]
     pub(crate) fn description(&self) -> &TableDescription {
         self.table.description()

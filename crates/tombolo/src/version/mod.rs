@@ -1,23 +1,26 @@
 //! The set of tables that a read sees.
 //!
 //! Read path, step 2: `memtables → version → filter → cache → table → object store`. A version is made from a state of the manifest and
-//! never changes; handles of tables that stay are carried over, so that what they hold in memory stays too.
+//! never changes; handles of tables that stay are carried over, so that what they hold in memory stays too. So are whole chunks of handles
+//! and whole keyspaces: a new version costs what the edits changed.
 //!
 //! Invariants:
 //! 1. Level 0 is newest first, and the sequence numbers of its runs do not overlap; other levels are sorted by key, without overlap.
 //! 2. A handle lives as long as some version names it or some read uses it; only then may the table's object be deleted.
 
 mod handle;
+mod run;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Weak};
 
-use bytes::Bytes;
 use parking_lot::Mutex;
 use tombolo_format::manifest::{TableDescription, TableName};
 
-use crate::manifest::State;
+use crate::manifest::{KeyspaceState, Level, State};
 pub(crate) use handle::{TableCursor, TableHandle, TableWriter, Tables};
+use run::Chunk;
+pub(crate) use run::SortedRun;
 
 /// See the module's documentation.
 #[derive(Debug, Default)]
@@ -32,7 +35,9 @@ pub(crate) struct Levels {
     /// Runs that overlap, newest first.
     pub(crate) runs: Vec<Arc<TableHandle>>,
     /// Sorted runs, from level 1 down, with their level numbers; none is empty.
-    pub(crate) sorted: Vec<(u8, Arc<Vec<Arc<TableHandle>>>)>,
+    pub(crate) sorted: Vec<(u8, Arc<SortedRun>)>,
+    /// What it was made of. Held, so that its address tells it from others.
+    source: Option<Arc<KeyspaceState>>,
 }
 
 impl Levels {
@@ -40,13 +45,12 @@ impl Levels {
     pub(crate) fn tables(&self) -> impl Iterator<Item = &Arc<TableHandle>> {
         self.runs.iter().chain(self.sorted.iter().flat_map(|(_, tables)| tables.iter()))
     }
-}
 
-/// The table of a sorted run whose range may hold `key`.
-#[inline]
-pub(crate) fn table_for<'a>(run: &'a [Arc<TableHandle>], key: &[u8]) -> Option<&'a Arc<TableHandle>> {
-    let index = run.partition_point(|table| &table.description().last_key[..] < key);
-    run.get(index).filter(|table| &table.description().first_key[..] <= key)
+    /// The sorted run of a level, if it is not empty.
+    pub(crate) fn level(&self, number: u8) -> Option<&Arc<SortedRun>> {
+        let index = self.sorted.binary_search_by_key(&number, |(level, _)| *level).ok()?;
+        Some(&self.sorted[index].1)
+    }
 }
 
 impl Version {
@@ -68,18 +72,35 @@ impl Version {
     }
 }
 
+/// Handles that are in use, by name. A handle takes itself out when it goes.
+#[derive(Debug, Default)]
+pub(crate) struct Handles {
+    by_name: Mutex<HashMap<TableName, Weak<TableHandle>>>,
+    #[cfg(test)]
+    looked_up: std::sync::atomic::AtomicUsize,
+}
+
+impl Handles {
+    /// Called while the last reference to a handle goes. Another handle may bear the name already.
+    fn forget(&self, name: TableName) {
+        let mut by_name = self.by_name.lock();
+        if by_name.get(&name).is_some_and(|handle| handle.strong_count() == 0) {
+            by_name.remove(&name);
+        }
+    }
+}
+
 /// Makes versions, and knows which tables are in use.
 #[derive(Debug)]
 pub(crate) struct Versions {
     tables: Tables,
-    /// Handles that may still be in use, by name.
-    handles: Mutex<HashMap<TableName, Weak<TableHandle>>>,
+    handles: Arc<Handles>,
 }
 
 impl Versions {
     /// Versions whose tables are read through `tables`.
     pub(crate) fn new(tables: Tables) -> Versions {
-        Versions { tables, handles: Mutex::default() }
+        Versions { tables, handles: Arc::default() }
     }
 
     /// Where tables are read from and written to.
@@ -89,39 +110,57 @@ impl Versions {
 
     /// Whether some version or read still uses a table.
     pub(crate) fn is_used(&self, table: TableName) -> bool {
-        self.handles.lock().get(&table).is_some_and(|handle| handle.strong_count() > 0)
+        self.handles.by_name.lock().get(&table).is_some_and(|handle| handle.strong_count() > 0)
     }
 
-    /// The version of `state`. Handles still in use are shared with it.
-    pub(crate) fn build(&self, state: &State) -> Arc<Version> {
-        let mut handles = self.handles.lock();
-        let mut handle = |description: &Arc<TableDescription>| -> Arc<TableHandle> {
-            if let Some(known) = handles.get(&description.name).and_then(Weak::upgrade) {
-                return known;
-            }
-            let fresh = Arc::new(TableHandle::new(&self.tables, description));
-            handles.insert(description.name, Arc::downgrade(&fresh));
-            fresh
-        };
+    /// The version of `state`, which shares with `old` what did not change. Handles still in use are shared as well.
+    pub(crate) fn build(&self, state: &State, old: &Version) -> Arc<Version> {
         let mut keyspaces = BTreeMap::new();
         for keyspace in state.keyspaces().filter(|keyspace| !keyspace.levels.is_empty()) {
-            let mut levels = Levels::default();
-            for (number, level) in &keyspace.levels {
-                let tables: Vec<_> = level.tables().map(&mut handle).collect();
-                match number {
-                    0 => levels.runs = tables,
-                    _ => levels.sorted.push((*number, Arc::new(tables))),
-                }
-            }
-            keyspaces.insert(keyspace.id, Arc::new(levels));
+            let before = old.levels(keyspace.id);
+            let same = before.filter(|levels| levels.source.as_ref().is_some_and(|source| Arc::ptr_eq(source, keyspace)));
+            let levels = match same {
+                Some(levels) => Arc::clone(levels),
+                None => Arc::new(self.levels(keyspace, before.map(|levels| &**levels))),
+            };
+            keyspaces.insert(keyspace.id, levels);
         }
-        handles.retain(|_, handle| handle.strong_count() > 0);
-        let runs_max = keyspaces.values().map(|levels: &Arc<Levels>| levels.runs.len()).max().unwrap_or(0);
+        let runs_max = keyspaces.values().map(|levels| levels.runs.len()).max().unwrap_or(0);
         Arc::new(Version { keyspaces, runs_max })
+    }
+
+    fn levels(&self, keyspace: &Arc<KeyspaceState>, before: Option<&Levels>) -> Levels {
+        let mut levels = Levels { source: Some(Arc::clone(keyspace)), ..Levels::default() };
+        for (number, level) in &keyspace.levels {
+            if *number == 0 {
+                levels.runs = level.tables().map(|table| self.handle(table)).collect();
+            } else {
+                levels.sorted.push((*number, self.run(level, before.and_then(|before| before.level(*number)))));
+            }
+        }
+        levels
+    }
+
+    fn run(&self, level: &Level, before: Option<&Arc<SortedRun>>) -> Arc<SortedRun> {
+        let chunks = level.chunks().iter().enumerate().map(|(at, source)| {
+            let same = before.and_then(|before| before.chunk_of(source, at));
+            same.map_or_else(|| Arc::new(Chunk::new(source, source.iter().map(|(_, table)| self.handle(table)).collect())), Arc::clone)
+        });
+        Arc::new(SortedRun::new(chunks.collect()))
+    }
+
+    fn handle(&self, description: &Arc<TableDescription>) -> Arc<TableHandle> {
+        #[cfg(test)]
+        self.handles.looked_up.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let mut by_name = self.handles.by_name.lock();
+        if let Some(known) = by_name.get(&description.name).and_then(Weak::upgrade) {
+            return known;
+        }
+        let fresh = Arc::new(TableHandle::new(&self.tables, description, Arc::clone(&self.handles)));
+        by_name.insert(description.name, Arc::downgrade(&fresh));
+        fresh
     }
 }
 
-/// Whether a table's keys meet `first..=last`.
-pub(crate) fn overlaps(table: &TableHandle, first: &Bytes, last: &Bytes) -> bool {
-    table.description().first_key <= *last && *first <= table.description().last_key
-}
+#[cfg(test)]
+mod tests;
