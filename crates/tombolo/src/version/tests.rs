@@ -73,7 +73,7 @@ fn a_version_costs_what_changed() {
         let (new, old) = (new.level(3).unwrap(), old.level(3).unwrap());
         assert_eq!(new.len() as u64, tables);
         let differ = (0..new.len()).filter(|at| !Arc::ptr_eq(&new[*at], &old[*at])).collect::<Vec<_>>();
-        assert_eq!(differ, [tables as usize / 2]);
+        assert_eq!(differ, [usize::try_from(tables).unwrap() / 2]);
     }
 }
 
