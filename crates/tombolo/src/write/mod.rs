@@ -8,7 +8,8 @@
 //! Invariants:
 //! 1. Sequence numbers have no holes: an append that took no effect takes no number. An append of unknown outcome finishes the handle.
 //! 2. A log entry covers every number since the entry before; unlogged writes in between take the first numbers of its range, and its own
-//!    operations the last. So recovery checks that entries follow each other without a gap.
+//!    operations the last. So recovery checks that entries follow each other without a gap. What is more than one entry's count can say is
+//!    covered by entries without operations before it.
 //! 3. The memtable holds nothing that was not appended first, unlogged writes apart.
 //! 4. No waker runs inside the commit section.
 //! 5. What finds no room stands in line, and nothing passes it: a thread's call order is sequence order.
@@ -22,7 +23,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tombolo_env::Completion;
-use tombolo_format::batch::{BatchBuilder, Operation, Operations};
+use tombolo_format::batch::{BatchBuilder, OPERATIONS_MAX, Operation, Operations};
 use tombolo_format::key::{EntryKind, SequenceNumber, Trailer};
 use tombolo_format::manifest::Edit;
 use tombolo_storage::{Error, ErrorKind, LogEntry, LogOffset, Result};
@@ -186,15 +187,21 @@ fn commit_locked(engine: &Engine, commit: &mut Commit, prepared: &mut Prepared, 
     Ok(Committed { end, accepted, delay, rotated })
 }
 
-/// Appends a batch to the log. Nothing has changed when that fails, or the handle is finished.
+/// Appends a batch to the log. When that fails the batch took no number, or the handle is finished.
 fn append(engine: &Engine, commit: &mut Commit, payload: &Bytes, count: u32) -> Result<(LogOffset, Option<Completion<Result<()>>>)> {
-    let first_sequence = commit.logged + 1;
-    let unlogged = commit.last - commit.logged;
-    let covered = u32::try_from(unlogged + u64::from(count));
-    let Ok(covered) = covered else {
-        return Err(Error::new(ErrorKind::Busy, "too many unlogged writes since the last logged one").advice("flush first"));
-    };
-    let entry = LogEntry { stream: MAIN_STREAM, first_sequence, count: covered, payload: payload.clone() };
+    // More unlogged writes than an entry's count can say: entries without operations cover them.
+    while commit.last - commit.logged + u64::from(count) > u64::from(u32::MAX) {
+        let nothing = Bytes::from(BatchBuilder::new().finish());
+        append_entry(engine, commit, &nothing, u32::MAX - OPERATIONS_MAX)?;
+        commit.logged += u64::from(u32::MAX - OPERATIONS_MAX);
+    }
+    let covered = commit.last - commit.logged + u64::from(count);
+    append_entry(engine, commit, payload, u32::try_from(covered).unwrap_or(u32::MAX))
+}
+
+/// Appends an entry that covers the next `count` numbers.
+fn append_entry(engine: &Engine, commit: &mut Commit, payload: &Bytes, count: u32) -> Result<(LogOffset, Option<Completion<Result<()>>>)> {
+    let entry = LogEntry { stream: MAIN_STREAM, first_sequence: commit.logged + 1, count, payload: payload.clone() };
     match engine.log.append(MAIN_LANE, &entry) {
         Ok(appended) => {
             commit.log_end = appended.end;
@@ -403,3 +410,6 @@ pub(crate) fn drop_keyspace(engine: &Arc<Engine>, name: &str) -> Result<Committe
     };
     finish_commit(engine, committed)
 }
+
+#[cfg(test)]
+mod tests;

@@ -3,6 +3,7 @@
 
 mod basics;
 mod damage;
+mod full_disk;
 mod memory;
 mod model;
 mod refused;
