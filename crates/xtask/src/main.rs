@@ -2,6 +2,7 @@
 
 mod check;
 mod habits;
+mod instructions;
 mod source;
 
 use std::path::PathBuf;
@@ -43,6 +44,10 @@ enum Habit {
     ///
     /// Prints the size of each scenario and the history by which each mutant is caught.
     Model(habits::Model),
+    /// Instructions of the hot paths, counted by callgrind: cached and missing gets, puts, multi-get, seek, next, block decode.
+    ///
+    /// Counts do not depend on what else the machine does. Needs valgrind; says so and does nothing where it is missing.
+    Instructions(instructions::Arguments),
     /// The demo in release, as the README shows it.
     Demo(habits::Demo),
     /// The whole engine in a simulated world, by seed: crashes, two writers, bit rot, mutants.
@@ -64,6 +69,7 @@ fn main() -> ExitCode {
         Habit::Crash(arguments) => habits::crash(&root, &arguments),
         Habit::Fuzz(arguments) => habits::fuzz(&root, &arguments),
         Habit::Model(arguments) => habits::model(&root, &arguments),
+        Habit::Instructions(arguments) => instructions::run(&root, &arguments),
         Habit::Demo(arguments) => habits::demo(&root, &arguments),
         Habit::Simulate(arguments) => habits::simulate(&root, &arguments),
     };

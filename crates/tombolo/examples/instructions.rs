@@ -1,0 +1,123 @@
+//! The hot paths: `instructions FOLDER NAME` does one of them many times within `measured_gate`; `cargo xtask instructions` runs that under
+//! callgrind, which counts in there only, and divides. Without a name it does all. Prints the name and the number of operations.
+
+use std::hint::black_box;
+
+use tombolo::{Compression, Db, Durability, Env, KeyspaceOptions, Options};
+use tombolo_format::block::{Block, BlockBuilder, RESTART_INTERVAL};
+use tombolo_format::compression::Compressor;
+use tombolo_format::key::{EntryKind, InternalKey, SequenceNumber, Trailer};
+use tombolo_format::stored;
+
+const KEYS: u64 = 30_000;
+const ROUNDS: u64 = 2_000;
+
+/// What callgrind counts. Nothing else may have this name in its own.
+#[inline(never)]
+fn measured_gate(rounds: u64, operation: &mut dyn FnMut(u64)) {
+    for round in 0..rounds {
+        operation(round);
+    }
+}
+
+fn measure(name: &str, rounds: u64, mut operation: impl FnMut(u64)) {
+    let wanted = std::env::args().nth(2);
+    if wanted.is_none_or(|wanted| wanted == name) {
+        println!("{name}\t{rounds}");
+        measured_gate(rounds, &mut operation);
+    }
+}
+
+/// 20 bytes, as the benchmarks have them. Odd numbers are absent.
+fn key(number: u64) -> [u8; 20] {
+    let mut key = *b"user0000000000000000";
+    let mut rest = number;
+    for digit in key.iter_mut().rev().take(16) {
+        *digit = b'0' + (rest % 10) as u8;
+        rest /= 10;
+    }
+    key
+}
+
+/// A number that looks random, below `end`.
+fn scatter(number: u64, end: u64) -> u64 {
+    (number + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(23) % end
+}
+
+/// 100 bytes, half of them compressible.
+fn value(number: u64) -> [u8; 100] {
+    let mut value = [b'x'; 100];
+    for (index, word) in value[..50].chunks_mut(8).enumerate() {
+        let random = scatter(number * 8 + index as u64, u64::MAX).to_le_bytes();
+        word.copy_from_slice(&random[..word.len()]);
+    }
+    value
+}
+
+fn main() -> tombolo::Result<()> {
+    let folder = std::env::args().nth(1).unwrap_or_else(|| "/tmp/tombolo-instructions".to_owned());
+    let mut options = Options::default();
+    options.memory_bytes = 64 << 20;
+    let db = Db::builder(format!("file://{folder}")).env(Env::real()).options(options).open().wait()?;
+    let mut plain = KeyspaceOptions::default();
+    plain.compression = Compression::Lz4;
+    let keys = db.create_keyspace("measured", plain).wait()?;
+    for number in 0..KEYS {
+        keys.put_with(key(number * 2), value(number), Durability::Unlogged).wait()?;
+    }
+    db.flush().wait()?;
+    db.compact().wait()?;
+    for entry in keys.scan::<&[u8]>(..) {
+        black_box(entry?);
+    }
+    let existing = |round: u64| key(scatter(round, KEYS) * 2);
+    for number in 0..KEYS {
+        black_box(keys.get(key(number * 2)).wait()?);
+    }
+
+    let get = |key: [u8; 20]| black_box(keys.get(key).wait().is_ok_and(|value| value.is_some()));
+    measure("get, cached", ROUNDS, |round| assert!(get(existing(round))));
+    let blocking = db.blocking().keyspace("measured")?;
+    measure("get_with, cached", ROUNDS, |round| {
+        black_box(blocking.get_with(existing(round), |value| black_box(value[0])).is_ok());
+    });
+    measure("get of a missing key", ROUNDS, |round| assert!(!get(key(scatter(round, KEYS) * 2 + 1))));
+    measure("multi-get of 10 near keys", ROUNDS / 10, |round| {
+        let first = scatter(round, KEYS - 20);
+        let wanted: [_; 10] = std::array::from_fn(|index| key((first + index as u64) * 2));
+        black_box(keys.multi_get(&wanted).wait().is_ok());
+    });
+    measure("seek", ROUNDS / 10, |round| {
+        black_box(keys.scan(existing(round)..).next().is_some());
+    });
+    let mut scan = keys.scan::<&[u8]>(..);
+    measure("next", ROUNDS, |_| assert!(black_box(scan.next()).is_some()));
+    drop(scan);
+    measure("put, sequential keys", ROUNDS, |round| {
+        black_box(keys.put_with(key((KEYS + round) * 2), value(round), Durability::Accepted).wait().is_ok());
+    });
+    measure("put, random keys", ROUNDS, |round| {
+        black_box(keys.put_with(existing(round), value(round), Durability::Accepted).wait().is_ok());
+    });
+    block_decode();
+    db.close().wait()
+}
+
+/// A block of 8 KiB, LZ4: checksum, decompression, restarts.
+fn block_decode() {
+    let mut builder = BlockBuilder::new(RESTART_INTERVAL);
+    for number in 0.. {
+        builder.add(InternalKey::new(&key(number), Trailer::new(SequenceNumber(number), EntryKind::Put)), &value(number));
+        if builder.block_bytes() >= 8 << 10 {
+            break;
+        }
+    }
+    let (mut raw, mut stored) = (Vec::new(), Vec::new());
+    builder.finish_into(&mut raw);
+    stored::seal(&mut Compressor::new(), tombolo_format::compression::Compression::Lz4, &raw, 7, 0, &mut stored);
+    let stored = bytes::Bytes::from(stored);
+    measure("block decode, 8 KiB of LZ4", ROUNDS, |_| {
+        let block = stored::open(&stored, 7, 0).and_then(Block::new);
+        black_box(block.is_ok());
+    });
+}
