@@ -38,6 +38,7 @@
 //! | 12 log replay point | epoch u64, lane u32, offset u64 |
 //! | 13 log un-named | epoch u64, lane u32 |
 //! | 14 stream reached | stream u32, sequence u64 |
+//! | 15 keyspace changed | id u32, options {count u32, (name, value)…} |
 //!
 //! **Snapshot object:** a header, then chunks, the last of them with the flag 'end'; encoded and decoded chunk by chunk ([`snapshot`]).
 
@@ -125,6 +126,13 @@ pub enum Edit {
     KeyspaceDropped {
         /// Its number.
         id: u32,
+    },
+    /// A keyspace has other options from here on: tables made later follow them.
+    KeyspaceChanged {
+        /// Its number.
+        id: u32,
+        /// All its options.
+        options: KeyspaceOptions,
     },
     /// Everything of a keyspace up to `sequence` is in tables.
     KeyspaceFlushed {

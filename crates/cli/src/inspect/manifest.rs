@@ -145,6 +145,7 @@ fn edit_part(edit: &Edit, at: u64, report: &mut Report) {
         Edit::KeyspaceCreated { id, name, stream, options } => {
             ("keyspace created", vec![("id", json!(id)), ("name", json!(name)), ("stream", json!(stream)), ("options", json!(options.0))])
         }
+        Edit::KeyspaceChanged { id, options } => ("keyspace changed", vec![("id", json!(id)), ("options", json!(options.0))]),
         Edit::KeyspaceDropped { id } => ("keyspace dropped", vec![("id", json!(id))]),
         Edit::KeyspaceFlushed { id, sequence } => ("keyspace flushed", vec![("id", json!(id)), ("sequence", json!(sequence.0))]),
         Edit::StreamReached { stream, sequence } => ("stream reached", vec![("stream", json!(stream)), ("sequence", json!(sequence.0))]),

@@ -32,6 +32,8 @@ const LOG_SEALED: u8 = 11;
 const LOG_REPLAY_POINT: u8 = 12;
 const LOG_UNNAMED: u8 = 13;
 const STREAM_REACHED: u8 = 14;
+const KEYSPACE_CHANGED: u8 = 15;
+const TAG_MAX: u8 = KEYSPACE_CHANGED;
 
 /// Appends an edit.
 ///
@@ -122,6 +124,11 @@ fn encode_body(edit: &Edit, out: &mut Vec<u8>) -> Result<u8> {
             body.u64(sequence.0);
             STREAM_REACHED
         }
+        Edit::KeyspaceChanged { id, options } => {
+            body.u32(*id);
+            put_options(body.0, options)?;
+            KEYSPACE_CHANGED
+        }
     })
 }
 
@@ -183,7 +190,7 @@ pub fn decode_edit(reader: &mut Reader<'_>) -> Result<Edit> {
     if tag == 0 {
         return Err(FormatError::damaged(at, "an edit", "tag 0"));
     }
-    if tag > STREAM_REACHED {
+    if tag > TAG_MAX {
         return Err(FormatError::newer(at, format!("edit with tag {tag}")));
     }
     if reserved != 0 {
@@ -221,6 +228,7 @@ fn decode_body(tag: u8, body: &[u8]) -> Result<Edit> {
         LOG_REPLAY_POINT => Edit::LogReplayPoint { epoch: reader.u64()?, lane: reader.u32()?, offset: reader.u64()? },
         LOG_UNNAMED => Edit::LogUnnamed { epoch: reader.u64()?, lane: reader.u32()? },
         STREAM_REACHED => Edit::StreamReached { stream: reader.u32()?, sequence: sequence(&mut reader)? },
+        KEYSPACE_CHANGED => Edit::KeyspaceChanged { id: reader.u32()?, options: read_options(&mut reader)? },
         tag => return Err(FormatError::newer(0, format!("edit with tag {tag}"))),
     };
     reader.end()?;

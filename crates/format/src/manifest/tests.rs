@@ -34,6 +34,7 @@ fn all_edits() -> Vec<Edit> {
             stream: 0,
             options: KeyspaceOptions(vec![("compression".into(), "zstd".into())]),
         },
+        Edit::KeyspaceChanged { id: 1, options: KeyspaceOptions(vec![("filter_bits".into(), "0".into())]) },
         Edit::KeyspaceDropped { id: 1 },
         Edit::KeyspaceFlushed { id: 1, sequence: SequenceNumber(10) },
         Edit::TableAdded(table(4)),

@@ -90,7 +90,7 @@ pub(crate) async fn run(engine: Arc<Engine>) {
         let wanted = engine.counters.compact_wanted.load(Ordering::Acquire);
         let everything = wanted > engine.counters.compact_done.load(Ordering::Acquire);
         let runs_min = if everything { 1 } else { RUNS_MAX };
-        let job = (everything || engine.options.automatic_compaction).then(|| next_job(&engine, runs_min)).flatten();
+        let job = (everything || engine.options.load().automatic_compaction).then(|| next_job(&engine, runs_min)).flatten();
         match job {
             Some((job, keyspace)) => {
                 let mut retries = Retries::new(COMPACTION);
@@ -170,7 +170,7 @@ async fn merge(engine: &Arc<Engine>, job: &Job, keyspace: &KeyspaceInfo, outputs
 
 async fn begin_output(engine: &Engine, job: &Job, keyspace: &KeyspaceInfo) -> Result<TableWriter> {
     let name = engine.manifest.fresh_table_name();
-    TableWriter::create(engine.versions.tables(), name, job.keyspace, 1, &keyspace.options, Purpose::Compaction).await
+    TableWriter::create(engine.versions.tables(), name, job.keyspace, 1, &keyspace.options(), Purpose::Compaction).await
 }
 
 /// Puts the outputs in the place of the inputs.

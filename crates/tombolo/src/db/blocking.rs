@@ -65,6 +65,11 @@ impl Blocking {
         self.0.verify().wait()
     }
 
+    /// As [`Db::set_options`], which does not wait.
+    pub fn set_options<'a>(&self, settings: impl IntoIterator<Item = (&'a str, &'a str)>) -> Result<()> {
+        self.0.set_options(settings)
+    }
+
     /// As [`Db::close`].
     pub fn close(&self) -> Result<()> {
         self.0.close().wait()

@@ -5,6 +5,7 @@ use std::ops::RangeBounds;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use tombolo_env::TaskClass;
 use tombolo_format::key::{EntryKind, SequenceNumber};
 use tombolo_storage::Result;
 
@@ -43,7 +44,26 @@ impl Keyspace {
 
     /// Its settings.
     pub fn options(&self) -> KeyspaceOptions {
-        self.info.options.clone()
+        KeyspaceOptions::clone(&self.info.options())
+    }
+
+    /// Changes settings of the keyspace: all of them, or none when one is wrong. Tables made from here on follow them, also after the
+    /// database is opened again; those that exist stay as they are until compaction writes them anew. One manifest record, and a flush
+    /// before it when the keyspace is so new that the manifest does not know it. See [`KeyspaceOptions::SETTINGS`] for their names.
+    ///
+    /// # Errors
+    /// `Invalid` for an unknown name or a value out of range: nothing has changed then. `NotFound` when the keyspace was dropped; those of
+    /// [`crate::Db::flush`].
+    pub fn set_options<'a>(&self, settings: impl IntoIterator<Item = (&'a str, &'a str)>) -> Op<()> {
+        let mut options = self.options();
+        let checked = settings.into_iter().try_for_each(|(name, value)| options.set(name, value)).and_then(|()| options.check());
+        if let Err(error) = checked.and_then(|()| self.engine().check_writable()).and_then(|()| self.info.check()) {
+            return Op::ready(Err(error));
+        }
+        let (engine, info) = (Arc::clone(self.engine()), Arc::clone(&self.info));
+        Op::start(&self.engine().env, TaskClass::Foreground, "set options", async move {
+            lifecycle::set_keyspace_options(&engine, &info, options).await
+        })
     }
 
     /// Stores `value` under `key`; durable when the operation ends. One log append; the sync is shared with other writes.

@@ -28,7 +28,7 @@ use tombolo_storage::{Epoch, Error, ErrorKind, Incarnation, Result};
 
 use crate::engine::{Engine, KeyspaceInfo, MAIN_LANE};
 use crate::op::Op;
-use crate::options::{Durability, KeyspaceOptions};
+use crate::options::{Durability, KeyspaceOptions, Options};
 use crate::recovery::DEFAULT_KEYSPACE;
 use crate::{lifecycle, write};
 
@@ -327,6 +327,27 @@ impl Db {
     /// The memory budget that the database is charged to, with what each category takes.
     pub fn memory(&self) -> &std::sync::Arc<crate::MemoryBudget> {
         self.engine().budget()
+    }
+
+    /// The settings as they are now.
+    pub fn options(&self) -> Options {
+        Options::clone(&self.engine().options.load())
+    }
+
+    /// Changes settings while the database runs: all of them, or none when one is wrong. They count from here on, and until the database
+    /// is opened again. See [`Options::SETTINGS`] for their names.
+    ///
+    /// ```no_run
+    /// # fn f(db: &tombolo::Db) -> tombolo::Result<()> {
+    /// db.set_options([("memory_bytes", "1073741824"), ("automatic_compaction", "true")])?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `Invalid` for an unknown name, a value out of range, or settings that contradict each other: nothing has changed then. `Closed`.
+    pub fn set_options<'a>(&self, settings: impl IntoIterator<Item = (&'a str, &'a str)>) -> Result<()> {
+        lifecycle::set_options(self.engine(), settings)
     }
 
     /// The epoch in which this handle writes.

@@ -14,13 +14,22 @@ use crate::options::KeyspaceOptions;
 pub(crate) struct KeyspaceInfo {
     pub(crate) id: u32,
     pub(crate) name: String,
-    pub(crate) options: KeyspaceOptions,
+    options: ArcSwap<KeyspaceOptions>,
     dropped: AtomicBool,
 }
 
 impl KeyspaceInfo {
     pub(crate) fn new(id: u32, name: &str, options: KeyspaceOptions) -> Arc<KeyspaceInfo> {
-        Arc::new(KeyspaceInfo { id, name: name.to_owned(), options, dropped: AtomicBool::new(false) })
+        Arc::new(KeyspaceInfo { id, name: name.to_owned(), options: ArcSwap::from_pointee(options), dropped: AtomicBool::new(false) })
+    }
+
+    /// What tables made from now on follow.
+    pub(crate) fn options(&self) -> Arc<KeyspaceOptions> {
+        self.options.load_full()
+    }
+
+    pub(crate) fn set_options(&self, options: KeyspaceOptions) {
+        self.options.store(Arc::new(options));
     }
 
     /// # Errors

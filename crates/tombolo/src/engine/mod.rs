@@ -29,7 +29,7 @@ pub(crate) use stream::{Commit, InLine, Stream};
 use crate::budget::{Membership, MemoryBudget};
 use crate::manifest::Manifest;
 use crate::memtable::Memtable;
-use crate::options::Options;
+use crate::options::{LiveOptions, Options};
 use crate::signal::Signal;
 use crate::version::{Version, Versions};
 
@@ -72,7 +72,8 @@ pub(crate) struct Sealed {
 /// See the module's documentation.
 pub(crate) struct Engine {
     pub(crate) env: Env,
-    pub(crate) options: Options,
+    /// Settings, which [`crate::Db::set_options`] changes.
+    pub(crate) options: LiveOptions,
     /// The database, as a person would name it.
     pub(crate) place: String,
     pub(crate) objects: Arc<dyn ObjectStore>,
@@ -145,7 +146,7 @@ impl Engine {
     pub(crate) fn new(parts: Parts) -> Arc<Engine> {
         Arc::new(Engine {
             env: parts.env,
-            options: parts.options,
+            options: LiveOptions::new(parts.options),
             place: parts.place,
             objects: parts.objects,
             log_store: parts.log_store,

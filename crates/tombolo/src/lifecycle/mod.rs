@@ -7,9 +7,11 @@ use std::task::Poll;
 
 use tombolo_env::{Env, Instant};
 use tombolo_format::key::SequenceNumber;
+use tombolo_format::manifest::Edit;
 use tombolo_storage::{Error, ErrorKind, Result};
 
-use crate::engine::{COMPACTION, Engine, FLUSH};
+use crate::KeyspaceOptions;
+use crate::engine::{COMPACTION, Engine, FLUSH, KeyspaceInfo};
 use crate::{manifest, write};
 
 /// What [`crate::Db::verify`] read and found.
@@ -125,6 +127,35 @@ async fn shut(engine: &Engine) -> Result<()> {
     }
     engine.manifest.close().await;
     result
+}
+
+/// Changes settings, and lets whoever waits for what they rule look again.
+pub(crate) fn set_options<'a>(engine: &Arc<Engine>, settings: impl IntoIterator<Item = (&'a str, &'a str)>) -> Result<()> {
+    engine.check_open()?;
+    let change = |options: &mut crate::Options| settings.into_iter().try_for_each(|(name, value)| options.set(name, value));
+    engine.options.change(change, |_old, _new| Ok(()))?;
+    engine.work.raise();
+    write::advance_line(engine);
+    Ok(())
+}
+
+/// Records other options of a keyspace in the manifest, which tables made from then on follow.
+pub(crate) async fn set_keyspace_options(engine: &Arc<Engine>, keyspace: &KeyspaceInfo, options: KeyspaceOptions) -> Result<()> {
+    if engine.manifest.state().keyspace(keyspace.id).is_none() {
+        // Its creation is in the log only: the flush tells the manifest.
+        let last = write::seal(engine);
+        flushed(engine, last).await?;
+    }
+    keyspace.check()?;
+    let edit = Edit::KeyspaceChanged { id: keyspace.id, options: options.to_manifest() };
+    if let Err(error) = engine.manifest.commit_until(vec![edit], None).await {
+        engine.note(&error);
+        // The manifest refuses what does not fit it: the keyspace was dropped meanwhile.
+        keyspace.check()?;
+        return Err(error);
+    }
+    keyspace.set_options(options);
+    Ok(())
 }
 
 /// Reads and checks everything.

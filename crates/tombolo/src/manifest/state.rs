@@ -326,6 +326,10 @@ impl State {
                 keyspace.flushed = *sequence;
                 Ok(())
             }
+            Edit::KeyspaceChanged { id, options } => {
+                self.live_keyspace(*id)?.options = Arc::new(options.clone());
+                Ok(())
+            }
             Edit::TableAdded(table) => self.add_table(table, origin),
             Edit::TableMoved { name, level } => self.move_table(*name, *level),
             Edit::TableObsolete { name } => match self.table_status(*name)? {

@@ -3,6 +3,9 @@
 use tombolo_format::manifest;
 use tombolo_storage::{Error, ErrorKind, Result};
 
+pub(crate) use live::LiveOptions;
+
+mod live;
 #[cfg(test)]
 mod tests;
 
@@ -118,6 +121,17 @@ impl Options {
             && !(4 << 10..=self.memory_bytes).contains(&bytes)
         {
             return out_of_range("memtable_bytes", bytes, "4096 to memory_bytes");
+        }
+        if self.memtable_bytes() > self.memory_bytes / 4 {
+            let (memtable, memory) = (self.memtable_bytes(), self.memory_bytes);
+            return Err(Error::new(ErrorKind::Invalid, "the settings memtable_bytes and memory_bytes contradict each other")
+                .expected("memtable_bytes of at most a quarter of memory_bytes, which memtables may take in all")
+                .found(format!("memtable_bytes={memtable} with memory_bytes={memory}"))
+                .advice(format!(
+                    "set memory_bytes to at least {}, or memtable_bytes to at most {}",
+                    memtable.saturating_mul(4),
+                    memory / 4
+                )));
         }
         if self.writes_in_flight_max == 0 {
             return out_of_range("writes_in_flight_max", 0, "at least 1");

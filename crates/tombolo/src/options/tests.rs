@@ -29,3 +29,26 @@ fn keyspace_options_survive_the_manifest() {
         assert_eq!(options.set(name, value).unwrap_err().kind(), ErrorKind::Invalid);
     }
 }
+
+#[test]
+fn settings_that_contradict_each_other_are_both_named() {
+    let error = Options::parse(["memory_bytes=1048576", "memtable_bytes=262145"]).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid);
+    let text = error.to_string();
+    assert!(text.contains("memory_bytes=1048576") && text.contains("memtable_bytes=262145"), "{text}");
+    Options::parse(["memory_bytes=1048576", "memtable_bytes=262144"]).unwrap();
+}
+
+#[test]
+fn live_options_change_whole_or_not_at_all() {
+    let live = LiveOptions::new(Options::default());
+    let set = |settings: &[(&str, &str)]| {
+        live.change(|options| settings.iter().try_for_each(|(name, value)| options.set(name, value)), |_, _| Ok(()))
+    };
+    assert_eq!(set(&[("writes_in_flight_max", "7"), ("memtable_bytes", "1")]).unwrap_err().kind(), ErrorKind::Invalid);
+    assert_eq!((live.writes_in_flight_max(), live.load().writes_in_flight_max), (65_536, 65_536));
+    set(&[("writes_in_flight_max", "7"), ("memory_bytes", "1048576")]).unwrap();
+    assert_eq!((live.writes_in_flight_max(), live.memtable_bytes(), live.load().memory_bytes), (7, 65_536, 1 << 20));
+    let refused = live.change(|options| options.set("memory_bytes", "2097152"), |_, _| Err(Error::new(ErrorKind::Invalid, "no")));
+    assert!(refused.is_err() && live.load().memory_bytes == 1 << 20);
+}

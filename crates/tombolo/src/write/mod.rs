@@ -125,7 +125,7 @@ pub(crate) fn commit(engine: &Engine, prepared: &mut Prepared, durability: Durab
 /// # Errors
 /// `Busy` when as many durable writes as may be have not ended.
 fn check_in_flight(engine: &Engine, durability: Durability) -> Result<()> {
-    let limit = engine.options.writes_in_flight_max;
+    let limit = engine.options.writes_in_flight_max();
     if durability == Durability::Durable && engine.stream.in_flight.load(Ordering::Relaxed) >= limit {
         return Err(Error::new(ErrorKind::Busy, format!("{limit} writes are in flight, which is the setting writes_in_flight_max"))
             .advice("wait for some of them"));
@@ -250,7 +250,7 @@ fn apply(engine: &Engine, commit: &mut Commit, payload: &Bytes, first: u64) {
 
 /// Memtables that may wait for their flush: what the budget's quarter leaves beside the active one.
 fn waiting_max(engine: &Engine) -> usize {
-    let quarter = engine.options.memory_bytes / 4;
+    let quarter = engine.options.load().memory_bytes / 4;
     usize::try_from((quarter / engine.options.memtable_bytes()).saturating_sub(1)).unwrap_or(1).clamp(1, 16)
 }
 

@@ -6,6 +6,7 @@ mod damage;
 mod full_disk;
 mod memory;
 mod model;
+mod options;
 mod refused;
 mod simulation;
 mod threads;

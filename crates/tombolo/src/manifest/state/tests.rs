@@ -43,6 +43,9 @@ fn edits() -> impl Strategy<Value = Edit> {
             Edit::KeyspaceCreated { id, name: format!("keyspace-{name}"), stream: 0, options }
         }),
         1 => id().prop_map(|id| Edit::KeyspaceDropped { id }),
+        1 => (id(), 0u32..4).prop_map(|(id, level)| {
+            Edit::KeyspaceChanged { id, options: KeyspaceOptions(vec![("level".into(), level.to_string())]) }
+        }),
         2 => (id(), 0u64..9).prop_map(|(id, sequence)| Edit::KeyspaceFlushed { id, sequence: SequenceNumber(sequence) }),
         8 => (1u64..3, 0u64..12, id(), 0u8..3).prop_map(|(epoch, random, id, level)| Edit::TableAdded(table(epoch, random, id, level))),
         3 => (name(), 0u8..3).prop_map(|(name, level)| Edit::TableMoved { name, level }),

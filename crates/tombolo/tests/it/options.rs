@@ -1,0 +1,75 @@
+//! Settings that change while the database runs.
+
+use tombolo::{Batch, Compression, Db, Durability, Env, ErrorKind, KeyspaceOptions, Options, Registry};
+
+fn open(name: &str, env: &Env, registry: &Registry) -> Db {
+    let options = Options::parse(["memory_bytes=4194304"]).unwrap();
+    Db::builder(format!("mem://{name}")).env(env.clone()).registry(registry.clone()).options(options).open().wait().unwrap()
+}
+
+#[test]
+fn settings_change_whole_while_writes_run_and_count_at_once() {
+    let (env, registry) = (Env::real(), Registry::with_defaults());
+    let db = open("settings", &env, &registry);
+    let keys = db.default_keyspace();
+    let before = db.options();
+    for wrong in [
+        &[("writes_in_flight_max", "1"), ("memtable_bytes", "1")][..],
+        &[("writes_in_flight_max", "1"), ("colour", "red")],
+        &[("writes_in_flight_max", "1"), ("memory_bytes", "1048576"), ("memtable_bytes", "1048576")],
+    ] {
+        let error = db.set_options(wrong.iter().copied()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+        assert_eq!(db.options(), before, "nothing has changed");
+    }
+    db.set_options([("writes_in_flight_max", "2")]).unwrap();
+    let in_flight = [keys.put(b"1", b""), keys.put(b"2", b"")];
+    let mut batch = Batch::new();
+    batch.put(&keys, b"3", b"");
+    let rejected = db.try_write(batch, Durability::Durable).unwrap_err();
+    assert_eq!(rejected.error.kind(), ErrorKind::Busy);
+    db.set_options([("writes_in_flight_max", "100")]).unwrap();
+    db.try_write(rejected.batch, Durability::Durable).unwrap().wait().unwrap();
+    in_flight.into_iter().for_each(|write| write.wait().unwrap());
+    // Smaller memtables are sealed sooner.
+    assert_eq!(db.stats().flushes, 0);
+    db.set_options([("memtable_bytes", "4096")]).unwrap();
+    for index in 0..100u8 {
+        keys.put_with([index], [7; 400], Durability::Accepted).wait().unwrap();
+    }
+    db.flush().wait().unwrap();
+    assert!(db.stats().flushes >= 5, "{} flushes", db.stats().flushes);
+    assert_eq!(db.options().memtable_bytes, Some(4096));
+}
+
+#[test]
+fn a_keyspace_keeps_its_new_settings() {
+    let (env, registry) = (Env::real(), Registry::with_defaults());
+    let db = open("keyspace", &env, &registry);
+    let fresh = db.create_keyspace("fresh", KeyspaceOptions::default()).wait().unwrap();
+    for keyspace in [&fresh, &db.default_keyspace()] {
+        for wrong in [("block_bytes", "1"), ("colour", "red")] {
+            let error = keyspace.set_options([("compression", "none"), wrong]).wait().unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+        }
+        assert_eq!(keyspace.options(), KeyspaceOptions::default());
+        keyspace.set_options([("compression", "none"), ("filter_bits", "0")]).wait().unwrap();
+        assert_eq!((keyspace.options().compression, keyspace.options().filter_bits), (Compression::None, 0));
+    }
+    // New tables follow: what shrinks well is no longer compressed.
+    let write = |keyspace: &tombolo::Keyspace| {
+        keyspace.put(b"k", vec![0; 100_000]).wait().unwrap();
+        db.flush().wait().unwrap();
+        db.stats().table_bytes
+    };
+    let before = db.stats().table_bytes;
+    assert!(write(&fresh) > before + 100_000);
+    fresh.set_options([("compression", "zstd")]).wait().unwrap();
+    db.compact().wait().unwrap();
+    assert!(db.stats().table_bytes < 50_000, "compaction follows too: {} bytes", db.stats().table_bytes);
+    db.drop_keyspace("fresh").wait().unwrap();
+    assert_eq!(fresh.set_options([("compression", "none")]).wait().unwrap_err().kind(), ErrorKind::NotFound);
+    drop((db, fresh));
+    let db = open("keyspace", &env, &registry);
+    assert_eq!(db.default_keyspace().options().compression, Compression::None);
+}
