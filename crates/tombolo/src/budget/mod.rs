@@ -95,7 +95,9 @@ struct Counter(AtomicU64);
 
 /// A number of bytes for one or several databases of a process. See the module's documentation.
 pub struct MemoryBudget {
-    bytes: u64,
+    bytes: AtomicU64,
+    /// Made for one database: it follows that one's settings.
+    private: bool,
     used: [Counter; Category::ALL.len()],
     /// Sum of `used`.
     total: Counter,
@@ -116,7 +118,7 @@ struct Needed {
 
 impl fmt::Debug for MemoryBudget {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("MemoryBudget").field("bytes", &self.bytes).field("used", &self.used_bytes()).finish_non_exhaustive()
+        formatter.debug_struct("MemoryBudget").field("bytes", &self.bytes()).field("used", &self.used_bytes()).finish_non_exhaustive()
     }
 }
 
@@ -146,10 +148,24 @@ impl MemoryBudget {
         Ok(MemoryBudget::of_any_size(bytes))
     }
 
+    /// The budget of one database, which follows its settings.
+    ///
+    /// # Errors
+    /// As [`MemoryBudget::new`].
+    pub(crate) fn private(bytes: u64) -> Result<Arc<MemoryBudget>> {
+        MemoryBudget::new(bytes)?;
+        Ok(Arc::new(MemoryBudget { private: true, ..MemoryBudget::make(bytes) }))
+    }
+
     /// A budget of `bytes`, which may be too few for a database: for what is tested alone.
     pub(crate) fn of_any_size(bytes: u64) -> Arc<MemoryBudget> {
-        Arc::new(MemoryBudget {
-            bytes,
+        Arc::new(MemoryBudget::make(bytes))
+    }
+
+    fn make(bytes: u64) -> MemoryBudget {
+        MemoryBudget {
+            bytes: AtomicU64::new(bytes),
+            private: false,
             used: Default::default(),
             total: Counter::default(),
             peak: AtomicU64::new(0),
@@ -157,12 +173,27 @@ impl MemoryBudget {
             cache: Mutex::default(),
             freed: Signal::default(),
             awaited: AtomicBool::new(false),
-        })
+        }
     }
 
     /// Bytes in all.
     pub fn bytes(&self) -> u64 {
-        self.bytes
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Grows or shrinks the budget; the cache gives way. What does not give way may lie beyond a smaller one until it is given back.
+    ///
+    /// # Errors
+    /// `Invalid` below 1 MiB, or below what its databases need to work: nothing has changed then.
+    pub fn resize(&self, bytes: u64) -> Result<()> {
+        {
+            let needed = self.needed.lock();
+            check_bytes(bytes, needed.bytes.max(BUDGET_BYTES_MIN), needed.members)?;
+            self.bytes.store(bytes, Ordering::Relaxed);
+        }
+        self.make_way();
+        self.freed.raise();
+        Ok(())
     }
 
     /// Bytes in use by a category.
@@ -187,12 +218,12 @@ impl MemoryBudget {
 
     /// Bytes that the cache may take now: what the others leave, less a sixteenth of the budget for what is too small to be charged.
     pub fn cache_bytes_max(&self) -> u64 {
-        (self.bytes - self.bytes / 16).saturating_sub(self.firm_bytes())
+        (self.bytes() - self.bytes() / 16).saturating_sub(self.firm_bytes())
     }
 
     /// Whether what does not give way takes three quarters or more: time to flush, and to let go of what is not needed now.
     pub fn is_short(&self) -> bool {
-        self.firm_bytes() >= self.bytes / 4 * 3
+        self.firm_bytes() >= self.bytes() / 4 * 3
     }
 
     /// Charges `bytes`; the cache gives way. For what must go on: it succeeds when there is no room, too.
@@ -219,16 +250,10 @@ impl MemoryBudget {
     pub fn join(self: &Arc<Self>, bytes: u64) -> Result<Membership> {
         let mut needed = self.needed.lock();
         let wanted = needed.bytes.saturating_add(bytes);
-        if wanted > self.bytes {
-            let members = needed.members + 1;
-            return Err(Error::new(ErrorKind::Invalid, "a memory budget too small to work with")
-                .expected(format!("at least {wanted} bytes for {members} databases with their memtable_bytes"))
-                .found(self.bytes)
-                .advice("give the budget more bytes, or the databases fewer memtable_bytes"));
-        }
+        check_bytes(self.bytes(), wanted, needed.members + 1)?;
         needed.bytes = wanted;
         needed.members += 1;
-        Ok(Membership { budget: Arc::clone(self), bytes })
+        Ok(Membership { budget: Arc::clone(self), bytes: AtomicU64::new(bytes) })
     }
 
     /// Databases that share the budget now.
@@ -292,7 +317,8 @@ impl MemoryBudget {
 #[derive(Debug)]
 pub struct Membership {
     budget: Arc<MemoryBudget>,
-    bytes: u64,
+    /// Changed under the budget's `needed`.
+    bytes: AtomicU64,
 }
 
 impl Membership {
@@ -300,12 +326,44 @@ impl Membership {
     pub fn budget(&self) -> &Arc<MemoryBudget> {
         &self.budget
     }
+
+    /// The database needs `needed` bytes from here on, and has settings that give it `bytes` in all: a budget made for it alone follows.
+    ///
+    /// # Errors
+    /// `Invalid` when there would be too few bytes: nothing has changed then.
+    pub(crate) fn change(&self, needed: u64, bytes: u64) -> Result<()> {
+        let budget = &self.budget;
+        {
+            let mut all = budget.needed.lock();
+            let wanted = (all.bytes - self.bytes.load(Ordering::Relaxed)).saturating_add(needed);
+            let bytes = if budget.private { bytes } else { budget.bytes() };
+            check_bytes(bytes, wanted.max(BUDGET_BYTES_MIN), all.members)?;
+            all.bytes = wanted;
+            self.bytes.store(needed, Ordering::Relaxed);
+            budget.bytes.store(bytes, Ordering::Relaxed);
+        }
+        budget.make_way();
+        budget.freed.raise();
+        Ok(())
+    }
+}
+
+/// # Errors
+/// `Invalid` when a budget of `bytes` is smaller than `needed`.
+fn check_bytes(bytes: u64, needed: u64, members: u64) -> Result<()> {
+    if bytes >= needed {
+        return Ok(());
+    }
+    Err(Error::new(ErrorKind::Invalid, "a memory budget too small to work with")
+        .expected(format!("at least {needed} bytes for {members} databases with their memtable_bytes"))
+        .found(bytes)
+        .advice("give the budget more bytes, or the databases fewer memtable_bytes"))
 }
 
 impl Drop for Membership {
     fn drop(&mut self) {
         let mut needed = self.budget.needed.lock();
-        needed.bytes -= self.bytes;
+        needed.bytes -= self.bytes.load(Ordering::Relaxed);
         needed.members -= 1;
     }
 }
@@ -342,7 +400,7 @@ impl Charge {
     /// `Busy` when there is no room now; `Invalid` when there never can be. It holds what it held.
     pub fn try_grow(&mut self, bytes: u64) -> Result<()> {
         let budget = &self.budget;
-        let firm_max = budget.bytes - budget.bytes / 16;
+        let firm_max = budget.bytes() - budget.bytes() / 16;
         if bytes > firm_max {
             return Err(Error::new(ErrorKind::Invalid, format!("{bytes} bytes for {} never fit the memory budget", self.category))
                 .expected(format!("at most {firm_max} bytes"))
@@ -353,7 +411,7 @@ impl Charge {
         if budget.firm_bytes() > firm_max {
             budget.subtract(self.category, bytes);
             return Err(Error::new(ErrorKind::Busy, format!("the memory budget has no room for {bytes} bytes for {}", self.category))
-                .found(format!("{} of {} bytes in use that do not give way", budget.firm_bytes(), budget.bytes)));
+                .found(format!("{} of {} bytes in use that do not give way", budget.firm_bytes(), budget.bytes())));
         }
         self.bytes += bytes;
         self.budget.make_way();

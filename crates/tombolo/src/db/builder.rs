@@ -149,7 +149,7 @@ fn request(builder: Builder, env: Env) -> Result<recovery::Request> {
     let Builder { uri, mode, mut options, budget, .. } = builder;
     let budget = match budget {
         Some(budget) => budget,
-        None => MemoryBudget::new(options.memory_bytes)?,
+        None => MemoryBudget::private(options.memory_bytes)?,
     };
     options.memory_bytes = options.memory_bytes.min(budget.bytes());
     Ok(recovery::Request { env, place: uri, objects, log_store, mode, options, budget })

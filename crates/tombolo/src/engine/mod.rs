@@ -177,6 +177,14 @@ impl Engine {
         self.membership.budget()
     }
 
+    /// Changes settings, and what follows from them: all, or nothing.
+    ///
+    /// # Errors
+    /// `Invalid` of the change, or when the memory would be too small.
+    pub(crate) fn change_options(&self, change: impl FnOnce(&mut Options) -> Result<()>) -> Result<()> {
+        self.options.change(change, |options| self.membership.change(options.memory_bytes_needed(), options.memory_bytes))
+    }
+
     /// What reads see now.
     #[inline]
     pub(crate) fn view(&self) -> arc_swap::Guard<Arc<View>> {

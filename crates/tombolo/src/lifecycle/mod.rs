@@ -133,7 +133,7 @@ async fn shut(engine: &Engine) -> Result<()> {
 pub(crate) fn set_options<'a>(engine: &Arc<Engine>, settings: impl IntoIterator<Item = (&'a str, &'a str)>) -> Result<()> {
     engine.check_open()?;
     let change = |options: &mut crate::Options| settings.into_iter().try_for_each(|(name, value)| options.set(name, value));
-    engine.options.change(change, |_old, _new| Ok(()))?;
+    engine.change_options(change)?;
     engine.work.raise();
     write::advance_line(engine);
     Ok(())

@@ -54,17 +54,12 @@ impl LiveOptions {
     ///
     /// # Errors
     /// `Invalid` of the change; what `apply` refuses.
-    pub(crate) fn change(
-        &self,
-        change: impl FnOnce(&mut Options) -> Result<()>,
-        apply: impl FnOnce(&Options, &Options) -> Result<()>,
-    ) -> Result<()> {
+    pub(crate) fn change(&self, change: impl FnOnce(&mut Options) -> Result<()>, apply: impl FnOnce(&Options) -> Result<()>) -> Result<()> {
         let _one_at_a_time = self.changing.lock();
-        let old = self.current.load_full();
-        let mut new = (*old).clone();
+        let mut new = Options::clone(&self.current.load());
         change(&mut new)?;
         new.check()?;
-        apply(&old, &new)?;
+        apply(&new)?;
         self.memtable_bytes.store(new.memtable_bytes(), Ordering::Relaxed);
         self.writes_in_flight_max.store(new.writes_in_flight_max, Ordering::Relaxed);
         self.current.store(Arc::new(new));

@@ -43,12 +43,12 @@ fn settings_that_contradict_each_other_are_both_named() {
 fn live_options_change_whole_or_not_at_all() {
     let live = LiveOptions::new(Options::default());
     let set = |settings: &[(&str, &str)]| {
-        live.change(|options| settings.iter().try_for_each(|(name, value)| options.set(name, value)), |_, _| Ok(()))
+        live.change(|options| settings.iter().try_for_each(|(name, value)| options.set(name, value)), |_| Ok(()))
     };
     assert_eq!(set(&[("writes_in_flight_max", "7"), ("memtable_bytes", "1")]).unwrap_err().kind(), ErrorKind::Invalid);
     assert_eq!((live.writes_in_flight_max(), live.load().writes_in_flight_max), (65_536, 65_536));
     set(&[("writes_in_flight_max", "7"), ("memory_bytes", "1048576")]).unwrap();
     assert_eq!((live.writes_in_flight_max(), live.memtable_bytes(), live.load().memory_bytes), (7, 65_536, 1 << 20));
-    let refused = live.change(|options| options.set("memory_bytes", "2097152"), |_, _| Err(Error::new(ErrorKind::Invalid, "no")));
+    let refused = live.change(|options| options.set("memory_bytes", "2097152"), |_| Err(Error::new(ErrorKind::Invalid, "no")));
     assert!(refused.is_err() && live.load().memory_bytes == 1 << 20);
 }

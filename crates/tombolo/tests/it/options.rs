@@ -73,3 +73,32 @@ fn a_keyspace_keeps_its_new_settings() {
     let db = open("keyspace", &env, &registry);
     assert_eq!(db.default_keyspace().options().compression, Compression::None);
 }
+
+#[test]
+fn the_memory_budget_grows_and_shrinks_with_the_settings() {
+    let (env, registry) = (Env::real(), Registry::with_defaults());
+    let db = open("budget", &env, &registry);
+    let keys = db.default_keyspace();
+    for index in 0..3000u32 {
+        keys.put_with(index.to_be_bytes(), [7; 1000], Durability::Accepted).wait().unwrap();
+    }
+    db.compact().wait().unwrap();
+    let read_all = || assert_eq!(keys.scan::<&[u8]>(..).count(), 3000);
+    read_all();
+    (0..3000u32).for_each(|index| assert!(keys.get(index.to_be_bytes()).wait().unwrap().is_some()));
+    assert!(db.memory().used_bytes() > 2 << 20);
+    db.set_options([("memory_bytes", "1048576")]).unwrap();
+    assert_eq!(db.memory().bytes(), 1 << 20);
+    assert!(db.memory().used_bytes() <= 1 << 20, "the cache gave way: {} bytes", db.memory().used_bytes());
+    read_all();
+    db.set_options([("memory_bytes", "16777216")]).unwrap();
+    (0..3000u32).for_each(|index| assert!(keys.get(index.to_be_bytes()).wait().unwrap().is_some()));
+    assert!(db.memory().used_bytes() > 2 << 20, "and grows again");
+    // A shared budget does not follow one database, and must hold what all need.
+    let budget = tombolo::MemoryBudget::new(1 << 20).unwrap();
+    let shared = Db::builder("mem://shared").env(env.clone()).registry(registry).memory_budget(&budget).open().wait().unwrap();
+    let error = shared.set_options([("memory_bytes", "16777216"), ("memtable_bytes", "4194304")]).unwrap_err();
+    assert!(error.kind() == ErrorKind::Invalid && error.to_string().contains("budget"), "{error}");
+    shared.set_options([("memory_bytes", "16777216"), ("memtable_bytes", "65536")]).unwrap();
+    assert_eq!((budget.bytes(), shared.options().memory_bytes), (1 << 20, 16 << 20));
+}
