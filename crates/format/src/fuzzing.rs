@@ -6,6 +6,7 @@ use bytes::Bytes;
 
 use crate::batch::Operations;
 use crate::block::{Block, Cursor};
+use crate::checkpoint::CheckpointHeader;
 use crate::codec::Reader;
 use crate::compression::{Compression, decompress};
 use crate::filter::Filter;
@@ -64,11 +65,15 @@ pub fn log_segment(bytes: &[u8]) {
     }
 }
 
-/// Pins and incarnation records; what decodes must encode to an equal one.
+/// Pins, headers of checkpoints and incarnation records; what decodes must encode to an equal one.
 pub fn pin(bytes: &[u8]) {
     if let Ok(pin) = decode_pin(bytes) {
         let again = encode_pin(&pin).and_then(|bytes| decode_pin(&bytes));
         assert_eq!(again, Ok(pin));
+    }
+    if let Ok((checkpoint, length)) = CheckpointHeader::decode(bytes) {
+        let again = checkpoint.encode().and_then(|bytes| CheckpointHeader::decode(&bytes));
+        assert_eq!(again, Ok((checkpoint, length)));
     }
     if let Ok(incarnation) = decode_incarnation(bytes) {
         assert_eq!(decode_incarnation(&encode_incarnation(incarnation)), Ok(incarnation));

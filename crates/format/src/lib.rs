@@ -14,6 +14,7 @@ compile_error!("sizes in files are 64 bits wide: Tombolo needs a 64-bit target")
 
 pub mod batch;
 pub mod block;
+pub mod checkpoint;
 pub mod checksum;
 pub mod codec;
 pub mod compression;

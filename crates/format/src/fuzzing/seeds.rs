@@ -4,6 +4,7 @@ use bytes::Bytes;
 
 use crate::batch::BatchBuilder;
 use crate::block::BlockBuilder;
+use crate::checkpoint::CheckpointHeader;
 use crate::compression::{Compression, Compressor};
 use crate::filter::FilterBuilder;
 use crate::incarnation::encode_incarnation;
@@ -55,6 +56,24 @@ fn a_pin() -> Vec<u8> {
     encode_pin(&pin).expect("a seed is within the limits")
 }
 
+fn a_checkpoint() -> Vec<u8> {
+    let header = CheckpointHeader {
+        incarnation: 1,
+        id: 2,
+        epoch: 3,
+        slot: 4,
+        last_sequence: SequenceNumber(5),
+        created_unix_seconds: 6,
+        tables: 7,
+        table_bytes: 8,
+        entries: 9,
+        snapshot_bytes: 10,
+        snapshot_checksum: 11,
+        name: "name".into(),
+    };
+    header.encode().expect("a seed is within the limits")
+}
+
 fn a_snapshot() -> Vec<u8> {
     let mut encoder = SnapshotEncoder::new(SnapshotIdentity { incarnation: 1, slot: 2, random: 3 });
     encoder.push(&Edit::KeyspaceDropped { id: 7 }).expect("a seed is within the limits");
@@ -102,6 +121,7 @@ pub fn all() -> Vec<(&'static str, Vec<u8>)> {
         ("log_segment", a_segment()),
         ("manifest_record", a_record()),
         ("pin", a_pin()),
+        ("pin", a_checkpoint()),
         ("pin", encode_incarnation(1)),
         ("manifest_snapshot", a_snapshot()),
         ("table", a_table()),

@@ -6,6 +6,7 @@
 //! | `{i}/manifest/{!slot}` | a record of the chain | below a durable snapshot, claims never |
 //! | `{i}/snapshot/{slot}-{random}` | the state as of a slot | when a newer snapshot is durable |
 //! | `{i}/table/{epoch}-{random}` | a table | when the manifest names it no more (section 4, rules 11–14) |
+//! | `{i}/checkpoint/{id}` | a checkpoint | by its owner, before its pin |
 //! | `{i}/pin/{id}` | a pin | by its owner, or when its lease has expired |
 //! | `{i}/pin/{id}.{!beat}` | a heartbeat of a leased pin | as the pin, and by the next but one |
 //!
@@ -59,6 +60,16 @@ pub fn table_prefix(incarnation: Incarnation) -> String {
 /// `{i}/table/{epoch}-{random}`.
 pub fn table(incarnation: Incarnation, table: TableName) -> ObjectName {
     name(format!("{:016x}/table/{:016x}-{:016x}", incarnation.0, table.epoch, table.random))
+}
+
+/// Prefix of the checkpoints of an incarnation.
+pub fn checkpoint_prefix(incarnation: Incarnation) -> String {
+    format!("{:016x}/checkpoint/", incarnation.0)
+}
+
+/// `{i}/checkpoint/{id}`.
+pub fn checkpoint(incarnation: Incarnation, id: u128) -> ObjectName {
+    name(format!("{:016x}/checkpoint/{id:032x}", incarnation.0))
 }
 
 /// Prefix of the pins of an incarnation.
@@ -130,6 +141,15 @@ pub fn parse_pin(incarnation: Incarnation, object: &ObjectName) -> Option<(u128,
         Some((id, beat)) => (id, Some(!hexadecimal(beat)?)),
         None => (rest, None),
     };
-    let (high, low) = id.split_at_checked(16)?;
-    Some(((u128::from(hexadecimal(high)?) << 64) | u128::from(hexadecimal(low)?), beat))
+    Some((parse_id(id)?, beat))
+}
+
+/// The id in a checkpoint's name; `None` when it is no such name.
+pub fn parse_checkpoint(incarnation: Incarnation, object: &ObjectName) -> Option<u128> {
+    object.as_str().strip_prefix(&checkpoint_prefix(incarnation)).and_then(parse_id)
+}
+
+fn parse_id(digits: &str) -> Option<u128> {
+    let (high, low) = digits.split_at_checked(16)?;
+    Some((u128::from(hexadecimal(high)?) << 64) | u128::from(hexadecimal(low)?))
 }
