@@ -8,6 +8,8 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::FileSystemFacts;
+
 /// How a file is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
@@ -82,6 +84,8 @@ pub trait FileSystem: Send + Sync + fmt::Debug {
     fn kind(&self, path: &Path) -> io::Result<FileSystemKind>;
     /// How many files this process may have open at once.
     fn open_files_max(&self) -> usize;
+    /// What the file system that holds `path` offers.
+    fn facts(&self, path: &Path) -> io::Result<FileSystemFacts>;
     /// Bytes that the device of `path` has written since boot, where the kernel tells (`/sys/dev/block/…/stat`); for reports only.
     fn device_bytes_written(&self, path: &Path) -> Option<u64>;
 }

@@ -11,6 +11,7 @@
 pub mod clock;
 pub mod completion;
 pub mod file;
+pub mod host;
 pub mod memory;
 pub mod network;
 pub mod real;
@@ -26,6 +27,7 @@ use std::time::Duration;
 pub use clock::Instant;
 pub use completion::{Completer, Completion, completion};
 pub use file::{Access, DirectoryEntry, File, FileSystem, FileSystemKind, Mapping, Metadata, Space};
+pub use host::{FileSystemFacts, HostFacts};
 pub use network::{Connection, Listener, Network};
 pub use task::{Task, TaskClass};
 
@@ -42,6 +44,8 @@ pub trait Platform: Send + Sync + fmt::Debug {
     fn random_u64(&self) -> u64;
     /// Identity of this boot of the host: page caches survive exactly as long as it stays.
     fn boot_id(&self) -> u128;
+    /// What the host offers.
+    fn host_facts(&self) -> HostFacts;
     /// Runs `future` in the background.
     fn spawn(&self, class: TaskClass, name: &'static str, future: BoxFuture<'static, ()>) -> Task;
     /// A future that is ready at `deadline`.
@@ -106,6 +110,11 @@ impl Env {
     /// Identity of this boot of the host.
     pub fn boot_id(&self) -> u128 {
         self.platform.boot_id()
+    }
+
+    /// What the host offers to this process. Costs a few system calls.
+    pub fn host_facts(&self) -> HostFacts {
+        self.platform.host_facts()
     }
 
     /// Runs `future` in the background. Dropping the task cancels it; [`Task::detach`] lets it go.

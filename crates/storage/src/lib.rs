@@ -9,10 +9,12 @@
 pub mod backend;
 pub mod conformance;
 pub mod error;
+pub mod facts;
 pub mod layer;
 pub mod log;
 pub mod mutant;
 pub mod object;
+pub mod probe;
 pub mod registry;
 pub mod request;
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tombolo_env::BoxFuture;
 
+use crate::facts::Fact;
 use crate::{Error, ErrorKind, Placement, Request, Result, Survival};
 
 /// Most bytes of an object name.
@@ -143,6 +144,11 @@ pub trait ObjectStore: Send + Sync + fmt::Debug {
     /// abandoned uploads. Never touches what a live process is writing. Returns how many it removed.
     fn sweep(&self, _request: Request) -> BoxFuture<'_, Result<u64>> {
         Box::pin(std::future::ready(Ok(0)))
+    }
+
+    /// What the store offers, judged, for `tombolo doctor`. Changes nothing.
+    fn facts(&self, _request: Request) -> BoxFuture<'_, Result<Vec<Fact>>> {
+        Box::pin(std::future::ready(Ok(Vec::new())))
     }
 
     /// What objects survive here, for `tombolo explain`. Objects are not accepted before they are durable, so that both say the same.

@@ -8,8 +8,9 @@ use std::sync::Arc;
 
 use rustix::fs::{CWD, FileType, Mode, OFlags, RawDir, major, minor, openat, statfs, statvfs};
 
+use super::facts;
 use super::mapping::Mapped;
-use crate::{Access, DirectoryEntry, File, FileSystem, FileSystemKind, Mapping, Metadata, Space};
+use crate::{Access, DirectoryEntry, File, FileSystem, FileSystemFacts, FileSystemKind, Mapping, Metadata, Space};
 
 /// First try for the names of a directory: about a thousand names of 32 bytes.
 const LIST_BUFFER_BYTES: usize = 64 << 10;
@@ -124,9 +125,11 @@ impl FileSystem for RealFiles {
     }
 
     fn open_files_max(&self) -> usize {
-        rustix::process::getrlimit(rustix::process::Resource::Nofile)
-            .current
-            .map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX))
+        facts::open_files_max()
+    }
+
+    fn facts(&self, path: &Path) -> io::Result<FileSystemFacts> {
+        facts::file_system(path)
     }
 
     fn device_bytes_written(&self, path: &Path) -> Option<u64> {

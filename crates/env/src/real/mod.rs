@@ -4,6 +4,7 @@
 //! for tasks of the same pool would stand still.
 
 mod executor;
+mod facts;
 mod files;
 mod mapping;
 mod network;
@@ -20,7 +21,7 @@ use rand::RngCore;
 use rand::SeedableRng;
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-use crate::{BoxFuture, Env, FileSystem, Instant, Network, Platform, Task, TaskClass};
+use crate::{BoxFuture, Env, FileSystem, HostFacts, Instant, Network, Platform, Task, TaskClass};
 
 pub(crate) fn env() -> Env {
     Env::new(Arc::new(RealPlatform { executor: executor::Executor::new(), files: files::RealFiles, network: network::RealNetwork }))
@@ -63,6 +64,10 @@ impl Platform for RealPlatform {
             // A host that does not tell gets an identity that no later process shares: its page cache is then taken for lost.
             u128::from_str_radix(&digits, 16).unwrap_or_else(|_| u128::from(self.random_u64()) << 64 | u128::from(self.random_u64()))
         })
+    }
+
+    fn host_facts(&self) -> HostFacts {
+        facts::host()
     }
 
     fn spawn(&self, class: TaskClass, _name: &'static str, future: BoxFuture<'static, ()>) -> Task {

@@ -14,7 +14,7 @@ use super::fault::{Action, Crash, Fault, Operation, OperationKind, crash_error};
 use super::random::Random;
 use super::scheduler::Shared;
 use super::state::{BufferedStore, State};
-use crate::{Access, DirectoryEntry, File, FileSystem, FileSystemKind, Mapping, Metadata, Space};
+use crate::{Access, DirectoryEntry, File, FileSystem, FileSystemFacts, FileSystemKind, Mapping, Metadata, Space};
 
 /// Virtual time of an operation, and of one that waits for the device.
 const OPERATION_NANOS: u64 = 2_000;
@@ -23,7 +23,10 @@ const SYNC_NANOS: u64 = 80_000;
 const BUFFERED_STORES_MAX: usize = 48;
 
 /// As `ulimit -n` says on most hosts; nothing here enforces it.
-const OPEN_FILES_MAX: usize = 1024;
+pub(super) const OPEN_FILES_MAX: usize = 1024;
+
+/// What direct reads and writes must be aligned to.
+const DIRECT_ALIGNMENT: usize = 4096;
 
 /// How much of an operation takes place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -258,6 +261,22 @@ impl FileSystem for SimulatedFiles {
 
     fn open_files_max(&self) -> usize {
         OPEN_FILES_MAX
+    }
+
+    fn facts(&self, path: &Path) -> io::Result<FileSystemFacts> {
+        self.atomic(OperationKind::Metadata, path, |disk| {
+            disk.metadata(path).map(|_| FileSystemFacts {
+                name: match &disk.kind {
+                    FileSystemKind::Local => "simulated".into(),
+                    FileSystemKind::Network(name) => name.clone(),
+                },
+                options: if disk.read_only { "ro" } else { "rw" }.into(),
+                in_memory: false,
+                direct_io: Ok(DIRECT_ALIGNMENT),
+                volatile_cache: Some(true),
+                rotational: Some(false),
+            })
+        })
     }
 
     fn device_bytes_written(&self, _path: &Path) -> Option<u64> {

@@ -7,13 +7,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::ProcessId;
-use super::files::SimulatedFiles;
+use super::files::{OPEN_FILES_MAX, SimulatedFiles};
 use super::network::SimulatedNetwork;
 use super::scheduler::{Shared, Sleep, Yield};
-use crate::{BoxFuture, FileSystem, Instant, Network, Platform, Task, TaskClass};
+use crate::{BoxFuture, FileSystem, HostFacts, Instant, Network, Platform, Task, TaskClass};
 
 /// The wall clock at the beginning: 2026-01-01 00:00:00 UTC.
 const UNIX_START_NANOS: i128 = 1_767_225_600_000_000_000;
+
+/// What a small host has.
+const MEMORY_BYTES: u64 = 4 << 30;
 
 pub(super) struct SimulatedPlatform {
     shared: Arc<Shared>,
@@ -53,6 +56,17 @@ impl Platform for SimulatedPlatform {
 
     fn boot_id(&self) -> u128 {
         self.shared.state.lock().host_of(self.process).boot_id
+    }
+
+    fn host_facts(&self) -> HostFacts {
+        HostFacts {
+            system: "simulated".into(),
+            cores: 1,
+            memory_bytes: MEMORY_BYTES,
+            huge_pages: None,
+            open_files_max: OPEN_FILES_MAX,
+            io_uring: Err("the simulated world completes reads in an order of its own".into()),
+        }
     }
 
     fn spawn(&self, _class: TaskClass, _name: &'static str, future: BoxFuture<'static, ()>) -> Task {

@@ -15,6 +15,7 @@
 //!
 //! Calls of the file system are made on the calling thread: a read from the page cache costs less than handing it over would.
 
+mod facts;
 mod handles;
 mod list;
 mod read;
@@ -35,6 +36,7 @@ use parking_lot::Mutex;
 use tombolo_env::{BoxFuture, Env, FileSystem, FileSystemKind};
 
 use crate::backend::begin;
+use crate::facts::Fact;
 use crate::mutant::{Mutant, is_enabled};
 use crate::object::PUT_BYTES_MAX;
 use crate::{
@@ -380,6 +382,13 @@ impl ObjectStore for LocalObjectStore {
         Box::pin(async move {
             begin(&self.shared.env, request, "sweeping temporary files").await?;
             temporary::sweep(self)
+        })
+    }
+
+    fn facts(&self, request: Request) -> BoxFuture<'_, Result<Vec<Fact>>> {
+        Box::pin(async move {
+            begin(&self.shared.env, request, "judging a store").await?;
+            self.judge()
         })
     }
 

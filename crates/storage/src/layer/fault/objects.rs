@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 use tombolo_env::{BoxFuture, Env};
 
 use super::plan::{Fault, FaultPlan, Hook, Lateness};
+use crate::facts::Fact;
 use crate::layer::RequestKind;
 use crate::{
     Error, ErrorKind, Listed, ObjectInfo, ObjectName, ObjectStore, ObjectWriter, Placement, PutOutcome, Request, Result, Survival,
@@ -250,6 +251,10 @@ impl ObjectStore for FaultObjectStore {
 
     fn sweep(&self, request: Request) -> BoxFuture<'_, Result<u64>> {
         Box::pin(async move { self.ask(RequestKind::Sweep, request, "", 0, async |_: &Course| self.inner.sweep(request).await).await })
+    }
+
+    fn facts(&self, request: Request) -> BoxFuture<'_, Result<Vec<Fact>>> {
+        self.inner.facts(request)
     }
 
     fn survival(&self) -> Survival {

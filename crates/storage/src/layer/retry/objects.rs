@@ -8,6 +8,7 @@ use bytes::Bytes;
 use tombolo_env::{BoxFuture, Env};
 
 use super::{Patience, RetryPolicy};
+use crate::facts::Fact;
 use crate::layer::RequestKind;
 use crate::{Listed, ObjectName, ObjectStore, ObjectWriter, Placement, PutOutcome, Request, Result, Survival};
 
@@ -88,6 +89,10 @@ impl ObjectStore for RetryObjectStore {
 
     fn sweep(&self, request: Request) -> BoxFuture<'_, Result<u64>> {
         Box::pin(self.patience.attempt(RequestKind::Sweep, request, move || self.inner.sweep(request)))
+    }
+
+    fn facts(&self, request: Request) -> BoxFuture<'_, Result<Vec<Fact>>> {
+        self.inner.facts(request)
     }
 
     fn survival(&self) -> Survival {

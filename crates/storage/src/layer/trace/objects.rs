@@ -7,6 +7,7 @@ use bytes::Bytes;
 use tombolo_env::{BoxFuture, Instant};
 
 use super::{Outcome, Tracer, outcome_of};
+use crate::facts::Fact;
 use crate::layer::RequestKind;
 use crate::{Listed, ObjectInfo, ObjectName, ObjectStore, ObjectWriter, Placement, Purpose, PutOutcome, Request, Result, Survival};
 
@@ -189,6 +190,10 @@ impl ObjectStore for TraceObjectStore {
             span.end(outcome_of(&result));
             result
         })
+    }
+
+    fn facts(&self, request: Request) -> BoxFuture<'_, Result<Vec<Fact>>> {
+        self.inner.facts(request)
     }
 
     fn survival(&self) -> Survival {

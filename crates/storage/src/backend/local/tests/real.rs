@@ -152,3 +152,16 @@ fn the_registry_opens_it() {
         assert_eq!(open(wrong).expect_err(wrong).kind(), ErrorKind::Invalid);
     }
 }
+
+#[test]
+fn the_store_tells_what_it_lies_on() {
+    let bench = bench();
+    let facts = bench.env.block_on(bench.store.facts(request())).expect("facts");
+    for wanted in ["file system", "mount options", "durability", "space", "direct io", "device"] {
+        assert_eq!(facts.iter().filter(|fact| fact.name == wanted).count(), 1, "{wanted}: {facts:?}");
+    }
+    for fact in &facts {
+        assert_eq!(fact.advice.is_none(), fact.verdict == crate::facts::Verdict::Fine, "{fact:?}");
+    }
+    assert!(bench.env.files().metadata(bench.root()).is_err(), "looking made the root");
+}

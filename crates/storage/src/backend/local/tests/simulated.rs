@@ -437,6 +437,27 @@ fn network_file_systems_are_refused_unless_vouched_for() {
     assert!(LocalObjectStore::new(&env, ROOT, LocalOptions { single_host: true }).is_ok());
 }
 
+#[test]
+fn what_is_bad_about_a_disk_is_said() {
+    let world = World::new(1);
+    let env = world.process("p").env();
+    let verdict_of = |name: &str| {
+        let store = LocalObjectStore::new(&env, ROOT, LocalOptions { single_host: true }).expect("a store");
+        let facts = store.judge().expect("facts");
+        facts.into_iter().find(|fact| fact.name == name).map(|fact| fact.verdict).expect("the fact")
+    };
+    use crate::facts::Verdict;
+    assert_eq!([verdict_of("file system"), verdict_of("space"), verdict_of("mount options")], [Verdict::Fine; 3]);
+    world.host(0).set_capacity(Some(1 << 30));
+    assert_eq!(verdict_of("space"), Verdict::Warning);
+    world.host(0).set_capacity(Some(1 << 20));
+    assert_eq!(verdict_of("space"), Verdict::Bad);
+    world.host(0).set_read_only(true);
+    assert_eq!(verdict_of("mount options"), Verdict::Bad);
+    world.host(0).set_kind(FileSystemKind::Network("nfs".into()));
+    assert_eq!(verdict_of("file system"), Verdict::Bad);
+}
+
 /// A process is killed in the middle of a stream while another is in the middle of its own.
 fn sweep_beside_the_living() -> std::result::Result<(), String> {
     let world = World::new(1);
