@@ -2,6 +2,7 @@
 //!
 //! Every command reaches every store through the registry of URI schemes, and names none.
 
+mod bench;
 mod crash;
 mod database;
 mod db;
@@ -9,13 +10,16 @@ mod demo;
 mod explain;
 mod failure;
 mod inspect;
+mod interrupt;
+mod machine;
 mod output;
 mod process;
+mod scratch;
 mod text;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{Arg, ArgAction, ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::output::Output;
 
@@ -31,6 +35,8 @@ Exit codes:
   7  passing trouble or an unknown outcome: try again
   8  a bug of Tombolo: report it";
 
+const JSON_HELP: &str = "Print one JSON document on standard output (a line per entry for scans), and errors as JSON on standard error";
+
 const TOUR: &str = "\
 Begin with:
   tombolo demo                                   the whole claim, on a part of /usr, in half a minute
@@ -44,8 +50,8 @@ Begin with:
 #[derive(Parser)]
 #[command(name = "tombolo", version, max_term_width = 110, after_help = TOUR, after_long_help = format!("{TOUR}\n\n{EXIT_CODES}"))]
 struct Arguments {
-    /// Print one JSON document on standard output (a line per entry for scans), and errors as JSON on standard error.
-    #[arg(long, global = true)]
+    /// See `JSON_HELP`.
+    #[arg(long, help = JSON_HELP)]
     json: bool,
     #[command(subcommand)]
     command: Command,
@@ -58,6 +64,8 @@ enum Command {
     /// Creates, writes, reads, scans and verifies databases.
     #[command(subcommand)]
     Db(db::Command),
+    /// Measures a database with db_bench's benchmarks.
+    Bench(bench::Arguments),
     /// Says what accepted and durable writes survive on a store, and on its log.
     Explain(explain::Arguments),
     /// Says what the bytes of a database are, with offsets, on damaged files too.
@@ -73,10 +81,32 @@ enum Command {
     CrashWriter(crash::writer::Arguments),
 }
 
+/// The whole command line. `--json` may stand before or after a command's name; a command that has one of its own, such as `bench --json
+/// FILE`, keeps it, which is why it is no global argument of clap's.
+fn command() -> clap::Command {
+    fn add_json(command: clap::Command) -> clap::Command {
+        let command = command.mut_subcommands(add_json);
+        if command.get_arguments().any(|argument| argument.get_id() == "json") {
+            return command;
+        }
+        command.arg(Arg::new("json").long("json").action(ArgAction::SetTrue).help(JSON_HELP))
+    }
+    Arguments::command().mut_subcommands(add_json)
+}
+
+/// Whether `--json` stands before or after a command's name.
+fn wants_json(matches: &ArgMatches) -> bool {
+    let here = matches.try_get_one::<bool>("json").ok().flatten().is_some_and(|json| *json);
+    here || matches.subcommand().is_some_and(|(_, matches)| wants_json(matches))
+}
+
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
-    let output = Output::new(arguments.json);
+    let matches = command().get_matches();
+    let json = wants_json(&matches);
+    let arguments = Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    let output = Output::new(json);
     let result = match arguments.command {
+        Command::Bench(arguments) => bench::run(&arguments, json, &output),
         Command::Demo(arguments) => demo::run(&arguments, &output),
         Command::Db(command) => db::run(&command, &output),
         Command::Explain(arguments) => explain::run(&arguments, &output),
@@ -91,7 +121,7 @@ fn main() -> ExitCode {
         // Whoever read our output has seen enough: `tombolo db scan … | head` is no failure.
         Err(failure) if failure.is_broken_pipe() => ExitCode::SUCCESS,
         Err(failure) => {
-            failure.print(arguments.json);
+            failure.print(json);
             ExitCode::from(failure.exit_code())
         }
     }
@@ -99,10 +129,8 @@ fn main() -> ExitCode {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     #[test]
     fn the_command_line_is_consistent() {
-        super::Arguments::command().debug_assert();
+        super::command().debug_assert();
     }
 }

@@ -3,6 +3,7 @@
 //! `distribution → key, value → generator → Target → statistics`. Everything random comes from one seeded generator per thread, so that
 //! a run is repeated exactly by its seed, on every store and every engine that implements [`Target`].
 
+pub mod bench;
 pub mod distribution;
 pub mod generator;
 pub mod key;
@@ -14,7 +15,7 @@ pub use distribution::{Distribution, Keys};
 pub use generator::{Generator, Mix, Operation, Verb};
 pub use key::KeyEncoding;
 pub use statistics::{Latencies, Summary};
-pub use target::{Session, Target, TargetError, run};
+pub use target::{Durability, Session, Target, TargetError, run};
 pub use value::{ValueSizes, Values};
 
 /// The seeded generator of every workload: one algorithm, fixed for ever, so that seeds replay.

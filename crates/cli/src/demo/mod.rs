@@ -5,7 +5,6 @@
 
 mod oracle;
 mod report;
-mod scratch;
 mod tree;
 pub mod writer;
 
@@ -23,11 +22,12 @@ use tombolo_storage::Uri;
 
 use self::oracle::{Check, History, Oracle, Verdict};
 use self::report::{Report, Takeover};
-use self::scratch::Scratch;
 use crate::database::{self, HowArguments};
 use crate::failure::{Failure, Result};
+use crate::interrupt;
 use crate::output::Output;
 use crate::process::child::Writer;
+use crate::scratch::Scratch;
 use crate::text;
 
 /// Arguments of `demo`.
@@ -70,7 +70,7 @@ pub fn run(arguments: &Arguments, output: &Output) -> Result<()> {
         return Err(Failure::Usage(format!("{} is no directory: name a tree to index with --source", source.display())));
     }
     let source = source.canonicalize().map_err(|error| Failure::io(error, format!("finding {}", source.display())))?;
-    let mut scratch = Scratch::new(arguments.store.as_deref())?;
+    let mut scratch = Scratch::new(arguments.store.as_deref(), "demo")?;
     for uri in [Some(scratch.uri()), arguments.how.log.as_deref()].into_iter().flatten() {
         if Uri::parse(uri)?.scheme == "mem" {
             return Err(Failure::Usage(format!(
@@ -115,10 +115,7 @@ struct Show<'a> {
 
 impl<'a> Show<'a> {
     fn new(arguments: &'a Arguments, store: String, source: PathBuf, output: &'a Output) -> Result<Show<'a>> {
-        let interrupted = Arc::new(AtomicBool::new(false));
-        for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-            signal_hook::flag::register(signal, Arc::clone(&interrupted)).map_err(|error| Failure::io(error, "listening for Ctrl-C"))?;
-        }
+        let interrupted = interrupt::listen()?;
         let bar = if output.is_watched() { ProgressBar::new_spinner() } else { ProgressBar::hidden() };
         if let Ok(style) = ProgressStyle::with_template("{spinner} {wide_msg}") {
             bar.set_style(style);

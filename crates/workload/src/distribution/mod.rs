@@ -110,6 +110,16 @@ impl Keys {
     }
 }
 
+/// Visits every number of `0..count` once, in an order that looks random: the place of `index` in it. Constant time, no tables.
+///
+/// # Panics
+/// When `index` is not below `count`.
+#[must_use]
+pub fn shuffled(index: u64, count: u64) -> u64 {
+    assert!(index < count, "{index} is not in 0..{count}");
+    spread(index, count)
+}
+
 /// Moves popular ranks away from each other: a bijection of `0..count`, so that every key keeps exactly one rank.
 ///
 /// A Feistel network over the next even number of bits, walked until the result lies in range. YCSB hashes instead, which maps several

@@ -13,6 +13,11 @@ pub enum KeyEncoding {
         /// Bytes of each key.
         width: usize,
     },
+    /// As RocksDB's db_bench: the number big-endian in the first 8 bytes (cut at the front when narrower), then `0` digits; widths 1 to 64.
+    Padded {
+        /// Bytes of each key.
+        width: usize,
+    },
 }
 
 /// Widest key of an encoding, in bytes.
@@ -25,7 +30,7 @@ impl KeyEncoding {
     #[must_use]
     pub fn width(self) -> usize {
         match self {
-            KeyEncoding::BigEndian { width } | KeyEncoding::Decimal { width } => width,
+            KeyEncoding::BigEndian { width } | KeyEncoding::Decimal { width } | KeyEncoding::Padded { width } => width,
         }
     }
 
@@ -34,7 +39,9 @@ impl KeyEncoding {
     pub fn holds(self, count: u64) -> bool {
         let last = count.saturating_sub(1);
         match self {
-            KeyEncoding::BigEndian { width } => (1..=KEY_WIDTH_MAX).contains(&width) && (width >= 8 || last >> (8 * width) == 0),
+            KeyEncoding::BigEndian { width } | KeyEncoding::Padded { width } => {
+                (1..=KEY_WIDTH_MAX).contains(&width) && (width >= 8 || last >> (8 * width) == 0)
+            }
             KeyEncoding::Decimal { width } => {
                 let digits = width.saturating_sub(PREFIX.len());
                 (PREFIX.len() + 1..=KEY_WIDTH_MAX).contains(&width)
@@ -56,6 +63,12 @@ impl KeyEncoding {
                 let bytes = number.to_be_bytes();
                 let used = width.min(8);
                 key[width - used..].copy_from_slice(&bytes[8 - used..]);
+            }
+            KeyEncoding::Padded { width } => {
+                let bytes = number.to_be_bytes();
+                let used = width.min(8);
+                key[..used].copy_from_slice(&bytes[8 - used..]);
+                key[used..].fill(b'0');
             }
             KeyEncoding::Decimal { width } => {
                 key[..PREFIX.len()].copy_from_slice(PREFIX);

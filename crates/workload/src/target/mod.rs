@@ -14,6 +14,18 @@ pub struct TargetError {
     pub retryable: bool,
 }
 
+/// What a write must survive before its call returns. Each engine says in [`Target::describe`] what it takes them to mean.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub enum Durability {
+    /// Nothing: it may go with the process.
+    Unlogged,
+    /// The end of the process.
+    #[default]
+    Accepted,
+    /// The end of the machine, as far as the engine's storage does.
+    Durable,
+}
+
 /// An engine, opened. Shared by all threads of a run.
 pub trait Target: Send + Sync {
     /// What one thread drives it with.
@@ -21,8 +33,8 @@ pub trait Target: Send + Sync {
     where
         Self: 'a;
 
-    /// A handle for one thread: holds its buffers, iterators and whatever the engine wants per thread.
-    fn session(&self) -> Self::Session<'_>;
+    /// A handle for one thread: holds its buffers, iterators and whatever the engine wants per thread. Its writes have `durability`.
+    fn session(&self, durability: Durability) -> Self::Session<'_>;
 
     /// Moves everything in memory to tables, and returns when that is done.
     ///
@@ -30,13 +42,31 @@ pub trait Target: Send + Sync {
     /// As the engine says.
     fn flush(&self) -> Result<(), TargetError>;
 
+    /// Merges everything into the shape that reads like best, and returns when that is done.
+    ///
+    /// # Errors
+    /// As the engine says.
+    fn compact(&self) -> Result<(), TargetError>;
+
+    /// Returns when no background work is left to do. `go_on` is asked now and then; false ends the waiting.
+    ///
+    /// # Errors
+    /// As the engine says.
+    fn settle(&self, go_on: &dyn Fn() -> bool) -> Result<(), TargetError>;
+
+    /// What the engine says about itself, for people.
+    fn statistics(&self) -> String;
+
     /// Name and settings, for reports: what must be the same for a run to be comparable.
     fn describe(&self) -> String;
 }
 
+/// Is given an entry's key and value; returns whether to go on.
+pub type Seen<'a> = &'a mut dyn FnMut(&[u8], &[u8]) -> bool;
+
 /// One thread's handle.
 pub trait Session {
-    /// Writes a key; returns when the write has the durability that the target was opened for.
+    /// Writes a key; returns when the write has the durability of the session.
     ///
     /// # Errors
     /// As the engine says.
@@ -54,11 +84,29 @@ pub trait Session {
     /// As the engine says.
     fn delete(&mut self, key: &[u8]) -> Result<(), TargetError>;
 
-    /// Reads at most `entries` entries from `from` on, ascending; returns how many there were.
+    /// Reads several keys at one moment and hands each value that there is, with the key's index, to `seen`; returns how many there were.
     ///
     /// # Errors
     /// As the engine says.
-    fn scan(&mut self, from: &[u8], entries: usize, seen: &mut dyn FnMut(&[u8], &[u8])) -> Result<usize, TargetError>;
+    fn multi_get(&mut self, keys: &[Vec<u8>], seen: &mut dyn FnMut(usize, &[u8])) -> Result<usize, TargetError> {
+        let mut found = 0;
+        for (index, key) in keys.iter().enumerate() {
+            found += usize::from(self.get(key, &mut |value| seen(index, value))?);
+        }
+        Ok(found)
+    }
+
+    /// Reads at most `entries` entries from `from` on, ascending, while `seen` says so; returns how many there were.
+    ///
+    /// # Errors
+    /// As the engine says.
+    fn scan(&mut self, from: &[u8], entries: usize, seen: Seen<'_>) -> Result<usize, TargetError>;
+
+    /// Reads at most `entries` entries from the last one on, descending, while `seen` says so; returns how many there were.
+    ///
+    /// # Errors
+    /// As the engine says.
+    fn scan_back(&mut self, entries: usize, seen: Seen<'_>) -> Result<usize, TargetError>;
 
     /// Writes all pairs, or none; `None` deletes.
     ///
@@ -118,7 +166,11 @@ pub fn run<S: Session>(
             Verb::Put => session.put(operation.key, operation.value)?,
             Verb::Delete => session.delete(operation.key)?,
             Verb::Scan => {
-                let seen = session.scan(operation.key, operation.scan_entries, &mut |_, value| *bytes += value.len() as u64)?;
+                let mut read = |_: &[u8], value: &[u8]| {
+                    *bytes += value.len() as u64;
+                    true
+                };
+                let seen = session.scan(operation.key, operation.scan_entries, &mut read)?;
                 report.scanned += seen as u64;
             }
         }

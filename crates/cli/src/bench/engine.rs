@@ -1,0 +1,295 @@
+//! Tombolo as a target of benchmarks.
+
+use std::ops::Bound;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tombolo::{Batch, BlockingKeyspace, Db, Env, ErrorKind, Keyspace, KeyspaceOptions, Op, OpenMode, Options, Registry, Scan, Stats};
+use tombolo_storage::layer::RequestKind;
+use tombolo_storage::layer::trace::{TraceObjectStore, Tracer};
+use tombolo_storage::{Epoch, ObjectStore, Purpose, Request, Uri};
+use tombolo_workload::target::Seen;
+use tombolo_workload::{Durability, Session, Target, TargetError};
+
+use crate::failure::{Failure, Result};
+use crate::machine;
+use crate::text;
+
+/// How to open the database.
+#[derive(Clone, Debug)]
+pub struct Place {
+    /// The store's URI.
+    pub store: String,
+    /// The log's URI.
+    pub log: Option<String>,
+    /// Settings of the database.
+    pub options: Options,
+    /// The keyspace.
+    pub keyspace: String,
+    /// Settings of the keyspace, when it is made.
+    pub keyspace_options: KeyspaceOptions,
+}
+
+/// An open database.
+pub struct Engine {
+    place: Place,
+    env: Env,
+    objects: Arc<dyn ObjectStore>,
+    /// Counts requests to the object store while it is on.
+    tracer: Tracer,
+    db: Db,
+    keyspace: Keyspace,
+}
+
+/// How often settling is looked at, and how long nothing may have happened.
+const LOOK: Duration = Duration::from_millis(100);
+const LOOKS_QUIET: u32 = 10;
+/// CPU time of the whole process between two looks that still counts as quiet.
+const CPU_QUIET: Duration = Duration::from_millis(10);
+
+impl Engine {
+    /// Opens or creates the database.
+    pub fn open(place: &Place, mode: OpenMode) -> Result<Engine> {
+        let env = Env::real();
+        let registry = Registry::with_defaults();
+        let store = Uri::parse(&place.store)?;
+        let log = place.log.as_deref().map(Uri::parse).transpose()?;
+        let plain = registry.open_object_store(&env, &store)?;
+        let logs = registry.open_log_store(&env, &store, log.as_ref(), &plain)?;
+        let tracer = Tracer::with_sink(&env, 0, None);
+        let objects: Arc<dyn ObjectStore> = Arc::new(TraceObjectStore::new(Arc::clone(&plain), tracer.clone()));
+        let builder = Db::builder(&place.store).env(env.clone()).stores(objects, logs);
+        let db = builder.mode(mode).options(place.options.clone()).open().wait()?;
+        let keyspace = match db.keyspace(&place.keyspace) {
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                db.create_keyspace(&place.keyspace, place.keyspace_options.clone()).wait()?
+            }
+            found => found?,
+        };
+        Ok(Engine { place: place.clone(), env, objects: plain, tracer, db, keyspace })
+    }
+
+    /// Destroys the database and creates it anew.
+    pub fn fresh(self) -> Result<Engine> {
+        let Engine { place, db, keyspace, .. } = self;
+        db.close().wait()?;
+        drop((db, keyspace));
+        let mut builder = Db::builder(&place.store);
+        if let Some(log) = &place.log {
+            builder = builder.log(log);
+        }
+        builder.destroy().wait()?;
+        Engine::open(&place, OpenMode::Create)
+    }
+
+    /// Closes it.
+    pub fn close(self) -> Result<()> {
+        Ok(self.db.close().wait()?)
+    }
+
+    /// What the database says of itself.
+    pub fn stats(&self) -> Stats {
+        self.db.stats()
+    }
+
+    /// Begins to merge everything.
+    pub fn begin_compaction(&self) -> Op<()> {
+        self.db.compact()
+    }
+
+    /// Begins to move what is in memory to tables.
+    pub fn begin_flush(&self) -> Op<()> {
+        self.db.flush()
+    }
+
+    /// Counts requests from here on, or not: counting costs two readings of the clock for each, which reads from the store would feel.
+    pub fn count_requests(&self, on: bool) {
+        self.tracer.set_on(on);
+    }
+
+    /// Bytes put into the object store so far, while requests were counted, by why: flush, compaction, manifest, the rest.
+    pub fn put_bytes(&self) -> [(&'static str, u64); 4] {
+        let mut bytes = [("flush", 0), ("compaction", 0), ("manifest", 0), ("other", 0)];
+        for ((purpose, kind), counters) in self.tracer.counters() {
+            if !matches!(kind, RequestKind::Append | RequestKind::Put) {
+                continue;
+            }
+            let index = match purpose {
+                Purpose::Flush => 0,
+                Purpose::Compaction => 1,
+                Purpose::Manifest => 2,
+                _ => 3,
+            };
+            bytes[index].1 += counters.bytes;
+        }
+        bytes
+    }
+
+    /// Bytes of all objects in the store.
+    pub fn object_bytes(&self) -> Result<u64> {
+        let (mut bytes, mut after) = (0, None);
+        loop {
+            let page = self.env.block_on(self.objects.list(Request::new(Purpose::Verify, Epoch::NONE), "", after.as_ref(), 1000))?;
+            bytes += page.objects.iter().map(|object| object.length).sum::<u64>();
+            after = page.objects.last().map(|object| object.name.clone());
+            if !page.more || after.is_none() {
+                return Ok(bytes);
+            }
+        }
+    }
+
+    /// What has to stand still before the background counts as settled.
+    fn activity(&self) -> (u64, u64, u64, u64, Vec<u64>) {
+        let stats = self.db.stats();
+        (stats.memtables_waiting, stats.flushes, stats.compactions, stats.table_bytes, stats.tables_by_level)
+    }
+}
+
+fn target_error(error: tombolo::Error) -> TargetError {
+    let retryable = matches!(error.kind(), ErrorKind::Retry | ErrorKind::Busy | ErrorKind::DeadlineExceeded);
+    TargetError { message: Failure::from(error).to_string(), retryable }
+}
+
+impl Target for Engine {
+    type Session<'a> = Thread<'a>;
+
+    fn session(&self, durability: Durability) -> Thread<'_> {
+        let durability = match durability {
+            Durability::Unlogged => tombolo::Durability::Unlogged,
+            Durability::Accepted => tombolo::Durability::Accepted,
+            Durability::Durable => tombolo::Durability::Durable,
+        };
+        let blocking = self.db.blocking().keyspace(&self.place.keyspace).ok();
+        Thread { db: &self.db, keyspace: &self.keyspace, blocking, durability }
+    }
+
+    fn flush(&self) -> std::result::Result<(), TargetError> {
+        self.db.flush().wait().map_err(target_error)
+    }
+
+    fn compact(&self) -> std::result::Result<(), TargetError> {
+        self.db.compact().wait().map_err(target_error)
+    }
+
+    fn settle(&self, go_on: &dyn Fn() -> bool) -> std::result::Result<(), TargetError> {
+        let (mut quiet, mut last, mut cpu) = (0, self.activity(), machine::cpu_time());
+        while quiet < LOOKS_QUIET && go_on() {
+            std::thread::sleep(LOOK);
+            let (now, cpu_now) = (self.activity(), machine::cpu_time());
+            let is_quiet = now.0 == 0 && now == last && cpu_now.saturating_sub(cpu) <= CPU_QUIET;
+            quiet = if is_quiet { quiet + 1 } else { 0 };
+            (last, cpu) = (now, cpu_now);
+        }
+        Ok(())
+    }
+
+    fn statistics(&self) -> String {
+        statistics(&self.db.stats())
+    }
+
+    fn describe(&self) -> String {
+        format!("tombolo {} at {}", env!("CARGO_PKG_VERSION"), self.place.store)
+    }
+}
+
+/// Statistics for people.
+fn statistics(stats: &Stats) -> String {
+    let levels: Vec<_> = stats.tables_by_level.iter().enumerate().map(|(level, tables)| format!("L{level} {tables}")).collect();
+    let mut lines = vec![
+        format!("tables      {} of {} ({})", stats.tables, text::bytes(stats.table_bytes), levels.join(", ")),
+        format!("memtables   {}, {} waiting for their flush", text::bytes(stats.memtable_bytes), stats.memtables_waiting),
+        format!("log         {} not yet freed", text::bytes(stats.log_bytes)),
+        format!(
+            "since open  {} writes, {} flushes, {} compactions",
+            text::count(stats.writes),
+            text::count(stats.flushes),
+            text::count(stats.compactions)
+        ),
+        format!(
+            "opening     {}, {} of log replayed",
+            text::duration(Duration::from_nanos(stats.open_nanos)),
+            text::bytes(stats.replayed_bytes)
+        ),
+    ];
+    if let Some(error) = &stats.background_error {
+        lines.push(format!("background  fails and retries: {error}"));
+    }
+    lines.join("\n")
+}
+
+/// One thread's handle.
+pub struct Thread<'a> {
+    db: &'a Db,
+    keyspace: &'a Keyspace,
+    /// `None` when the keyspace was dropped meanwhile: then every read says so.
+    blocking: Option<BlockingKeyspace>,
+    durability: tombolo::Durability,
+}
+
+impl Thread<'_> {
+    fn read(mut scan: Scan, entries: usize, reverse: bool, seen: Seen<'_>) -> std::result::Result<usize, TargetError> {
+        if reverse {
+            scan.seek_to_last();
+        }
+        let mut count = 0;
+        while count < entries {
+            let Some(entry) = (if reverse { scan.prev() } else { scan.next() }) else { break };
+            let (key, value) = entry.map_err(target_error)?;
+            count += 1;
+            if !seen(&key, &value) {
+                break;
+            }
+        }
+        Ok(count)
+    }
+}
+
+impl Session for Thread<'_> {
+    fn put(&mut self, key: &[u8], value: &[u8]) -> std::result::Result<(), TargetError> {
+        self.keyspace.put_with(key, value, self.durability).wait().map_err(target_error)
+    }
+
+    fn get(&mut self, key: &[u8], seen: &mut dyn FnMut(&[u8])) -> std::result::Result<bool, TargetError> {
+        let found = match &self.blocking {
+            Some(keyspace) => keyspace.get_with(key, |value| seen(value)),
+            None => self.keyspace.get(key).wait().map(|value| value.map(|value| seen(&value))),
+        };
+        found.map(|found| found.is_some()).map_err(target_error)
+    }
+
+    fn delete(&mut self, key: &[u8]) -> std::result::Result<(), TargetError> {
+        self.keyspace.delete_with(key, self.durability).wait().map_err(target_error)
+    }
+
+    fn multi_get(&mut self, keys: &[Vec<u8>], seen: &mut dyn FnMut(usize, &[u8])) -> std::result::Result<usize, TargetError> {
+        let values = self.keyspace.multi_get(keys).wait().map_err(target_error)?;
+        let mut found = 0;
+        for (index, value) in values.iter().enumerate() {
+            if let Some(value) = value {
+                seen(index, value);
+                found += 1;
+            }
+        }
+        Ok(found)
+    }
+
+    fn scan(&mut self, from: &[u8], entries: usize, seen: Seen<'_>) -> std::result::Result<usize, TargetError> {
+        let scan = self.keyspace.scan::<&[u8]>((Bound::Included(from), Bound::Unbounded));
+        Thread::read(scan, entries, false, seen)
+    }
+
+    fn scan_back(&mut self, entries: usize, seen: Seen<'_>) -> std::result::Result<usize, TargetError> {
+        Thread::read(self.keyspace.scan::<&[u8]>(..), entries, true, seen)
+    }
+
+    fn batch(&mut self, writes: &[(&[u8], Option<&[u8]>)]) -> std::result::Result<(), TargetError> {
+        let mut batch = Batch::new();
+        for (key, value) in writes {
+            match value {
+                Some(value) => batch.put(self.keyspace, key, value),
+                None => batch.delete(self.keyspace, key),
+            };
+        }
+        self.db.write_with(batch, self.durability).wait().map_err(target_error)
+    }
+}

@@ -1,0 +1,86 @@
+//! A plain ordered map as a target: the smallest example of an implementation, for tests.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::{Mutex, MutexGuard};
+
+use crate::target::{Durability, Seen, Session, Target, TargetError};
+
+/// An ordered map in memory.
+#[derive(Debug, Default)]
+pub(crate) struct Map(Mutex<BTreeMap<Vec<u8>, Vec<u8>>>);
+
+impl Map {
+    pub(crate) fn entries(&self) -> MutexGuard<'_, BTreeMap<Vec<u8>, Vec<u8>>> {
+        self.0.lock().unwrap()
+    }
+}
+
+impl Target for Map {
+    type Session<'a> = &'a Map;
+
+    fn session(&self, _durability: Durability) -> &Map {
+        self
+    }
+
+    fn flush(&self) -> Result<(), TargetError> {
+        Ok(())
+    }
+
+    fn compact(&self) -> Result<(), TargetError> {
+        Ok(())
+    }
+
+    fn settle(&self, _go_on: &dyn Fn() -> bool) -> Result<(), TargetError> {
+        Ok(())
+    }
+
+    fn statistics(&self) -> String {
+        format!("{} entries", self.entries().len())
+    }
+
+    fn describe(&self) -> String {
+        "an ordered map in memory".to_owned()
+    }
+}
+
+impl Session for &Map {
+    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), TargetError> {
+        self.batch(&[(key, Some(value))])
+    }
+
+    fn get(&mut self, key: &[u8], seen: &mut dyn FnMut(&[u8])) -> Result<bool, TargetError> {
+        let map = self.entries();
+        let value = map.get(key);
+        if let Some(value) = value {
+            seen(value);
+        }
+        Ok(value.is_some())
+    }
+
+    fn delete(&mut self, key: &[u8]) -> Result<(), TargetError> {
+        self.batch(&[(key, None)])
+    }
+
+    fn scan(&mut self, from: &[u8], entries: usize, seen: Seen<'_>) -> Result<usize, TargetError> {
+        let map = self.entries();
+        let range = map.range::<[u8], _>((Bound::Included(from), Bound::Unbounded));
+        Ok(range.take(entries).take_while(|(key, value)| seen(key, value)).count())
+    }
+
+    fn scan_back(&mut self, entries: usize, seen: Seen<'_>) -> Result<usize, TargetError> {
+        let map = self.entries();
+        Ok(map.iter().rev().take(entries).take_while(|(key, value)| seen(key, value)).count())
+    }
+
+    fn batch(&mut self, writes: &[(&[u8], Option<&[u8]>)]) -> Result<(), TargetError> {
+        let mut map = self.entries();
+        for (key, value) in writes {
+            match value {
+                Some(value) => map.insert(key.to_vec(), value.to_vec()),
+                None => map.remove(*key),
+            };
+        }
+        Ok(())
+    }
+}

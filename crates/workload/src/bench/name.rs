@@ -1,0 +1,134 @@
+//! The benchmarks by name.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// What a benchmark does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Work {
+    /// Writes keys in ascending order, each once.
+    WriteSequential,
+    /// Writes keys drawn at random, some of them more than once and some never.
+    WriteRandom,
+    /// Writes every key once, in random order.
+    WriteShuffled,
+    /// Writes batches of keys in ascending order.
+    WriteBatches,
+    /// Deletes keys drawn at random.
+    DeleteRandom,
+    /// Reads keys drawn at random.
+    ReadRandom,
+    /// Reads keys that are not there.
+    ReadMissing,
+    /// Reads several keys with one call.
+    MultiRead,
+    /// Seeks a key drawn at random and reads on from it.
+    Seek,
+    /// Reads in ascending order from the first entry on.
+    ReadSequential,
+    /// Reads in descending order from the last entry on.
+    ReadReverse,
+    /// Reads at random while one more thread overwrites at random.
+    ReadWhileWriting,
+    /// Merges everything.
+    Compact,
+    /// Moves what is in memory to tables.
+    Flush,
+    /// Waits until background work has settled.
+    Wait,
+    /// Prints what the engine says about itself.
+    Stats,
+}
+
+/// A benchmark.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Benchmark {
+    /// Its name.
+    pub name: &'static str,
+    /// What it does.
+    pub work: Work,
+    /// Whether it begins with an empty database, as db_bench's do.
+    pub is_fresh: bool,
+    /// Whether its writes are durable, whatever the plan says.
+    pub is_durable: bool,
+    /// For help texts.
+    pub help: &'static str,
+}
+
+const fn benchmark(name: &'static str, work: Work, help: &'static str) -> Benchmark {
+    Benchmark { name, work, is_fresh: false, is_durable: false, help }
+}
+
+const fn fill(name: &'static str, work: Work, help: &'static str) -> Benchmark {
+    Benchmark { is_fresh: true, ..benchmark(name, work, help) }
+}
+
+impl Benchmark {
+    /// All of them.
+    pub const ALL: &'static [Benchmark] = &[
+        fill("fillseq", Work::WriteSequential, "write --num keys in order, into an empty database"),
+        fill("fillrandom", Work::WriteRandom, "write --num keys drawn at random (about 63 % of all), into an empty database"),
+        fill("filluniquerandom", Work::WriteShuffled, "write each of --num keys once, in random order, into an empty database"),
+        Benchmark {
+            is_durable: true,
+            ..fill("fillsync", Work::WriteRandom, "as fillrandom, each write durable; a thousandth of --num, at least 1000")
+        },
+        fill("fillbatch", Work::WriteBatches, "write --num keys in order, in batches of --batch-size, into an empty database"),
+        benchmark("overwrite", Work::WriteRandom, "write --num keys drawn at random"),
+        benchmark("readrandom", Work::ReadRandom, "read --reads keys drawn at random"),
+        benchmark("readmissing", Work::ReadMissing, "read --reads keys that are not there"),
+        benchmark("multireadrandom", Work::MultiRead, "read --reads keys, --batch-size at a time (see --multiread-stride)"),
+        benchmark("seekrandom", Work::Seek, "seek --reads keys and read --seek-nexts entries from each"),
+        benchmark("readseq", Work::ReadSequential, "read --reads entries in order, from the first"),
+        benchmark("readreverse", Work::ReadReverse, "read --reads entries in descending order, from the last"),
+        benchmark("readwhilewriting", Work::ReadWhileWriting, "as readrandom, while one more thread overwrites"),
+        benchmark("deleterandom", Work::DeleteRandom, "delete --num keys drawn at random"),
+        benchmark("compact", Work::Compact, "merge everything into one sorted run"),
+        benchmark("flush", Work::Flush, "move what is in memory to tables"),
+        benchmark("wait", Work::Wait, "wait until background work has settled"),
+        benchmark("stats", Work::Stats, "print what the engine says about itself"),
+    ];
+
+    /// Whether it reads.
+    pub fn is_reading(&self) -> bool {
+        matches!(
+            self.work,
+            Work::ReadRandom
+                | Work::ReadMissing
+                | Work::MultiRead
+                | Work::Seek
+                | Work::ReadSequential
+                | Work::ReadReverse
+                | Work::ReadWhileWriting
+        )
+    }
+
+    /// Whether a number of threads does it; the rest is one call.
+    pub fn is_threaded(&self) -> bool {
+        !matches!(self.work, Work::Compact | Work::Flush | Work::Wait | Work::Stats)
+    }
+}
+
+impl fmt::Display for Benchmark {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.name)
+    }
+}
+
+/// A name that no benchmark has.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there is no benchmark {name:?}; there are {known}")]
+pub struct UnknownBenchmark {
+    name: String,
+    known: String,
+}
+
+impl FromStr for Benchmark {
+    type Err = UnknownBenchmark;
+
+    fn from_str(name: &str) -> Result<Benchmark, UnknownBenchmark> {
+        let known = || Benchmark::ALL.iter().map(|known| known.name).collect::<Vec<_>>().join(", ");
+        let found = Benchmark::ALL.iter().find(|known| known.name == name);
+        found.copied().ok_or_else(|| UnknownBenchmark { name: name.to_owned(), known: known() })
+    }
+}

@@ -1,0 +1,160 @@
+use std::cell::Cell;
+
+use super::map::Map;
+use super::*;
+
+fn plan() -> Plan {
+    Plan { num: 1000, reads: 500, threads: 3, batch_size: 7, seek_nexts: 4, ..Plan::default() }
+}
+
+fn named(name: &str) -> Benchmark {
+    name.parse().unwrap()
+}
+
+/// Runs a benchmark's foreground threads one after the other, on a clock that moves by `tick` at each reading.
+fn run_with(map: &Map, plan: &Plan, name: &str, tick: Duration) -> Outcome {
+    plan.check().unwrap();
+    let (shared, now) = (Shared::new(plan.threads), Cell::new(Duration::from_secs(1)));
+    let clock = || {
+        now.set(now.get() + tick);
+        now.get()
+    };
+    let mut whole = Outcome::default();
+    for worker in work(plan, named(name)).into_iter().filter(|worker| !worker.is_background()) {
+        whole.merge(worker.run(map, &shared, &clock));
+    }
+    assert!(shared.is_done());
+    assert_eq!(whole.errors, 0, "{:?}", whole.first_error);
+    whole
+}
+
+fn run(map: &Map, name: &str) -> Outcome {
+    run_with(map, &plan(), name, Duration::from_nanos(100))
+}
+
+#[test]
+fn fills_write_what_they_say() {
+    for (name, keys) in [("fillseq", 1000), ("filluniquerandom", 1000), ("fillbatch", 1000)] {
+        let map = Map::default();
+        let outcome = run(&map, name);
+        assert_eq!((outcome.operations, map.entries().len()), (1000, keys), "{name}");
+        assert_eq!(outcome.bytes, 116_000, "{name}");
+    }
+    let map = Map::default();
+    let outcome = run(&map, "fillrandom");
+    // 1 − 1/e of the keys, give or take.
+    assert!(outcome.operations == 1000 && (550..710).contains(&map.entries().len()), "{}", map.entries().len());
+    let more = run_with(&map, &Plan { num: 5_000_000, ..plan() }, "fillsync", Duration::from_nanos(100));
+    assert_eq!(more.operations, 5000);
+    assert_eq!(run(&Map::default(), "fillsync").operations, 1000);
+}
+
+#[test]
+fn reads_find_what_is_there() {
+    let map = Map::default();
+    run(&map, "fillseq");
+    for (name, found) in [("readrandom", 500), ("readmissing", 0), ("multireadrandom", 500), ("seekrandom", 500)] {
+        let outcome = run(&map, name);
+        assert_eq!((outcome.operations, outcome.found), (500, found), "{name}");
+    }
+    let near = run_with(&map, &Plan { multiread_stride: 1, ..plan() }, "multireadrandom", Duration::from_nanos(100));
+    assert_eq!(near.found, 500);
+    for name in ["readseq", "readreverse"] {
+        let outcome = run(&map, name);
+        assert_eq!((outcome.operations, outcome.bytes), (500, 500 * 116), "{name}");
+    }
+    // Not more than there is.
+    let all = run_with(&map, &Plan { reads: 10_000, threads: 2, ..plan() }, "readseq", Duration::from_nanos(100));
+    assert_eq!(all.operations, 2000);
+}
+
+#[test]
+fn deletes_delete_and_a_seed_repeats_a_run() {
+    let (one, two, other) = (Map::default(), Map::default(), Map::default());
+    for (map, seed) in [(&one, 1), (&two, 1), (&other, 2)] {
+        let plan = Plan { seed, ..plan() };
+        run_with(map, &plan, "fillrandom", Duration::from_nanos(1));
+        run_with(map, &plan, "deleterandom", Duration::from_nanos(1));
+    }
+    assert_eq!(*one.entries(), *two.entries());
+    assert_ne!(*one.entries(), *other.entries());
+    assert!(one.entries().len() < 400, "{}", one.entries().len());
+}
+
+#[test]
+fn fast_calls_are_sampled_and_slow_ones_all_measured() {
+    let map = Map::default();
+    let fast = run_with(&map, &Plan { threads: 1, ..plan() }, "fillseq", Duration::from_nanos(100));
+    // The first 64, and every eighth of the rest.
+    assert_eq!((fast.sampled_every, fast.latencies.count()), (8, 64 + (1000 - 64) / 8));
+    let slow = run_with(&map, &Plan { threads: 1, ..plan() }, "fillseq", Duration::from_micros(100));
+    assert_eq!((slow.sampled_every, slow.latencies.count()), (1, 1000));
+    let said = run_with(&map, &Plan { threads: 1, sample_every: Some(100), ..plan() }, "fillseq", Duration::from_micros(100));
+    assert_eq!((said.sampled_every, said.latencies.count()), (100, 10));
+}
+
+#[test]
+fn a_stall_between_two_samples_is_the_maximum() {
+    let map = Map::default();
+    let (shared, readings) = (Shared::new(1), Cell::new(0u32));
+    let now = Cell::new(Duration::from_secs(1));
+    let clock = || {
+        readings.set(readings.get() + 1);
+        // The beginning of a sample in the middle comes late: a call before it, itself no sample, has stalled.
+        now.set(now.get() + if readings.get() == 182 { Duration::from_secs(3) } else { Duration::from_nanos(100) });
+        now.get()
+    };
+    let plan = Plan { threads: 1, ..plan() };
+    let outcome = work(&plan, named("fillseq")).remove(0).run(&map, &shared, &clock);
+    assert!(outcome.latencies.summary().max >= Duration::from_secs(2), "{:?}", outcome.latencies);
+    assert!(outcome.latencies.summary().p99 < Duration::from_micros(1), "{:?}", outcome.latencies);
+}
+
+#[test]
+fn a_duration_ends_what_counts_would_not() {
+    let map = Map::default();
+    run(&map, "fillseq");
+    let plan = Plan { duration: Some(Duration::from_millis(1)), threads: 1, ..plan() };
+    let outcome = run_with(&map, &plan, "readrandom", Duration::from_nanos(10));
+    assert!(outcome.operations > 10_000, "{}", outcome.operations);
+    let stopped = Shared::new(1);
+    stopped.stop();
+    let outcome = work(&plan, named("readrandom")).remove(0).run(&map, &stopped, &|| Duration::from_secs(1));
+    assert_eq!(outcome.operations, 1);
+}
+
+#[test]
+fn plans_that_cannot_be_are_refused() {
+    for (plan, word) in [
+        (Plan { num: 0, ..plan() }, "num"),
+        (Plan { reads: 0, ..plan() }, "reads"),
+        (Plan { threads: 0, ..plan() }, "threads"),
+        (Plan { threads: 100_000, ..plan() }, "threads"),
+        (Plan { batch_size: 0, ..plan() }, "batch-size"),
+        (Plan { batch_size: 100_000, value_bytes: 1 << 20, ..plan() }, "64 MiB"),
+        (Plan { value_bytes: 1 << 40, batch_size: 1, ..plan() }, "value-size"),
+        (Plan { key_bytes: 0, ..plan() }, "key-size"),
+        (Plan { key_bytes: 1, ..plan() }, "too short"),
+        (Plan { compression_ratio: 1.5, ..plan() }, "compression-ratio"),
+        (Plan { compression_ratio: f64::NAN, ..plan() }, "compression-ratio"),
+        (Plan { sample_every: Some(0), ..plan() }, "sample-every"),
+        (Plan { duration: Some(Duration::ZERO), ..plan() }, "duration"),
+    ] {
+        let error = plan.check().unwrap_err().to_string();
+        assert!(error.contains(word), "{word}: {error}");
+    }
+    assert!("fillsequence".parse::<Benchmark>().unwrap_err().to_string().contains("fillseq, fillrandom"));
+}
+
+#[test]
+fn an_error_ends_the_thread_and_is_told() {
+    let (shared, clock) = (Shared::new(1), || Duration::from_secs(1));
+    let mut meter = Meter::new(&plan(), &clock, &shared, 0);
+    let error = |retryable| Err(crate::TargetError { message: "the disk is gone".to_owned(), retryable });
+    let begun = meter.begin();
+    assert!(meter.end(begun, 1, error(true)), "what may pass does not end the thread");
+    let begun = meter.begin();
+    assert!(!meter.end(begun, 1, error(false)));
+    let outcome = meter.finish();
+    assert_eq!((outcome.operations, outcome.errors, outcome.first_error.as_deref()), (0, 2, Some("the disk is gone")));
+}

@@ -1,0 +1,276 @@
+//! One thread of a benchmark.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rand::Rng;
+
+use super::{Benchmark, Meter, Outcome, Plan, Shared, Work};
+use crate::distribution::shuffled;
+use crate::{Durability, KeyEncoding, Random, Session, Target, ValueSizes, Values, random};
+
+/// What one thread of a benchmark does.
+#[derive(Clone, Debug)]
+pub struct Worker {
+    plan: Plan,
+    benchmark: Benchmark,
+    /// Number of this thread; the one after the last foreground thread is the writer of `readwhilewriting`.
+    thread: usize,
+    values: Arc<Values>,
+    random: Random,
+}
+
+/// The workers of a benchmark: one for each thread, and one more for the writer of `readwhilewriting`.
+pub fn work(plan: &Plan, benchmark: Benchmark) -> Vec<Worker> {
+    let threads = plan.threads + usize::from(benchmark.work == Work::ReadWhileWriting);
+    let values = Arc::new(Values::new(ValueSizes::Fixed(plan.value_bytes), plan.compression_ratio, &mut random(plan.seed, u64::MAX)));
+    let worker = |thread| {
+        // Another stream for each benchmark, so that reads do not follow the order of the writes.
+        let salt = benchmark.name.bytes().fold(0u64, |salt, byte| salt.rotate_left(8) ^ u64::from(byte));
+        let random = random(plan.seed ^ salt, thread as u64);
+        Worker { plan: plan.clone(), benchmark, thread, values: Arc::clone(&values), random }
+    };
+    (0..threads).map(worker).collect()
+}
+
+/// Operations of a benchmark over all threads, unless it has a duration.
+pub(super) fn operations(plan: &Plan, benchmark: Benchmark) -> u64 {
+    match benchmark.work {
+        _ if benchmark.is_durable => (plan.num / 1000).max(plan.num.min(1000)),
+        _ if benchmark.is_reading() => plan.reads,
+        _ => plan.num,
+    }
+}
+
+/// The part of `count` that is thread `thread`'s.
+fn share(count: u64, thread: usize, threads: usize) -> Range<u64> {
+    let part = |number: usize| {
+        let product = u128::from(count) * number as u128 / threads as u128;
+        u64::try_from(product).unwrap_or(count)
+    };
+    part(thread)..part(thread + 1)
+}
+
+impl Worker {
+    /// Whether this is the writer beside the foreground threads.
+    pub fn is_background(&self) -> bool {
+        self.thread >= self.plan.threads
+    }
+
+    /// Does its part, on the calling thread.
+    pub fn run<T: Target>(mut self, target: &T, shared: &Shared, clock: &impl Fn() -> Duration) -> Outcome {
+        let durability = if self.benchmark.is_durable { Durability::Durable } else { self.plan.durability.unwrap_or_default() };
+        let mut session = target.session(durability);
+        let meter = Meter::new(&self.plan, clock, shared, self.thread);
+        if self.is_background() {
+            return self.overwrite_beside(&mut session, meter, shared);
+        }
+        // Also when the target panics: the writer beside must not wait for ever.
+        let _ended = Ended(shared);
+        let part = share(operations(&self.plan, self.benchmark), self.thread, self.plan.threads);
+        // Random ones run for the whole duration, whatever the counts say.
+        let timed = if self.plan.duration.is_some() { 0..u64::MAX } else { part.clone() };
+        match self.benchmark.work {
+            Work::WriteSequential => self.put(&mut session, meter, part, |number, _, _| number),
+            Work::WriteShuffled => self.put(&mut session, meter, part, |number, num, _| shuffled(number, num)),
+            Work::WriteRandom => self.put(&mut session, meter, timed, |_, num, random| random.random_range(0..num)),
+            Work::WriteBatches => self.put_batches(&mut session, meter, part),
+            Work::DeleteRandom => self.delete(&mut session, meter, timed),
+            Work::ReadRandom | Work::ReadMissing | Work::ReadWhileWriting => self.get(&mut session, meter, timed),
+            Work::MultiRead => self.multi_get(&mut session, meter, timed),
+            Work::Seek => self.seek(&mut session, meter, timed),
+            Work::ReadSequential | Work::ReadReverse => self.read_all(&mut session, meter, part),
+            Work::Compact | Work::Flush | Work::Wait | Work::Stats => meter.finish(),
+        }
+    }
+
+    fn encoding(&self) -> KeyEncoding {
+        self.plan.key_encoding()
+    }
+
+    fn put<S: Session, C: Fn() -> Duration>(
+        &mut self,
+        session: &mut S,
+        mut meter: Meter<'_, C>,
+        part: Range<u64>,
+        number_of: impl Fn(u64, u64, &mut Random) -> u64,
+    ) -> Outcome {
+        let (encoding, mut key) = (self.encoding(), Vec::new());
+        for index in part {
+            encoding.encode(number_of(index, self.plan.num, &mut self.random), &mut key);
+            let value = self.values.draw(&mut self.random);
+            let begun = meter.begin();
+            let result = session.put(&key, value);
+            meter.outcome.bytes += (key.len() + value.len()) as u64;
+            if !meter.end(begun, 1, result) {
+                break;
+            }
+        }
+        meter.finish()
+    }
+
+    fn put_batches<S: Session, C: Fn() -> Duration>(&mut self, session: &mut S, mut meter: Meter<'_, C>, part: Range<u64>) -> Outcome {
+        let encoding = self.encoding();
+        let mut keys = vec![Vec::new(); self.plan.batch_size];
+        let mut next = part.start;
+        while next < part.end {
+            let count = usize::try_from(part.end - next).unwrap_or(usize::MAX).min(self.plan.batch_size);
+            let mut writes = Vec::with_capacity(count);
+            for (key, number) in keys[..count].iter_mut().zip(next..) {
+                encoding.encode(number, key);
+                writes.push((&key[..], Some(self.values.draw(&mut self.random))));
+            }
+            let begun = meter.begin();
+            let result = session.batch(&writes);
+            meter.outcome.bytes += (count * (self.plan.key_bytes + self.plan.value_bytes)) as u64;
+            next += count as u64;
+            if !meter.end(begun, count as u64, result) {
+                break;
+            }
+        }
+        meter.finish()
+    }
+
+    fn delete<S: Session, C: Fn() -> Duration>(&mut self, session: &mut S, mut meter: Meter<'_, C>, part: Range<u64>) -> Outcome {
+        let (encoding, mut key) = (self.encoding(), Vec::new());
+        for _ in part {
+            encoding.encode(self.random.random_range(0..self.plan.num), &mut key);
+            let begun = meter.begin();
+            let result = session.delete(&key);
+            meter.outcome.bytes += key.len() as u64;
+            if !meter.end(begun, 1, result) {
+                break;
+            }
+        }
+        meter.finish()
+    }
+
+    fn get<S: Session, C: Fn() -> Duration>(&mut self, session: &mut S, mut meter: Meter<'_, C>, part: Range<u64>) -> Outcome {
+        let (encoding, mut key) = (self.encoding(), Vec::new());
+        let missing = self.benchmark.work == Work::ReadMissing;
+        for _ in part {
+            encoding.encode(self.random.random_range(0..self.plan.num), &mut key);
+            if missing {
+                key.push(b'.');
+            }
+            let begun = meter.begin();
+            let outcome = &mut meter.outcome;
+            let result = session.get(&key, &mut |value| {
+                outcome.bytes += (key.len() + value.len()) as u64;
+                outcome.digest ^= digest(value);
+            });
+            let result = result.map(|found| meter.outcome.found += u64::from(found));
+            if !meter.end(begun, 1, result) {
+                break;
+            }
+        }
+        meter.finish()
+    }
+
+    fn multi_get<S: Session, C: Fn() -> Duration>(&mut self, session: &mut S, mut meter: Meter<'_, C>, part: Range<u64>) -> Outcome {
+        let encoding = self.encoding();
+        let batch = self.plan.batch_size.min(Plan::MULTI_READ_MAX);
+        let mut keys = vec![Vec::new(); batch];
+        let mut left = part.end - part.start;
+        while left > 0 {
+            let count = usize::try_from(left).unwrap_or(usize::MAX).min(batch);
+            let first = self.random.random_range(0..self.plan.num);
+            for (index, key) in (0u64..).zip(&mut keys[..count]) {
+                let near = first.wrapping_add(index.wrapping_mul(self.plan.multiread_stride)) % self.plan.num;
+                let number = if self.plan.multiread_stride > 0 { near } else { self.random.random_range(0..self.plan.num) };
+                encoding.encode(number, key);
+            }
+            let begun = meter.begin();
+            let outcome = &mut meter.outcome;
+            let result = session.multi_get(&keys[..count], &mut |_, value| {
+                outcome.bytes += (self.plan.key_bytes + value.len()) as u64;
+                outcome.digest ^= digest(value);
+            });
+            let result = result.map(|found| meter.outcome.found += found as u64);
+            left -= count as u64;
+            if !meter.end(begun, count as u64, result) {
+                break;
+            }
+        }
+        meter.finish()
+    }
+
+    fn seek<S: Session, C: Fn() -> Duration>(&mut self, session: &mut S, mut meter: Meter<'_, C>, part: Range<u64>) -> Outcome {
+        let (encoding, mut from) = (self.encoding(), Vec::new());
+        // As db_bench: one entry for the seek itself, and so many more.
+        let entries = self.plan.seek_nexts.saturating_add(1);
+        for _ in part {
+            encoding.encode(self.random.random_range(0..self.plan.num), &mut from);
+            let begun = meter.begin();
+            let outcome = &mut meter.outcome;
+            let result = session.scan(&from, entries, &mut |key, value| {
+                outcome.bytes += (key.len() + value.len()) as u64;
+                outcome.digest ^= digest(value);
+                true
+            });
+            let result = result.map(|entries| meter.outcome.found += u64::from(entries > 0));
+            if !meter.end(begun, 1, result) {
+                break;
+            }
+        }
+        meter.finish()
+    }
+
+    /// Each entry is a call of its own to the meter: the engine's part lies between two of them.
+    fn read_all<S: Session, C: Fn() -> Duration>(&mut self, session: &mut S, mut meter: Meter<'_, C>, part: Range<u64>) -> Outcome {
+        let entries = usize::try_from(part.end - part.start).unwrap_or(usize::MAX);
+        let mut begun = meter.begin();
+        let mut go_on = true;
+        let mut seen = |key: &[u8], value: &[u8]| {
+            meter.outcome.bytes += (key.len() + value.len()) as u64;
+            meter.outcome.digest ^= digest(value);
+            meter.outcome.found += 1;
+            go_on = meter.end(begun, 1, Ok(()));
+            begun = meter.begin();
+            go_on
+        };
+        let result = match self.benchmark.work {
+            Work::ReadReverse => session.scan_back(entries, &mut seen),
+            _ => session.scan(&[], entries, &mut seen),
+        };
+        if let Err(error) = result {
+            meter.end(None, 0, Err(error));
+        }
+        meter.finish()
+    }
+
+    /// Overwrites at random until the readers have ended.
+    fn overwrite_beside<S: Session, C: Fn() -> Duration>(&mut self, session: &mut S, mut meter: Meter<'_, C>, shared: &Shared) -> Outcome {
+        let (encoding, mut key) = (self.encoding(), Vec::new());
+        while !shared.is_done() {
+            encoding.encode(self.random.random_range(0..self.plan.num), &mut key);
+            let value = self.values.draw(&mut self.random);
+            let begun = meter.begin();
+            let result = session.put(&key, value);
+            meter.outcome.bytes += (key.len() + value.len()) as u64;
+            if !meter.end(begun, 1, result) {
+                break;
+            }
+        }
+        meter.finish()
+    }
+}
+
+/// Says that a foreground thread has ended.
+struct Ended<'a>(&'a Shared);
+
+impl Drop for Ended<'_> {
+    fn drop(&mut self) {
+        self.0.ended();
+    }
+}
+
+/// The ends of a value: touches what a reader would.
+#[inline]
+fn digest(value: &[u8]) -> u64 {
+    match value {
+        [first, .., last] => u64::from(*first) << 8 | u64::from(*last),
+        _ => value.len() as u64,
+    }
+}
