@@ -29,7 +29,7 @@ mod version;
 mod write;
 
 pub use budget::MemoryBudget;
-pub use db::{Batch, Blocking, BlockingKeyspace, Builder, Db, Keyspace, Rejected, Scan, Snapshot, Stats, VerifyReport};
+pub use db::{Batch, Blocking, BlockingKeyspace, Builder, Cursor, Db, Keyspace, Rejected, Scan, Snapshot, Stats, VerifyReport};
 pub use op::Op;
 pub use options::{Compression, Durability, KeyspaceOptions, OpenMode, Options, Setting};
 pub use tombolo_env::{Env, Instant};

@@ -1,7 +1,7 @@
 //! An ordered map of its own in a database.
 
 use std::fmt;
-use std::ops::RangeBounds;
+use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -9,7 +9,7 @@ use tombolo_env::TaskClass;
 use tombolo_format::key::{EntryKind, SequenceNumber};
 use tombolo_storage::Result;
 
-use crate::db::{Handle, Scan};
+use crate::db::{Cursor, Handle, Scan};
 use crate::engine::{Engine, KeyspaceInfo};
 use crate::lifecycle;
 use crate::op::Op;
@@ -136,7 +136,8 @@ impl Keyspace {
         self.multi_get_at(None, keys)
     }
 
-    /// A cursor over the keys in `range`, at one moment; it starts before the first. It holds memory and tables until it is dropped.
+    /// The entries of the keys in `range`, at one moment, in order. It holds memory and tables until it is dropped. Tables that have no
+    /// key in the range are not touched.
     ///
     /// ```no_run
     /// # fn f(orders: &tombolo::Keyspace) -> tombolo::Result<()> {
@@ -148,7 +149,17 @@ impl Keyspace {
     /// # }
     /// ```
     pub fn scan<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Scan {
-        self.scan_at(None, range)
+        Scan::new(self.cursor_at(None, range))
+    }
+
+    /// As [`Keyspace::scan`], of all keys that begin with `prefix`.
+    pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Scan {
+        Scan::new(self.cursor_at(None, prefix_range(prefix.as_ref())))
+    }
+
+    /// A cursor over the keys in `range`, at one moment; it starts before the first. It lends its entries and moves freely.
+    pub fn cursor<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Cursor {
+        self.cursor_at(None, range)
     }
 
     pub(crate) fn new(handle: Arc<Handle>, info: Arc<KeyspaceInfo>) -> Keyspace {
@@ -286,15 +297,25 @@ impl Keyspace {
         })
     }
 
-    pub(crate) fn scan_at<K: AsRef<[u8]>>(&self, sequence: Option<SequenceNumber>, range: impl RangeBounds<K>) -> Scan {
-        let engine = self.engine();
-        let owned = |bound: std::ops::Bound<&K>| bound.map(|key| key.as_ref().to_vec());
-        let (lower, upper) = (owned(range.start_bound()), owned(range.end_bound()));
-        let opened = read::check(engine, &self.info).map(|()| {
-            let view = engine.view_owned();
-            let sequence = sequence.unwrap_or_else(|| engine.stream.visible());
-            read::RangeCursor::new(view, self.info.id, sequence, lower, upper)
-        });
-        Scan::new(Arc::clone(&self.handle), opened)
+    pub(crate) fn cursor_at<K: AsRef<[u8]>>(&self, sequence: Option<SequenceNumber>, range: impl RangeBounds<K>) -> Cursor {
+        let owned = |bound: Bound<&K>| bound.map(|key| key.as_ref().to_vec());
+        Cursor::open(self, sequence, (owned(range.start_bound()), owned(range.end_bound())))
     }
 }
+
+/// The range of all keys that begin with `prefix`.
+pub(crate) fn prefix_range(prefix: &[u8]) -> (Bound<Vec<u8>>, Bound<Vec<u8>>) {
+    // The least key after all of them: the prefix counted up by one, without what overflows.
+    let upper = match prefix.iter().rposition(|byte| *byte != u8::MAX) {
+        Some(at) => {
+            let mut upper = prefix[..=at].to_vec();
+            upper[at] += 1;
+            Bound::Excluded(upper)
+        }
+        None => Bound::Unbounded,
+    };
+    (Bound::Included(prefix.to_vec()), upper)
+}
+
+#[cfg(test)]
+mod tests;

@@ -6,6 +6,7 @@
 mod batch;
 mod blocking;
 mod builder;
+mod cursor;
 mod keyspace;
 mod scan;
 mod snapshot;
@@ -13,6 +14,7 @@ mod snapshot;
 pub use batch::Batch;
 pub use blocking::{Blocking, BlockingKeyspace};
 pub use builder::Builder;
+pub use cursor::Cursor;
 pub use keyspace::Keyspace;
 pub use scan::Scan;
 pub use snapshot::Snapshot;

@@ -1,63 +1,71 @@
-//! A cursor over the keys of a range.
-
-use std::pin::pin;
-use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+//! The entries of a range as an iterator.
 
 use tombolo_storage::{Error, Result};
 
-use crate::db::Handle;
-use crate::read::RangeCursor;
+use crate::db::{Cursor, Keyspace};
 use crate::value::Value;
 
-/// A cursor between the entries of a range, at one moment of the database.
+/// The entries of a range at one moment of the database, as an iterator that also steps back. Entries are given to keep; a [`Cursor`]
+/// lends them, and is faster.
 ///
 /// It stands in a gap: `next` gives the entry after the gap and steps over it, `prev` the entry before it. As an iterator it blocks
 /// the calling thread on a miss; the `_async` verbs do not. After an error it stays where it was.
 #[derive(Debug)]
 pub struct Scan {
-    handle: Arc<Handle>,
-    /// What opening it failed with, which every verb answers.
-    cursor: std::result::Result<RangeCursor, Error>,
+    cursor: Cursor,
+    /// Of the entry at which the cursor stands, if it does, whether the gap is the one before it.
+    before: bool,
 }
 
 impl Scan {
-    pub(crate) fn new(handle: Arc<Handle>, cursor: Result<RangeCursor>) -> Scan {
-        Scan { handle, cursor }
+    pub(crate) fn new(cursor: Cursor) -> Scan {
+        Scan { cursor, before: true }
     }
 
-    fn cursor(&mut self) -> Result<&mut RangeCursor> {
-        self.cursor.as_mut().map_err(|error| error.clone())
+    /// One that answers every verb with `error`.
+    pub(crate) fn refused(keyspace: &Keyspace, error: Error) -> Scan {
+        Scan::new(Cursor::refused(keyspace, error))
     }
 
-    /// The entry before the cursor, which steps back over it; `None` at the range's start. Blocks on a miss.
+    /// Whether the cursor stands at the entry after the gap.
+    fn stands_before(&self) -> bool {
+        self.cursor.valid() && self.before
+    }
+
+    /// Whether the cursor stands at the entry before the gap.
+    fn stands_after(&self) -> bool {
+        self.cursor.valid() && !self.before
+    }
+
+    /// The entry before the gap, which moves before it; `None` at the range's start. Blocks on a miss.
     ///
     /// # Errors
     /// As [`crate::Keyspace::get`].
     pub fn prev(&mut self) -> Option<Result<(Value, Value)>> {
-        let handle = Arc::clone(&self.handle);
-        wait(&handle, self.prev_async()).transpose()
+        if !self.stands_after() {
+            match self.cursor.prev() {
+                Ok(true) => {}
+                Ok(false) => return None,
+                Err(error) => return Some(Err(error)),
+            }
+        }
+        self.before = true;
+        self.cursor.entry().map(Ok)
     }
 
-    /// Moves the cursor before the first key at or after `key`, within the range.
+    /// Moves the gap before the first key at or after `key`, within the range.
     pub fn seek(&mut self, key: impl AsRef<[u8]>) {
-        if let Ok(cursor) = &mut self.cursor {
-            cursor.seek(key.as_ref());
-        }
+        self.cursor.stand_before(key.as_ref());
     }
 
-    /// Moves the cursor before the first entry.
+    /// Moves the gap before the first entry.
     pub fn seek_to_first(&mut self) {
-        if let Ok(cursor) = &mut self.cursor {
-            cursor.seek_to_first();
-        }
+        self.cursor.stand_at_start();
     }
 
-    /// Moves the cursor after the last entry.
+    /// Moves the gap after the last entry.
     pub fn seek_to_last(&mut self) {
-        if let Ok(cursor) = &mut self.cursor {
-            cursor.seek_to_last();
-        }
+        self.cursor.stand_at_end();
     }
 
     /// As the iterator's `next`, without blocking.
@@ -65,10 +73,11 @@ impl Scan {
     /// # Errors
     /// As [`crate::Keyspace::get`].
     pub async fn next_async(&mut self) -> Result<Option<(Value, Value)>> {
-        match self.cursor()?.next().await {
-            Ok(entry) => Ok(entry.map(values)),
-            Err(error) => Err(self.handle.engine.judge(error).await),
+        if !self.stands_before() && !self.cursor.next_async().await? {
+            return Ok(None);
         }
+        self.before = false;
+        Ok(self.cursor.entry())
     }
 
     /// As [`Scan::prev`], without blocking.
@@ -76,23 +85,11 @@ impl Scan {
     /// # Errors
     /// As [`crate::Keyspace::get`].
     pub async fn prev_async(&mut self) -> Result<Option<(Value, Value)>> {
-        match self.cursor()?.prev().await {
-            Ok(entry) => Ok(entry.map(values)),
-            Err(error) => Err(self.handle.engine.judge(error).await),
+        if !self.stands_after() && !self.cursor.prev_async().await? {
+            return Ok(None);
         }
-    }
-}
-
-fn values((key, value): (bytes::Bytes, bytes::Bytes)) -> (Value, Value) {
-    (Value::from(key), Value::from(value))
-}
-
-/// Waits for a step, which most often needs no waiting.
-fn wait<T: Send>(handle: &Handle, step: impl Future<Output = Result<T>> + Send) -> Result<T> {
-    let mut step = pin!(step);
-    match step.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-        Poll::Ready(result) => result,
-        Poll::Pending => handle.engine.env.block_on(step),
+        self.before = true;
+        Ok(self.cursor.entry())
     }
 }
 
@@ -100,7 +97,14 @@ impl Iterator for Scan {
     type Item = Result<(Value, Value)>;
 
     fn next(&mut self) -> Option<Result<(Value, Value)>> {
-        let handle = Arc::clone(&self.handle);
-        wait(&handle, self.next_async()).transpose()
+        if !self.stands_before() {
+            match self.cursor.next() {
+                Ok(true) => {}
+                Ok(false) => return None,
+                Err(error) => return Some(Err(error)),
+            }
+        }
+        self.before = false;
+        self.cursor.entry().map(Ok)
     }
 }

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use tombolo_format::key::SequenceNumber;
 use tombolo_storage::{Error, ErrorKind, Result};
 
-use crate::db::{Handle, Keyspace, Scan};
+use crate::db::keyspace::prefix_range;
+use crate::db::{Cursor, Handle, Keyspace, Scan};
 use crate::op::Op;
 use crate::value::Value;
 
@@ -86,8 +87,21 @@ impl Snapshot {
     /// As [`Keyspace::scan`].
     pub fn scan<K: AsRef<[u8]>>(&self, keyspace: &Keyspace, range: impl RangeBounds<K>) -> Scan {
         match self.check(keyspace) {
-            Ok(()) => keyspace.scan_at(Some(self.0.sequence), range),
-            Err(error) => Scan::new(Arc::clone(&self.0.handle), Err(error)),
+            Ok(()) => Scan::new(keyspace.cursor_at(Some(self.0.sequence), range)),
+            Err(error) => Scan::refused(keyspace, error),
+        }
+    }
+
+    /// As [`Keyspace::prefix`].
+    pub fn prefix(&self, keyspace: &Keyspace, prefix: impl AsRef<[u8]>) -> Scan {
+        self.scan(keyspace, prefix_range(prefix.as_ref()))
+    }
+
+    /// As [`Keyspace::cursor`].
+    pub fn cursor<K: AsRef<[u8]>>(&self, keyspace: &Keyspace, range: impl RangeBounds<K>) -> Cursor {
+        match self.check(keyspace) {
+            Ok(()) => keyspace.cursor_at(Some(self.0.sequence), range),
+            Err(error) => Cursor::refused(keyspace, error),
         }
     }
 }

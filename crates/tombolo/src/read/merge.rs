@@ -1,17 +1,32 @@
 //! Several sorted sources as one, forward and backward.
 //!
-//! Sources are few (memtables, runs, one for each sorted level), so that the smallest is found by looking at all.
+//! Read path and compaction alike: memtables, runs of level 0 and one run for each sorted level become one walk over all versions of all
+//! keys. A move is plain synchronous code while blocks are in memory: it answers [`Step::Blocked`] when one is not, and [`Merge::load`]
+//! then fetches what all sources wait for, side by side.
+//!
+//! The sources that are not at their end form a heap, ordered by their keys' first 8 bytes as a number and by whole keys where these tie.
+//! The heap's second is remembered, so that a source which stays first costs one comparison of numbers; a single source costs none.
+//!
+//! Invariant: `heap` holds exactly the sources that stand at an entry, first the one that comes first in the direction of the last move.
+//! While a move is pending, or after it failed, the merge stands nowhere.
 
 use std::cmp::Ordering;
-use std::sync::Arc;
+use std::future::poll_fn;
+use std::task::Poll;
 
 use bytes::Bytes;
+use tombolo_env::BoxFuture;
 use tombolo_format::key::Trailer;
 use tombolo_storage::{Purpose, Result};
 
+use super::run::RunCursor;
 use crate::engine::View;
 use crate::memtable::MemtableCursor;
-use crate::version::{SortedRun, TableCursor};
+use crate::table::Step;
+use crate::version::TableCursor;
+
+/// A range of keys, borrowed.
+pub(crate) type Bounds<'a> = (std::ops::Bound<&'a [u8]>, std::ops::Bound<&'a [u8]>);
 
 /// One sorted source.
 #[derive(Debug)]
@@ -24,108 +39,22 @@ pub(crate) enum Source {
     Run(RunCursor),
 }
 
-/// Walks tables that follow each other without overlap.
-#[derive(Debug)]
-pub(crate) struct RunCursor {
-    tables: Arc<SortedRun>,
-    purpose: Purpose,
-    at: usize,
-    /// Invariant: a cursor of `tables[at]`.
-    cursor: Option<TableCursor>,
-}
-
-impl RunCursor {
-    pub(crate) fn new(tables: &Arc<SortedRun>, purpose: Purpose) -> RunCursor {
-        RunCursor { tables: Arc::clone(tables), purpose, at: 0, cursor: None }
-    }
-
-    /// A cursor of table `at`, or nowhere when there is none.
-    fn open(&mut self, at: usize) -> Option<&mut TableCursor> {
-        if self.at != at || self.cursor.is_none() {
-            self.at = at;
-            self.cursor = self.tables.get(at).map(|table| table.cursor(self.purpose));
-        }
-        self.cursor.as_mut()
-    }
-
-    async fn seek(&mut self, key: &[u8], trailer: Trailer) -> Result<()> {
-        let at = self.tables.before(key);
-        if let Some(cursor) = self.open(at) {
-            cursor.seek(key, trailer).await?;
-        }
-        self.skip_ends_forward().await
-    }
-
-    async fn seek_before(&mut self, key: &[u8], trailer: Trailer) -> Result<()> {
-        let after = self.tables.begun(key);
-        match after.checked_sub(1) {
-            Some(at) => {
-                if let Some(cursor) = self.open(at) {
-                    cursor.seek_before(key, trailer).await?;
-                }
-                self.skip_ends_backward().await
-            }
-            None => {
-                self.cursor = None;
-                Ok(())
-            }
-        }
-    }
-
-    async fn first(&mut self) -> Result<()> {
-        if let Some(cursor) = self.open(0) {
-            cursor.first().await?;
-        }
-        self.skip_ends_forward().await
-    }
-
-    async fn last(&mut self) -> Result<()> {
-        let Some(at) = self.tables.len().checked_sub(1) else { return Ok(()) };
-        if let Some(cursor) = self.open(at) {
-            cursor.last().await?;
-        }
-        self.skip_ends_backward().await
-    }
-
-    async fn skip_ends_forward(&mut self) -> Result<()> {
-        while self.cursor.as_ref().is_some_and(|cursor| cursor.entry().is_none()) {
-            if let Some(cursor) = self.open(self.at + 1) {
-                cursor.first().await?;
-            }
-        }
-        Ok(())
-    }
-
-    async fn skip_ends_backward(&mut self) -> Result<()> {
-        while self.cursor.as_ref().is_some_and(|cursor| cursor.entry().is_none()) {
-            match self.at.checked_sub(1) {
-                Some(at) => {
-                    if let Some(cursor) = self.open(at) {
-                        cursor.last().await?;
-                    }
-                }
-                None => self.cursor = None,
-            }
-        }
-        Ok(())
-    }
-}
-
 impl Source {
     #[inline]
     pub(crate) fn entry(&self) -> Option<(&[u8], Trailer)> {
         match self {
             Source::Memtable(cursor) => cursor.entry().map(|entry| (entry.key, entry.trailer)),
             Source::Table(cursor) => cursor.entry(),
-            Source::Run(cursor) => cursor.cursor.as_ref().and_then(TableCursor::entry),
+            Source::Run(cursor) => cursor.entry(),
         }
     }
 
+    #[inline]
     pub(crate) fn value(&self) -> &[u8] {
         match self {
             Source::Memtable(cursor) => cursor.entry().map_or(&[], |entry| entry.value),
             Source::Table(cursor) => cursor.value(),
-            Source::Run(cursor) => cursor.cursor.as_ref().map_or(&[], TableCursor::value),
+            Source::Run(cursor) => cursor.value(),
         }
     }
 
@@ -134,119 +63,153 @@ impl Source {
         match self {
             Source::Memtable(cursor) => cursor.entry().map_or_else(Bytes::new, |entry| Bytes::copy_from_slice(entry.value)),
             Source::Table(cursor) => cursor.value_bytes(),
-            Source::Run(cursor) => cursor.cursor.as_ref().map_or_else(Bytes::new, TableCursor::value_bytes),
+            Source::Run(cursor) => cursor.value_bytes(),
         }
     }
 
-    async fn seek(&mut self, key: &[u8], trailer: Trailer) -> Result<()> {
+    fn seek(&mut self, key: &[u8], trailer: Trailer) -> Result<Step> {
         match self {
             Source::Memtable(cursor) => {
                 cursor.seek(key, trailer);
-                Ok(())
+                Ok(Step::Done)
             }
-            Source::Table(cursor) => cursor.seek(key, trailer).await,
-            Source::Run(cursor) => cursor.seek(key, trailer).await,
+            Source::Table(cursor) => cursor.seek(key, trailer),
+            Source::Run(cursor) => cursor.seek(key, trailer),
         }
     }
 
-    async fn seek_before(&mut self, key: &[u8], trailer: Trailer) -> Result<()> {
+    fn seek_before(&mut self, key: &[u8], trailer: Trailer) -> Result<Step> {
         match self {
             Source::Memtable(cursor) => {
                 cursor.seek_before(key, trailer);
-                Ok(())
+                Ok(Step::Done)
             }
-            Source::Table(cursor) => cursor.seek_before(key, trailer).await,
-            Source::Run(cursor) => cursor.seek_before(key, trailer).await,
+            Source::Table(cursor) => cursor.seek_before(key, trailer),
+            Source::Run(cursor) => cursor.seek_before(key, trailer),
         }
     }
 
-    async fn first(&mut self) -> Result<()> {
+    fn first(&mut self) -> Result<Step> {
         match self {
             Source::Memtable(cursor) => {
                 cursor.first();
-                Ok(())
+                Ok(Step::Done)
             }
-            Source::Table(cursor) => cursor.first().await,
-            Source::Run(cursor) => cursor.first().await,
+            Source::Table(cursor) => cursor.first(),
+            Source::Run(cursor) => cursor.first(),
         }
     }
 
-    async fn last(&mut self) -> Result<()> {
+    fn last(&mut self) -> Result<Step> {
         match self {
             Source::Memtable(cursor) => {
                 cursor.last();
-                Ok(())
+                Ok(Step::Done)
             }
-            Source::Table(cursor) => cursor.last().await,
-            Source::Run(cursor) => cursor.last().await,
+            Source::Table(cursor) => cursor.last(),
+            Source::Run(cursor) => cursor.last(),
         }
     }
 
     #[inline]
-    async fn next(&mut self) -> Result<()> {
+    fn next(&mut self) -> Result<Step> {
         match self {
             Source::Memtable(cursor) => {
                 cursor.next();
-                Ok(())
+                Ok(Step::Done)
             }
-            Source::Table(cursor) => cursor.next().await,
-            Source::Run(cursor) => {
-                if let Some(cursor) = &mut cursor.cursor {
-                    cursor.next().await?;
-                }
-                cursor.skip_ends_forward().await
-            }
+            Source::Table(cursor) => cursor.next(),
+            Source::Run(cursor) => cursor.next(),
         }
     }
 
-    async fn prev(&mut self) -> Result<()> {
+    #[inline]
+    fn prev(&mut self) -> Result<Step> {
         match self {
             Source::Memtable(cursor) => {
                 cursor.prev();
-                Ok(())
+                Ok(Step::Done)
             }
-            Source::Table(cursor) => cursor.prev().await,
-            Source::Run(cursor) => {
-                if let Some(cursor) = &mut cursor.cursor {
-                    cursor.prev().await?;
-                }
-                cursor.skip_ends_backward().await
-            }
+            Source::Table(cursor) => cursor.prev(),
+            Source::Run(cursor) => cursor.prev(),
+        }
+    }
+
+    /// Completes a blocked move; `None` when none is.
+    fn load(&mut self) -> Option<BoxFuture<'_, Result<()>>> {
+        match self {
+            Source::Memtable(_) => None,
+            Source::Table(cursor) => cursor.is_blocked().then(|| cursor.load()),
+            Source::Run(cursor) => cursor.is_blocked().then(|| cursor.load()),
         }
     }
 }
 
-/// All versions of all keys of several sources, in the order of internal keys.
-///
-/// Invariant: `current` is the source that stands first in the direction of the last move, or none when all have ended.
+/// A source that stands at an entry.
+#[derive(Clone, Copy, Debug)]
+struct Head {
+    /// The first 8 bytes of its key as a number. Kept only while there is something to compare it with.
+    prefix: u64,
+    source: usize,
+}
+
+/// What a blocked move still has to do once its sources are loaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Pending {
+    Nothing,
+    /// The first source moved.
+    First,
+    /// Any source may have moved.
+    All,
+}
+
+/// All versions of all keys of several sources, in the order of internal keys. See the module's documentation.
 #[derive(Debug)]
 pub(crate) struct Merge {
     sources: Vec<Source>,
-    current: Option<usize>,
+    heap: Vec<Head>,
+    /// Which of the first's two children comes first; 0: not known.
+    second: usize,
+    backward: bool,
+    pending: Pending,
+    /// Moves of single sources so far.
+    #[cfg(test)]
+    pub(crate) moves: usize,
 }
 
 impl Merge {
     /// Of `sources`, standing nowhere.
     pub(crate) fn new(sources: Vec<Source>) -> Merge {
-        Merge { sources, current: None }
+        let heap = Vec::with_capacity(sources.len());
+        Merge {
+            sources,
+            heap,
+            second: 0,
+            backward: false,
+            pending: Pending::Nothing,
+            #[cfg(test)]
+            moves: 0,
+        }
     }
 
-    /// Of all that a view holds of a keyspace.
-    pub(crate) fn of_view(view: &View, keyspace: u32, purpose: Purpose) -> Merge {
+    /// Of what a view holds of a keyspace within `bounds`; tables outside of them are left alone.
+    pub(crate) fn of_view(view: &View, keyspace: u32, bounds: Bounds<'_>, purpose: Purpose) -> Merge {
+        let mut sources = Vec::with_capacity(4);
         let memtables = std::iter::once(&view.active).chain(view.waiting.iter().map(|sealed| &sealed.memtable));
-        let mut sources: Vec<_> =
-            memtables.filter_map(|memtable| memtable.list(keyspace)).map(|list| Source::Memtable(list.cursor())).collect();
+        sources.extend(memtables.filter_map(|memtable| memtable.list(keyspace)).map(|list| Source::Memtable(list.cursor())));
         if let Some(levels) = view.version.levels(keyspace) {
-            sources.extend(levels.runs.iter().map(|table| Source::Table(table.cursor(purpose))));
-            sources.extend(levels.sorted.iter().map(|(_, run)| Source::Run(RunCursor::new(run, purpose))));
+            let runs = levels.runs.iter().filter(|table| super::run::meets(table, bounds));
+            sources.extend(runs.map(|table| Source::Table(table.cursor(purpose))));
+            let sorted = levels.sorted.iter().filter_map(|(_, run)| RunCursor::within(run, bounds, purpose));
+            sources.extend(sorted.map(Source::Run));
         }
         Merge::new(sources)
     }
 
-    /// The entry at which it stands.
+    /// The source whose entry it stands at.
     #[inline]
     pub(crate) fn source(&self) -> Option<&Source> {
-        self.current.map(|index| &self.sources[index])
+        self.heap.first().map(|head| &self.sources[head.source])
     }
 
     /// The key at which it stands.
@@ -255,75 +218,242 @@ impl Merge {
         self.source().and_then(Source::entry)
     }
 
-    fn choose(&mut self, wanted: Ordering) {
-        let mut best: Option<(usize, (&[u8], Trailer))> = None;
-        for (index, source) in self.sources.iter().enumerate() {
-            let Some(entry) = source.entry() else { continue };
-            let better = best.is_none_or(|(_, found)| entry.0.cmp(found.0).then_with(|| found.1.cmp(&entry.1)) == wanted);
-            if better {
-                best = Some((index, entry));
-            }
-        }
-        self.current = best.map(|(index, _)| index);
-    }
-
     /// To the first entry at or after (`key`, `trailer`); goes forward from there.
-    pub(crate) async fn seek(&mut self, key: &[u8], trailer: Trailer) -> Result<()> {
-        for source in &mut self.sources {
-            source.seek(key, trailer).await?;
-        }
-        self.choose(Ordering::Less);
-        Ok(())
+    pub(crate) fn try_seek(&mut self, key: &[u8], trailer: Trailer) -> Result<Step> {
+        self.enter(false, |source| source.seek(key, trailer))
     }
 
     /// To the first entry; goes forward from there.
-    pub(crate) async fn first(&mut self) -> Result<()> {
-        for source in &mut self.sources {
-            source.first().await?;
-        }
-        self.choose(Ordering::Less);
-        Ok(())
+    pub(crate) fn try_first(&mut self) -> Result<Step> {
+        self.enter(false, Source::first)
     }
 
     /// To the last entry before (`key`, `trailer`); goes backward from there.
-    pub(crate) async fn seek_before(&mut self, key: &[u8], trailer: Trailer) -> Result<()> {
-        for source in &mut self.sources {
-            source.seek_before(key, trailer).await?;
-        }
-        self.choose(Ordering::Greater);
-        Ok(())
+    pub(crate) fn try_seek_before(&mut self, key: &[u8], trailer: Trailer) -> Result<Step> {
+        self.enter(true, |source| source.seek_before(key, trailer))
     }
 
     /// To the last entry; goes backward from there.
-    pub(crate) async fn last(&mut self) -> Result<()> {
-        for source in &mut self.sources {
-            source.last().await?;
-        }
-        self.choose(Ordering::Greater);
-        Ok(())
+    pub(crate) fn try_last(&mut self) -> Result<Step> {
+        self.enter(true, Source::last)
+    }
+
+    /// From an entry to the first one at or after (`key`, `trailer`), which lies ahead; only while going forward. Sources that are
+    /// there already stay.
+    pub(crate) fn try_skip_to(&mut self, key: &[u8], trailer: Trailer) -> Result<Step> {
+        let is_before = |(at, version): (&[u8], Trailer)| at < key || at == key && version > trailer;
+        self.enter(false, |source| if source.entry().is_some_and(is_before) { source.seek(key, trailer) } else { Ok(Step::Done) })
     }
 
     /// Nowhere: as at the end.
     pub(crate) fn end(&mut self) {
-        self.current = None;
+        self.heap.clear();
+        self.pending = Pending::Nothing;
     }
 
     /// One on; only while going forward.
     #[inline]
-    pub(crate) async fn next(&mut self) -> Result<()> {
-        if let Some(index) = self.current {
-            self.sources[index].next().await?;
-            self.choose(Ordering::Less);
+    pub(crate) fn try_next(&mut self) -> Result<Step> {
+        debug_assert!(!self.backward, "next() while going backward");
+        let Some(head) = self.heap.first() else { return Ok(Step::Done) };
+        let step = self.sources[head.source].next();
+        self.moved(step)
+    }
+
+    /// One back; only while going backward.
+    #[inline]
+    pub(crate) fn try_prev(&mut self) -> Result<Step> {
+        debug_assert!(self.backward, "prev() while going forward");
+        let Some(head) = self.heap.first() else { return Ok(Step::Done) };
+        let step = self.sources[head.source].prev();
+        self.moved(step)
+    }
+
+    /// Completes a move that is blocked: the misses of all sources are fetched together. If the future is dropped or fails, the move
+    /// stays pending.
+    ///
+    /// # Errors
+    /// Those of the first source that fails.
+    pub(crate) async fn load(&mut self) -> Result<()> {
+        let mut loads: Vec<_> = self.sources.iter_mut().filter_map(Source::load).collect();
+        if let [load] = &mut loads[..] {
+            load.await?;
+        } else {
+            all(&mut loads).await?;
+        }
+        drop(loads);
+        match std::mem::replace(&mut self.pending, Pending::Nothing) {
+            Pending::Nothing => {}
+            Pending::First => self.settle(),
+            Pending::All => self.rebuild(),
         }
         Ok(())
     }
 
-    /// One back; only while going backward.
-    pub(crate) async fn prev(&mut self) -> Result<()> {
-        if let Some(index) = self.current {
-            self.sources[index].prev().await?;
-            self.choose(Ordering::Greater);
+    /// As [`Merge::try_first`], and completes it.
+    pub(crate) async fn first(&mut self) -> Result<()> {
+        let step = self.try_first()?;
+        self.complete(step).await
+    }
+
+    /// As [`Merge::try_next`], and completes it. Where every entry counts, call that and await only what is blocked.
+    #[inline]
+    pub(crate) async fn next(&mut self) -> Result<()> {
+        let step = self.try_next()?;
+        self.complete(step).await
+    }
+
+    async fn complete(&mut self, step: Step) -> Result<()> {
+        match step {
+            Step::Done => Ok(()),
+            Step::Blocked => self.load().await,
         }
-        Ok(())
+    }
+
+    /// Moves all sources.
+    fn enter(&mut self, backward: bool, mut each: impl FnMut(&mut Source) -> Result<Step>) -> Result<Step> {
+        self.heap.clear();
+        self.backward = backward;
+        self.pending = Pending::Nothing;
+        #[cfg(test)]
+        {
+            self.moves += self.sources.len();
+        }
+        let mut blocked = false;
+        for source in &mut self.sources {
+            blocked |= each(source)? == Step::Blocked;
+        }
+        if blocked {
+            self.pending = Pending::All;
+            return Ok(Step::Blocked);
+        }
+        self.rebuild();
+        Ok(Step::Done)
+    }
+
+    /// The first source was moved.
+    #[inline]
+    fn moved(&mut self, step: Result<Step>) -> Result<Step> {
+        #[cfg(test)]
+        {
+            self.moves += 1;
+        }
+        match step {
+            Ok(Step::Done) => self.settle(),
+            Ok(Step::Blocked) => self.pending = Pending::First,
+            Err(_) => self.heap.clear(),
+        }
+        step
+    }
+
+    /// Makes the heap of all sources.
+    fn rebuild(&mut self) {
+        self.heap.clear();
+        self.second = 0;
+        for (index, source) in self.sources.iter().enumerate() {
+            if let Some((key, _)) = source.entry() {
+                self.heap.push(Head { prefix: prefix_of(key), source: index });
+            }
+        }
+        for index in (0..self.heap.len() / 2).rev() {
+            self.sift_down(index);
+        }
+    }
+
+    /// Puts the first source, which moved, where it belongs.
+    #[inline]
+    fn settle(&mut self) {
+        let Some(first) = self.heap.first().copied() else { return };
+        let key = self.sources[first.source].entry().map(|(key, _)| key);
+        match key {
+            Some(_) if self.heap.len() == 1 => {}
+            Some(key) => {
+                self.heap[0].prefix = prefix_of(key);
+                if self.second == 0 {
+                    self.second = self.earlier_child(0);
+                }
+                if self.is_earlier(self.second, 0) {
+                    self.sift_down(0);
+                    self.second = 0;
+                }
+            }
+            None => {
+                self.heap.swap_remove(0);
+                self.second = 0;
+                self.sift_down(0);
+            }
+        }
+    }
+
+    /// The child of `parent` that comes first, which must have one.
+    #[inline]
+    fn earlier_child(&self, parent: usize) -> usize {
+        let left = 2 * parent + 1;
+        if left + 1 < self.heap.len() && self.is_earlier(left + 1, left) { left + 1 } else { left }
+    }
+
+    fn sift_down(&mut self, mut index: usize) {
+        while 2 * index + 1 < self.heap.len() {
+            let child = self.earlier_child(index);
+            if !self.is_earlier(child, index) {
+                break;
+            }
+            self.heap.swap(child, index);
+            index = child;
+        }
+    }
+
+    /// Whether the source at place `left` of the heap comes before that at `right`, in the merge's direction.
+    #[inline]
+    fn is_earlier(&self, left: usize, right: usize) -> bool {
+        let (left, right) = (self.heap[left], self.heap[right]);
+        let order = left.prefix.cmp(&right.prefix);
+        let order = if order == Ordering::Equal { self.compare(left.source, right.source) } else { order };
+        order == if self.backward { Ordering::Greater } else { Ordering::Less }
+    }
+
+    fn compare(&self, left: usize, right: usize) -> Ordering {
+        match (self.sources[left].entry(), self.sources[right].entry()) {
+            (Some(left), Some(right)) => left.0.cmp(right.0).then_with(|| right.1.cmp(&left.1)),
+            // Only sources at an entry are in the heap.
+            _ => Ordering::Equal,
+        }
     }
 }
+
+/// The first 8 bytes of a key, zero-padded, as a number that orders like them.
+#[inline]
+fn prefix_of(key: &[u8]) -> u64 {
+    match key.first_chunk::<8>() {
+        Some(bytes) => u64::from_be_bytes(*bytes),
+        None => {
+            let mut bytes = [0; 8];
+            bytes[..key.len()].copy_from_slice(key);
+            u64::from_be_bytes(bytes)
+        }
+    }
+}
+
+/// Drives several loads together; ends at the first error.
+async fn all(loads: &mut Vec<BoxFuture<'_, Result<()>>>) -> Result<()> {
+    poll_fn(|context| {
+        let mut failed = None;
+        loads.retain_mut(|load| match load.as_mut().poll(context) {
+            Poll::Ready(Ok(())) => false,
+            Poll::Ready(Err(error)) => {
+                failed.get_or_insert(error);
+                false
+            }
+            Poll::Pending => true,
+        });
+        match failed {
+            Some(error) => Poll::Ready(Err(error)),
+            None if loads.is_empty() => Poll::Ready(Ok(())),
+            None => Poll::Pending,
+        }
+    })
+    .await
+}
+
+#[cfg(test)]
+mod tests;

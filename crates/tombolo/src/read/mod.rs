@@ -9,6 +9,7 @@
 
 mod merge;
 mod range;
+mod run;
 
 use std::sync::Arc;
 

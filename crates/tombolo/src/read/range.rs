@@ -1,7 +1,13 @@
 //! A cursor over what one moment sees of a range: one entry for each key that has a value.
 //!
-//! Invariant: the cursor stands in a gap between keys. `merge` is only a means: where it stands is trusted while `direction` says so, and
-//! found again from the gap otherwise. So an error, or a dropped future, leaves the cursor where it was.
+//! A move is synchronous while memory has what it needs; when it answers [`Step::Blocked`], [`RangeCursor::load`] completes it.
+//!
+//! Invariant: the cursor stands at an entry or in a gap between keys, which `place` and `anchor` say. `merge` is only a means: where it
+//! stands is trusted while `stands` says so, and found again from the place otherwise. So an error, or a dropped future, leaves the
+//! cursor beside the entry where it was.
+//!
+//! Of a key with many versions, or with many newer than the moment, a few are stepped over; then the rest is skipped by a seek: a move
+//! costs a number of steps that does not grow with the number of versions.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -10,11 +16,16 @@ use bytes::Bytes;
 use tombolo_format::key::{EntryKind, SequenceNumber, Trailer};
 use tombolo_storage::{Purpose, Result};
 
+use super::merge::Bounds;
 use super::{Merge, unknown_kind};
 use crate::engine::View;
+use crate::table::Step;
 
-/// A key and its value.
-pub(crate) type KeyValue = (Bytes, Bytes);
+/// Versions of a key that are stepped over one by one before a seek skips the rest. A seek of a merge costs as much as some 20 steps.
+const STEPS_MAX: u32 = 16;
+
+/// Values from here on are shared instead of copied, where the cursor must set one aside.
+const SHARE_BYTES_MIN: usize = 4096;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Direction {
@@ -22,30 +33,39 @@ enum Direction {
     Backward,
 }
 
-/// A place between keys.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Gap {
-    First,
-    Before(Vec<u8>),
-    After(Vec<u8>),
-    Last,
+/// Where the cursor stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    /// Before all keys.
+    Start,
+    /// After all keys.
+    End,
+    /// Before the key in `anchor`, and after all that are less.
+    Before,
+    /// After the key in `anchor`, and before all that are greater.
+    After,
+    /// At an entry. Going forward the merge stands there too; going backward its key is in `anchor`, its value in `saved`.
+    Entry,
 }
 
-impl Gap {
-    #[inline]
-    fn is_after(&self, key: &[u8]) -> bool {
-        matches!(self, Gap::After(before) if before == key)
-    }
+/// What a move backward is about to do; it sees the oldest version of a key first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Walk {
+    /// Look at the next key.
+    Key,
+    /// Look at newer and newer versions of `anchor`.
+    Versions,
+    /// There are many: the merge seeks the newest one that is visible.
+    Newest,
+    /// The merge steps before all versions of `anchor`.
+    Leave,
+}
 
-    #[inline]
-    fn move_after(&mut self, key: &[u8]) {
-        if let Gap::After(buffer) = self {
-            buffer.clear();
-            buffer.extend_from_slice(key);
-        } else {
-            *self = Gap::After(key.to_vec());
-        }
-    }
+/// A value set aside: short ones copied, long ones shared.
+#[derive(Debug, Default)]
+struct Saved {
+    copied: Vec<u8>,
+    shared: Option<Bytes>,
 }
 
 /// See the module's documentation.
@@ -53,13 +73,25 @@ impl Gap {
 pub(crate) struct RangeCursor {
     merge: Merge,
     /// Keeps what the merge reads from.
-    _view: Arc<View>,
+    view: Arc<View>,
+    keyspace: u32,
     sequence: SequenceNumber,
     lower: Bound<Vec<u8>>,
     upper: Bound<Vec<u8>>,
-    gap: Gap,
-    /// In which direction `merge` stands at the next entry; `None`: nowhere of use.
-    direction: Option<Direction>,
+    place: Place,
+    /// See [`Place`].
+    anchor: Vec<u8>,
+    saved: Saved,
+    /// In which direction `merge` stands where the place says; `None`: nowhere of use.
+    stands: Option<Direction>,
+    /// The direction of the move that is blocked.
+    goal: Direction,
+    walk: Walk,
+    /// Whether the newest visible version of `anchor` seen so far is a value, while walking backward.
+    has_value: bool,
+    /// Versions of one key stepped over in a row.
+    steps: u32,
+    scratch: Vec<u8>,
 }
 
 impl RangeCursor {
@@ -70,27 +102,183 @@ impl RangeCursor {
         lower: Bound<Vec<u8>>,
         upper: Bound<Vec<u8>>,
     ) -> RangeCursor {
-        let merge = Merge::of_view(&view, keyspace, Purpose::Scan);
-        RangeCursor { merge, _view: view, sequence, lower, upper, gap: Gap::First, direction: None }
+        let merge = Merge::of_view(&view, keyspace, borrow(&lower, &upper), Purpose::Scan);
+        RangeCursor {
+            merge,
+            view,
+            keyspace,
+            sequence,
+            lower,
+            upper,
+            place: Place::Start,
+            anchor: Vec::new(),
+            saved: Saved::default(),
+            stands: None,
+            goal: Direction::Forward,
+            walk: Walk::Key,
+            has_value: false,
+            steps: 0,
+            scratch: Vec::new(),
+        }
     }
 
-    /// Before the first key at or after `key`.
-    pub(crate) fn seek(&mut self, key: &[u8]) {
-        self.gap = Gap::Before(key.to_vec());
-        self.direction = None;
+    /// Looks at another moment from here on; stands in the gap before the entry at which it stood.
+    pub(crate) fn refresh(&mut self, view: Arc<View>, sequence: SequenceNumber) {
+        if self.place == Place::Entry {
+            self.anchor_here();
+            self.place = Place::Before;
+        }
+        self.stands = None;
+        self.sequence = sequence;
+        if !Arc::ptr_eq(&view, &self.view) {
+            self.merge = Merge::of_view(&view, self.keyspace, borrow(&self.lower, &self.upper), Purpose::Scan);
+            self.view = view;
+        }
     }
 
-    pub(crate) fn seek_to_first(&mut self) {
-        self.gap = Gap::First;
-        self.direction = None;
+    /// The newest sequence number that it sees.
+    pub(crate) fn sequence(&self) -> SequenceNumber {
+        self.sequence
     }
 
-    pub(crate) fn seek_to_last(&mut self) {
-        self.gap = Gap::Last;
-        self.direction = None;
+    /// Whether it stands at an entry.
+    #[inline]
+    pub(crate) fn valid(&self) -> bool {
+        self.place == Place::Entry
     }
 
-    fn below(&self, key: &[u8]) -> bool {
+    /// The entry's key; empty at no entry.
+    #[inline]
+    pub(crate) fn key(&self) -> &[u8] {
+        match (self.place, self.stands) {
+            (Place::Entry, Some(Direction::Forward)) => self.merge.entry().map_or(&[], |(key, _)| key),
+            (Place::Entry, _) => &self.anchor,
+            _ => &[],
+        }
+    }
+
+    /// The entry's value; empty at no entry.
+    #[inline]
+    pub(crate) fn value(&self) -> &[u8] {
+        match (self.place, self.stands) {
+            (Place::Entry, Some(Direction::Forward)) => self.merge.source().map_or(&[], super::Source::value),
+            (Place::Entry, _) => self.saved.shared.as_deref().unwrap_or(&self.saved.copied),
+            _ => &[],
+        }
+    }
+
+    /// The entry's value, sharing the memory it lies in where that pays.
+    pub(crate) fn value_bytes(&self) -> Bytes {
+        match (self.place, self.stands) {
+            (Place::Entry, Some(Direction::Forward)) => self.merge.source().map_or_else(Bytes::new, super::Source::value_bytes),
+            (Place::Entry, _) => self.saved.shared.clone().unwrap_or_else(|| Bytes::copy_from_slice(&self.saved.copied)),
+            _ => Bytes::new(),
+        }
+    }
+
+    /// Stands before the first key at or after `key` from now on, without looking.
+    pub(crate) fn stand_before(&mut self, key: &[u8]) {
+        self.anchor.clear();
+        self.anchor.extend_from_slice(key);
+        self.place = Place::Before;
+        self.stands = None;
+    }
+
+    /// Stands before the first entry from now on, without looking.
+    pub(crate) fn stand_at_start(&mut self) {
+        self.place = Place::Start;
+        self.stands = None;
+    }
+
+    /// Stands after the last entry from now on, without looking.
+    pub(crate) fn stand_at_end(&mut self) {
+        self.place = Place::End;
+        self.stands = None;
+    }
+
+    /// To the first entry at or after `key`.
+    pub(crate) fn seek(&mut self, key: &[u8]) -> Result<Step> {
+        self.stand_before(key);
+        self.next()
+    }
+
+    /// To the last entry at or before `key`.
+    pub(crate) fn seek_for_prev(&mut self, key: &[u8]) -> Result<Step> {
+        self.stand_before(key);
+        self.place = Place::After;
+        self.prev()
+    }
+
+    /// To the entry after the one at which it stands, or after the gap.
+    #[inline]
+    pub(crate) fn next(&mut self) -> Result<Step> {
+        let step = if self.place == Place::Entry && self.stands == Some(Direction::Forward) {
+            self.anchor_here();
+            self.place = Place::After;
+            self.merge.try_next()
+        } else {
+            if self.place == Place::Entry {
+                self.place = Place::After;
+            }
+            self.stand_forward()
+        };
+        self.goal = Direction::Forward;
+        self.stands = None;
+        self.steps = 0;
+        match step? {
+            Step::Done => self.settle_forward(),
+            Step::Blocked => Ok(Step::Blocked),
+        }
+    }
+
+    /// To the entry before the one at which it stands, or before the gap.
+    #[inline]
+    pub(crate) fn prev(&mut self) -> Result<Step> {
+        let step = if self.place == Place::Entry && self.stands == Some(Direction::Backward) {
+            self.place = Place::Before;
+            Ok(Step::Done)
+        } else {
+            if self.place == Place::Entry {
+                self.anchor_here();
+                self.place = Place::Before;
+            }
+            self.stand_backward()
+        };
+        self.goal = Direction::Backward;
+        self.stands = None;
+        self.walk = Walk::Key;
+        match step? {
+            Step::Done => self.settle_backward(),
+            Step::Blocked => Ok(Step::Blocked),
+        }
+    }
+
+    /// Completes a move that is blocked. If the future is dropped or fails, the cursor stays in the gap beside the entry where it was.
+    pub(crate) async fn load(&mut self) -> Result<()> {
+        loop {
+            self.merge.load().await?;
+            let step = match self.goal {
+                Direction::Forward => self.settle_forward()?,
+                Direction::Backward => self.settle_backward()?,
+            };
+            if step == Step::Done {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Remembers the key at which the merge stands, going forward.
+    #[inline]
+    fn anchor_here(&mut self) {
+        if self.stands == Some(Direction::Forward)
+            && let Some((key, _)) = self.merge.entry()
+        {
+            self.anchor.clear();
+            self.anchor.extend_from_slice(key);
+        }
+    }
+
+    fn is_below(&self, key: &[u8]) -> bool {
         match &self.lower {
             Bound::Unbounded => false,
             Bound::Included(bound) => key < &bound[..],
@@ -98,7 +286,8 @@ impl RangeCursor {
         }
     }
 
-    fn above(&self, key: &[u8]) -> bool {
+    #[inline]
+    fn is_above(&self, key: &[u8]) -> bool {
         match &self.upper {
             Bound::Unbounded => false,
             Bound::Included(bound) => key > &bound[..],
@@ -106,50 +295,50 @@ impl RangeCursor {
         }
     }
 
-    /// Moves the merge to the first entry after the gap.
-    async fn stand_forward(&mut self) -> Result<()> {
+    /// Moves the merge to the first entry after the gap that is visible or old enough to be skipped.
+    fn stand_forward(&mut self) -> Result<Step> {
+        let visible = Trailer::seek(self.sequence);
         let lower = match &self.lower {
             Bound::Unbounded => None,
-            Bound::Included(bound) => Some((&bound[..], Trailer::FIRST)),
+            Bound::Included(bound) => Some((&bound[..], visible)),
             Bound::Excluded(bound) => Some((&bound[..], Trailer::LAST)),
         };
-        let gap = match &self.gap {
-            Gap::First => None,
-            Gap::Before(key) => Some((&key[..], Trailer::FIRST)),
-            Gap::After(key) => Some((&key[..], Trailer::LAST)),
-            Gap::Last => match &self.upper {
-                Bound::Unbounded => {
-                    self.merge.end();
-                    return Ok(());
-                }
-                Bound::Included(bound) => Some((&bound[..], Trailer::LAST)),
-                Bound::Excluded(bound) => Some((&bound[..], Trailer::FIRST)),
-            },
+        let gap = match self.place {
+            Place::Start => None,
+            Place::Before => Some((&self.anchor[..], visible)),
+            Place::After | Place::Entry => Some((&self.anchor[..], Trailer::LAST)),
+            Place::End => {
+                self.merge.end();
+                return Ok(Step::Done);
+            }
         };
-        // Of two places, the later one: keys ascend, and within a key `LAST` comes after `FIRST`.
+        // Of two places, the later one: keys ascend, and within a key trailers descend.
         let later = |one: (&[u8], Trailer), other: (&[u8], Trailer)| one.0 > other.0 || one.0 == other.0 && one.1 < other.1;
         let start = match (lower, gap) {
             (Some(lower), Some(gap)) => Some(if later(lower, gap) { lower } else { gap }),
             (lower, gap) => lower.or(gap),
         };
         match start {
-            Some((key, trailer)) => self.merge.seek(key, trailer).await,
-            None => self.merge.first().await,
+            Some((key, trailer)) => self.merge.try_seek(key, trailer),
+            None => self.merge.try_first(),
         }
     }
 
     /// Moves the merge to the last entry before the gap.
-    async fn stand_backward(&mut self) -> Result<()> {
+    fn stand_backward(&mut self) -> Result<Step> {
         let upper = match &self.upper {
             Bound::Unbounded => None,
             Bound::Included(bound) => Some((&bound[..], Trailer::LAST)),
             Bound::Excluded(bound) => Some((&bound[..], Trailer::FIRST)),
         };
-        let gap = match &self.gap {
-            Gap::First => Some((&b""[..], Trailer::FIRST)),
-            Gap::Before(key) => Some((&key[..], Trailer::FIRST)),
-            Gap::After(key) => Some((&key[..], Trailer::LAST)),
-            Gap::Last => None,
+        let gap = match self.place {
+            Place::Start => {
+                self.merge.end();
+                return Ok(Step::Done);
+            }
+            Place::Before | Place::Entry => Some((&self.anchor[..], Trailer::FIRST)),
+            Place::After => Some((&self.anchor[..], Trailer::LAST)),
+            Place::End => None,
         };
         let earlier = |one: (&[u8], Trailer), other: (&[u8], Trailer)| one.0 < other.0 || one.0 == other.0 && one.1 > other.1;
         let end = match (upper, gap) {
@@ -157,81 +346,167 @@ impl RangeCursor {
             (upper, gap) => upper.or(gap),
         };
         match end {
-            Some((key, trailer)) => self.merge.seek_before(key, trailer).await,
-            None => self.merge.last().await,
+            Some((key, trailer)) => self.merge.try_seek_before(key, trailer),
+            None => self.merge.try_last(),
         }
     }
 
-    /// The entry after the gap; the gap moves behind it.
-    pub(crate) async fn next(&mut self) -> Result<Option<KeyValue>> {
-        if self.direction.take() != Some(Direction::Forward) {
-            self.stand_forward().await?;
-        }
-        let mut found = None;
+    /// From where the merge stands to the first key with a value.
+    #[inline]
+    fn settle_forward(&mut self) -> Result<Step> {
         while let Some((key, trailer)) = self.merge.entry() {
-            if self.above(key) {
+            if self.is_above(key) {
                 break;
             }
-            // After the newest visible version of a key, which moved the gap, all others of it are older.
-            if trailer.sequence() <= self.sequence && !self.gap.is_after(key) {
+            // After the newest visible version of a key, which moved the place, all others of it are older.
+            let step = if self.place == Place::After && key == &self.anchor[..] {
+                self.skip(Trailer::LAST)
+            } else if trailer.sequence() > self.sequence {
+                self.skip(Trailer::seek(self.sequence))
+            } else {
                 match trailer.kind() {
-                    Some(EntryKind::Put) => found = self.merge.source().map(|source| (Bytes::copy_from_slice(key), source.value_bytes())),
-                    Some(EntryKind::Delete) => self.gap.move_after(key),
+                    Some(EntryKind::Put) => {
+                        self.place = Place::Entry;
+                        self.stands = Some(Direction::Forward);
+                        return Ok(Step::Done);
+                    }
+                    Some(EntryKind::Delete) => {
+                        self.anchor.clear();
+                        self.anchor.extend_from_slice(key);
+                        self.place = Place::After;
+                        self.steps = 0;
+                        self.merge.try_next()
+                    }
                     kind => return Err(unknown_kind(kind)),
                 }
-            }
-            self.merge.next().await?;
-            if found.is_some() {
-                break;
+            };
+            if step? == Step::Blocked {
+                return Ok(Step::Blocked);
             }
         }
-        match &found {
-            Some((key, _)) => self.gap.move_after(key),
-            None => self.gap = Gap::Last,
-        }
-        self.direction = Some(Direction::Forward);
-        Ok(found)
+        self.place = Place::End;
+        Ok(Step::Done)
     }
 
-    /// The entry before the gap; the gap moves before it.
-    pub(crate) async fn prev(&mut self) -> Result<Option<KeyValue>> {
-        if self.direction.take() != Some(Direction::Backward) {
-            self.stand_backward().await?;
+    /// Steps over a version of the key at which the merge stands; after a few, over all that lie before `trailer`.
+    #[inline]
+    fn skip(&mut self, trailer: Trailer) -> Result<Step> {
+        self.steps += 1;
+        if self.steps < STEPS_MAX {
+            return self.merge.try_next();
         }
-        let mut found = None;
-        while found.is_none() {
-            let Some((key, _)) = self.merge.entry() else { break };
-            if self.below(key) {
-                break;
+        self.steps = 0;
+        self.scratch.clear();
+        if let Some((key, _)) = self.merge.entry() {
+            self.scratch.extend_from_slice(key);
+        }
+        self.merge.try_skip_to(&self.scratch, trailer)
+    }
+
+    /// From where the merge stands back to the first key with a value. The merge then stands before all its versions.
+    fn settle_backward(&mut self) -> Result<Step> {
+        loop {
+            let step = match self.walk {
+                Walk::Key => {
+                    let Some((key, _)) = self.merge.entry().filter(|(key, _)| !self.is_below(key)) else {
+                        self.place = Place::Start;
+                        return Ok(Step::Done);
+                    };
+                    self.anchor.clear();
+                    self.anchor.extend_from_slice(key);
+                    // Until its versions are known, the cursor stands between this key and the one from which it came.
+                    (self.place, self.walk, self.has_value, self.steps) = (Place::After, Walk::Versions, false, 0);
+                    Ok(Step::Done)
+                }
+                Walk::Versions => match self.version_of_anchor() {
+                    Some(trailer) if trailer.sequence() > self.sequence => {
+                        // All that follow are newer still.
+                        self.walk = Walk::Leave;
+                        if self.steps < STEPS_MAX { Ok(Step::Done) } else { self.merge.try_seek_before(&self.anchor, Trailer::FIRST) }
+                    }
+                    Some(_) if self.steps >= STEPS_MAX => {
+                        self.walk = Walk::Newest;
+                        self.merge.try_seek(&self.anchor, Trailer::seek(self.sequence))
+                    }
+                    Some(trailer) => {
+                        self.save(trailer)?;
+                        self.steps += 1;
+                        self.merge.try_prev()
+                    }
+                    None => {
+                        if self.end_of_key() {
+                            return Ok(Step::Done);
+                        }
+                        continue;
+                    }
+                },
+                Walk::Newest => {
+                    if let Some(trailer) = self.version_of_anchor() {
+                        self.save(trailer)?;
+                    }
+                    self.walk = Walk::Leave;
+                    self.merge.try_seek_before(&self.anchor, Trailer::FIRST)
+                }
+                Walk::Leave if self.version_of_anchor().is_some() => {
+                    self.steps += 1;
+                    if self.steps == STEPS_MAX { self.merge.try_seek_before(&self.anchor, Trailer::FIRST) } else { self.merge.try_prev() }
+                }
+                Walk::Leave => {
+                    if self.end_of_key() {
+                        return Ok(Step::Done);
+                    }
+                    continue;
+                }
+            };
+            if step? == Step::Blocked {
+                return Ok(Step::Blocked);
             }
-            let key = Bytes::copy_from_slice(key);
-            let value = self.newest_backward(&key).await?;
-            found = value.map(|value| (key, value));
         }
-        self.gap = match &found {
-            Some((key, _)) => Gap::Before(key.to_vec()),
-            None => Gap::First,
+    }
+
+    /// The version at which the merge stands, if it is one of the anchor's.
+    #[inline]
+    fn version_of_anchor(&self) -> Option<Trailer> {
+        self.merge.entry().filter(|(key, _)| *key == &self.anchor[..]).map(|(_, trailer)| trailer)
+    }
+
+    /// All versions of the anchor were seen: stands at it if it has a value, and before it otherwise.
+    fn end_of_key(&mut self) -> bool {
+        if self.has_value {
+            self.place = Place::Entry;
+            self.stands = Some(Direction::Backward);
+            return true;
+        }
+        (self.place, self.walk) = (Place::Before, Walk::Key);
+        false
+    }
+
+    /// Sets aside what the version at which the merge stands says of its key.
+    fn save(&mut self, trailer: Trailer) -> Result<()> {
+        self.has_value = match trailer.kind() {
+            Some(EntryKind::Put) => true,
+            Some(EntryKind::Delete) => false,
+            kind => return Err(unknown_kind(kind)),
         };
-        self.direction = Some(Direction::Backward);
-        Ok(found)
-    }
-
-    /// Walks backward over all versions of `key`, oldest first, and gives the newest visible one's value.
-    async fn newest_backward(&mut self, key: &[u8]) -> Result<Option<Bytes>> {
-        let mut newest = None;
-        while let Some((found, trailer)) = self.merge.entry() {
-            if found != key {
-                break;
+        self.saved.shared = None;
+        self.saved.copied.clear();
+        if self.has_value
+            && let Some(source) = self.merge.source()
+        {
+            let value = source.value();
+            if value.len() < SHARE_BYTES_MIN {
+                self.saved.copied.extend_from_slice(value);
+            } else {
+                self.saved.shared = Some(source.value_bytes());
             }
-            if trailer.sequence() <= self.sequence {
-                newest = match trailer.kind() {
-                    Some(EntryKind::Put) => self.merge.source().map(super::Source::value_bytes),
-                    Some(EntryKind::Delete) => None,
-                    kind => return Err(unknown_kind(kind)),
-                };
-            }
-            self.merge.prev().await?;
         }
-        Ok(newest)
+        Ok(())
     }
 }
+
+fn borrow<'a>(lower: &'a Bound<Vec<u8>>, upper: &'a Bound<Vec<u8>>) -> Bounds<'a> {
+    (lower.as_ref().map(|bound| &bound[..]), upper.as_ref().map(|bound| &bound[..]))
+}
+
+#[cfg(test)]
+mod tests;

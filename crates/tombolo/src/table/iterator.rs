@@ -173,6 +173,12 @@ impl TableIterator {
         }
     }
 
+    /// Whether the last move is pending.
+    #[inline]
+    pub fn is_blocked(&self) -> bool {
+        self.need.is_some()
+    }
+
     fn begin(&mut self, entry: Entry) -> Result<Step> {
         self.entries.clear();
         self.blocks_in_a_row = 0;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use tombolo_env::Env;
+use tombolo_env::{BoxFuture, Env};
 use tombolo_format::compression::Compression as FormatCompression;
 use tombolo_format::key::{InternalKey, Trailer};
 use tombolo_format::manifest::{TableDescription, TableName};
@@ -95,6 +95,12 @@ impl TableCursor {
         })
     }
 
+    #[inline]
+    pub(crate) fn valid(&self) -> bool {
+        self.0.valid()
+    }
+
+    #[inline]
     pub(crate) fn value(&self) -> &[u8] {
         self.0.value()
     }
@@ -103,49 +109,43 @@ impl TableCursor {
         self.0.share_value()
     }
 
+    /// Whether the last move is pending.
     #[inline]
-    async fn finish(&mut self, step: Result<Step>) -> Result<()> {
-        match step? {
-            Step::Done => Ok(()),
-            Step::Blocked => self.0.load().await,
-        }
+    pub(crate) fn is_blocked(&self) -> bool {
+        self.0.is_blocked()
     }
 
-    pub(crate) async fn seek(&mut self, key: &[u8], trailer: Trailer) -> Result<()> {
-        let step = self.0.seek(InternalKey::new(key, trailer));
-        self.finish(step).await
+    /// Completes a blocked move.
+    pub(crate) fn load(&mut self) -> BoxFuture<'_, Result<()>> {
+        self.0.load()
     }
 
-    pub(crate) async fn seek_before(&mut self, key: &[u8], trailer: Trailer) -> Result<()> {
-        let step = self.0.seek_before(InternalKey::new(key, trailer));
-        self.finish(step).await
+    pub(crate) fn seek(&mut self, key: &[u8], trailer: Trailer) -> Result<Step> {
+        self.0.seek(InternalKey::new(key, trailer))
     }
 
-    pub(crate) async fn first(&mut self) -> Result<()> {
-        let step = self.0.first();
-        self.finish(step).await
+    pub(crate) fn seek_before(&mut self, key: &[u8], trailer: Trailer) -> Result<Step> {
+        self.0.seek_before(InternalKey::new(key, trailer))
     }
 
-    pub(crate) async fn last(&mut self) -> Result<()> {
-        let step = self.0.last();
-        self.finish(step).await
+    pub(crate) fn first(&mut self) -> Result<Step> {
+        self.0.first()
     }
 
+    pub(crate) fn last(&mut self) -> Result<Step> {
+        self.0.last()
+    }
+
+    /// One on; nowhere stays nowhere.
     #[inline]
-    pub(crate) async fn next(&mut self) -> Result<()> {
-        if !self.0.valid() {
-            return Ok(());
-        }
-        let step = self.0.next();
-        self.finish(step).await
+    pub(crate) fn next(&mut self) -> Result<Step> {
+        if self.0.valid() { self.0.next() } else { Ok(Step::Done) }
     }
 
-    pub(crate) async fn prev(&mut self) -> Result<()> {
-        if !self.0.valid() {
-            return Ok(());
-        }
-        let step = self.0.prev();
-        self.finish(step).await
+    /// One back; nowhere stays nowhere.
+    #[inline]
+    pub(crate) fn prev(&mut self) -> Result<Step> {
+        if self.0.valid() { self.0.prev() } else { Ok(Step::Done) }
     }
 }
 

@@ -1,0 +1,278 @@
+//! A cursor that lends what it stands at.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use bytes::Bytes;
+use tombolo_format::key::SequenceNumber;
+use tombolo_storage::{Error, Result};
+
+use crate::db::{Handle, Keyspace};
+use crate::read::{self, RangeCursor};
+use crate::table::Step;
+use crate::value::Value;
+
+/// A range of keys that a cursor keeps to.
+pub(crate) type Range = (std::ops::Bound<Vec<u8>>, std::ops::Bound<Vec<u8>>);
+
+/// A cursor over the entries of a range, at one moment of the database. It lends key and value: a step copies nothing out, and takes no
+/// lock and no allocation while memory has the blocks.
+///
+/// Fresh, it stands before all entries: [`Cursor::next`] goes to the first. A move that finds no entry leaves it beyond the range's end,
+/// or before its start; from there the other direction goes back in. After an error it stands beside the entry where it was, so that the
+/// same move may be tried again.
+///
+/// Verbs block the calling thread on a miss, so they must not be called inside a task; their `_async` twins may. All begin with what
+/// memory holds, and a seek fetches the misses of all tables together. A cursor keeps memory and tables alive until it is dropped:
+/// [`Cursor::refresh`] a long-lived one.
+///
+/// ```no_run
+/// # fn f(orders: &tombolo::Keyspace) -> tombolo::Result<()> {
+/// let mut cursor = orders.cursor("2026-".."2027-");
+/// let mut found = cursor.seek("2026-11-22")?;
+/// while found {
+///     println!("{:?} {:?}", cursor.key(), cursor.value());
+///     found = cursor.next()?;
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Cursor {
+    handle: Arc<Handle>,
+    keyspace: Keyspace,
+    /// Whether it looks from a snapshot.
+    fixed: bool,
+    /// What opening it failed with, which every verb answers.
+    inner: std::result::Result<RangeCursor, Error>,
+}
+
+impl Cursor {
+    /// `sequence` is a snapshot's; `None` is now.
+    pub(crate) fn open(keyspace: &Keyspace, sequence: Option<SequenceNumber>, range: Range) -> Cursor {
+        let handle = Arc::clone(keyspace.handle());
+        let engine = &handle.engine;
+        let inner = read::check(engine, keyspace.info()).map(|()| {
+            let view = engine.view_owned();
+            let sequence = sequence.unwrap_or_else(|| engine.stream.visible());
+            RangeCursor::new(view, keyspace.id(), sequence, range.0, range.1)
+        });
+        Cursor { handle, keyspace: keyspace.clone(), fixed: sequence.is_some(), inner }
+    }
+
+    /// One that answers every verb with `error`.
+    pub(crate) fn refused(keyspace: &Keyspace, error: Error) -> Cursor {
+        Cursor { handle: Arc::clone(keyspace.handle()), keyspace: keyspace.clone(), fixed: true, inner: Err(error) }
+    }
+
+    /// Whether it stands at an entry.
+    #[inline]
+    pub fn valid(&self) -> bool {
+        self.inner.as_ref().is_ok_and(RangeCursor::valid)
+    }
+
+    /// The key of the entry at which it stands; empty at none.
+    #[inline]
+    pub fn key(&self) -> &[u8] {
+        self.inner.as_ref().map_or(&[], RangeCursor::key)
+    }
+
+    /// The value of the entry at which it stands; empty at none.
+    #[inline]
+    pub fn value(&self) -> &[u8] {
+        self.inner.as_ref().map_or(&[], RangeCursor::value)
+    }
+
+    /// Key and value to keep: small ones are copied, a large value shares the block it lies in.
+    pub fn entry(&self) -> Option<(Value, Value)> {
+        let inner = self.inner.as_ref().ok().filter(|inner| inner.valid())?;
+        Some((Value::from(Bytes::copy_from_slice(inner.key())), Value::from(inner.value_bytes())))
+    }
+
+    /// To the first entry at or after `key`; says whether there is one. Blocks on a miss.
+    ///
+    /// # Errors
+    /// As [`crate::Keyspace::get`].
+    pub fn seek(&mut self, key: impl AsRef<[u8]>) -> Result<bool> {
+        let step = self.inner()?.seek(key.as_ref());
+        self.finish(step)
+    }
+
+    /// To the last entry at or before `key`; says whether there is one. Blocks on a miss.
+    ///
+    /// # Errors
+    /// As [`crate::Keyspace::get`].
+    pub fn seek_for_prev(&mut self, key: impl AsRef<[u8]>) -> Result<bool> {
+        let step = self.inner()?.seek_for_prev(key.as_ref());
+        self.finish(step)
+    }
+
+    /// To the first entry of the range; says whether there is one. Blocks on a miss.
+    ///
+    /// # Errors
+    /// As [`crate::Keyspace::get`].
+    pub fn seek_to_first(&mut self) -> Result<bool> {
+        self.inner()?.stand_at_start();
+        self.next()
+    }
+
+    /// To the last entry of the range; says whether there is one. Blocks on a miss.
+    ///
+    /// # Errors
+    /// As [`crate::Keyspace::get`].
+    pub fn seek_to_last(&mut self) -> Result<bool> {
+        self.inner()?.stand_at_end();
+        self.prev()
+    }
+
+    /// To the next entry; says whether there is one. Blocks on a miss.
+    ///
+    /// # Errors
+    /// As [`crate::Keyspace::get`].
+    #[inline]
+    #[allow(clippy::should_implement_trait, reason = "it lends its entries, which an iterator cannot; a Scan is one")]
+    pub fn next(&mut self) -> Result<bool> {
+        let step = self.inner()?.next();
+        self.finish(step)
+    }
+
+    /// To the entry before; says whether there is one. Blocks on a miss.
+    ///
+    /// # Errors
+    /// As [`crate::Keyspace::get`].
+    #[inline]
+    pub fn prev(&mut self) -> Result<bool> {
+        let step = self.inner()?.prev();
+        self.finish(step)
+    }
+
+    /// As [`Cursor::seek`], without blocking.
+    ///
+    /// # Errors
+    /// As [`crate::Keyspace::get`].
+    pub async fn seek_async(&mut self, key: impl AsRef<[u8]>) -> Result<bool> {
+        let step = self.inner()?.seek(key.as_ref());
+        self.finish_async(step).await
+    }
+
+    /// As [`Cursor::seek_for_prev`], without blocking.
+    ///
+    /// # Errors
+    /// As [`crate::Keyspace::get`].
+    pub async fn seek_for_prev_async(&mut self, key: impl AsRef<[u8]>) -> Result<bool> {
+        let step = self.inner()?.seek_for_prev(key.as_ref());
+        self.finish_async(step).await
+    }
+
+    /// As [`Cursor::seek_to_first`], without blocking.
+    ///
+    /// # Errors
+    /// As [`crate::Keyspace::get`].
+    pub async fn seek_to_first_async(&mut self) -> Result<bool> {
+        self.inner()?.stand_at_start();
+        self.next_async().await
+    }
+
+    /// As [`Cursor::seek_to_last`], without blocking.
+    ///
+    /// # Errors
+    /// As [`crate::Keyspace::get`].
+    pub async fn seek_to_last_async(&mut self) -> Result<bool> {
+        self.inner()?.stand_at_end();
+        self.prev_async().await
+    }
+
+    /// As [`Cursor::next`], without blocking.
+    ///
+    /// # Errors
+    /// As [`crate::Keyspace::get`].
+    pub async fn next_async(&mut self) -> Result<bool> {
+        let step = self.inner()?.next();
+        self.finish_async(step).await
+    }
+
+    /// As [`Cursor::prev`], without blocking.
+    ///
+    /// # Errors
+    /// As [`crate::Keyspace::get`].
+    pub async fn prev_async(&mut self) -> Result<bool> {
+        let step = self.inner()?.prev();
+        self.finish_async(step).await
+    }
+
+    /// Looks at the database as it is now, and lets go of what it kept for the moment before; it stands in the gap before the entry where
+    /// it stood, so that [`Cursor::next`] gives that one again if it is still there. A snapshot's cursor goes on to look from the snapshot.
+    ///
+    /// # Errors
+    /// `Closed`; `NotFound` when the keyspace was dropped.
+    pub fn refresh(&mut self) -> Result<()> {
+        let engine = Arc::clone(&self.handle.engine);
+        read::check(&engine, self.keyspace.info())?;
+        let fixed = self.fixed;
+        let inner = self.inner()?;
+        let view = engine.view_owned();
+        let sequence = if fixed { inner.sequence() } else { engine.stream.visible() };
+        inner.refresh(view, sequence);
+        Ok(())
+    }
+
+    /// Stands before the first key at or after `key` from now on, without looking.
+    pub(crate) fn stand_before(&mut self, key: &[u8]) {
+        if let Ok(inner) = &mut self.inner {
+            inner.stand_before(key);
+        }
+    }
+
+    /// Stands before the first entry from now on, without looking.
+    pub(crate) fn stand_at_start(&mut self) {
+        if let Ok(inner) = &mut self.inner {
+            inner.stand_at_start();
+        }
+    }
+
+    /// Stands after the last entry from now on, without looking.
+    pub(crate) fn stand_at_end(&mut self) {
+        if let Ok(inner) = &mut self.inner {
+            inner.stand_at_end();
+        }
+    }
+
+    #[inline]
+    fn inner(&mut self) -> Result<&mut RangeCursor> {
+        self.inner.as_mut().map_err(|error| error.clone())
+    }
+
+    #[inline]
+    fn finish(&mut self, step: Result<Step>) -> Result<bool> {
+        match step {
+            Ok(Step::Done) => Ok(self.valid()),
+            step => self.wait(step),
+        }
+    }
+
+    /// Completes a move on the calling thread.
+    #[cold]
+    fn wait(&mut self, step: Result<Step>) -> Result<bool> {
+        let env = self.handle.engine.env.clone();
+        let mut finished = pin!(self.finish_async(step));
+        // A store in memory answers at once.
+        match finished.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(result) => result,
+            Poll::Pending => env.block_on(finished),
+        }
+    }
+
+    async fn finish_async(&mut self, step: Result<Step>) -> Result<bool> {
+        let inner = self.inner.as_mut().map_err(|error| error.clone())?;
+        let ended = match step {
+            Ok(Step::Done) => Ok(()),
+            Ok(Step::Blocked) => inner.load().await,
+            Err(error) => Err(error),
+        };
+        match ended {
+            Ok(()) => Ok(inner.valid()),
+            Err(error) => Err(self.handle.engine.judge(error).await),
+        }
+    }
+}

@@ -1,0 +1,71 @@
+use super::*;
+use crate::memtable::{Memtable, MemtableWriter};
+use crate::version::Version;
+
+fn view(versions: &[(&[u8], u64, EntryKind)]) -> Arc<View> {
+    let (active, mut writer) = Memtable::create();
+    for (key, sequence, kind) in versions {
+        writer.reserve(MemtableWriter::entry_bytes_max(key.len(), 8)).unwrap();
+        writer.insert(0, key, Trailer::new(SequenceNumber(*sequence), *kind), &sequence.to_le_bytes());
+    }
+    Arc::new(View { active, waiting: Vec::new(), version: Arc::new(Version::default()) })
+}
+
+fn cursor(view: &Arc<View>, sequence: u64) -> RangeCursor {
+    RangeCursor::new(Arc::clone(view), 0, SequenceNumber(sequence), Bound::Unbounded, Bound::Unbounded)
+}
+
+/// Takes a move that memory can answer; gives the entry, and how many sources it moved.
+fn take(cursor: &mut RangeCursor, step: impl FnOnce(&mut RangeCursor) -> Result<Step>) -> (Option<(Vec<u8>, u64)>, usize) {
+    let before = cursor.merge.moves;
+    assert_eq!(step(cursor).unwrap(), Step::Done);
+    let entry = cursor.valid().then(|| {
+        let value = u64::from_le_bytes(cursor.value().try_into().unwrap());
+        assert_eq!(cursor.value_bytes(), cursor.value());
+        (cursor.key().to_vec(), value)
+    });
+    (entry, cursor.merge.moves - before)
+}
+
+#[test]
+fn many_versions_of_a_key_cost_no_more_than_a_few() {
+    const VERSIONS: u64 = 10_000;
+    let mut versions: Vec<(&[u8], u64, EntryKind)> = vec![(b"a", 1, EntryKind::Put)];
+    versions.extend((2..VERSIONS).map(|sequence| (&b"m"[..], sequence, EntryKind::Put)));
+    versions.push((b"z", VERSIONS, EntryKind::Put));
+    let view = view(&versions);
+    // From now: all versions but one are older. From the past: half are newer.
+    for (sequence, newest) in [(VERSIONS, VERSIONS - 1), (VERSIONS / 2, VERSIONS / 2), (2, 2)] {
+        let mut cursor = cursor(&view, sequence);
+        let most = 2 * STEPS_MAX as usize + 8;
+        let (found, moves) = take(&mut cursor, RangeCursor::next);
+        assert!(found == Some((b"a".to_vec(), 1)) && moves <= most, "{found:?} after {moves}");
+        let (found, moves) = take(&mut cursor, RangeCursor::next);
+        assert!(found == Some((b"m".to_vec(), newest)) && moves <= most, "{found:?} after {moves}");
+        let (found, moves) = take(&mut cursor, RangeCursor::next);
+        let last = (sequence == VERSIONS).then(|| (b"z".to_vec(), VERSIONS));
+        assert!(found == last && moves <= most, "{found:?} after {moves}");
+        cursor.stand_at_end();
+        if last.is_some() {
+            assert_eq!(take(&mut cursor, RangeCursor::prev).0, last);
+        }
+        let (found, moves) = take(&mut cursor, RangeCursor::prev);
+        assert!(found == Some((b"m".to_vec(), newest)) && moves <= most, "{found:?} after {moves}");
+        let (found, moves) = take(&mut cursor, RangeCursor::prev);
+        assert!(found == Some((b"a".to_vec(), 1)) && moves <= most, "{found:?} after {moves}");
+    }
+}
+
+#[test]
+fn a_key_that_was_deleted_after_many_versions_is_passed_both_ways() {
+    let mut versions: Vec<(&[u8], u64, EntryKind)> = (1..100).map(|sequence| (&b"m"[..], sequence, EntryKind::Put)).collect();
+    versions.extend([(&b"m"[..], 100, EntryKind::Delete), (b"a", 101, EntryKind::Put), (b"z", 102, EntryKind::Put)]);
+    let view = view(&versions);
+    let mut cursor = cursor(&view, 102);
+    let keys = |cursor: &mut RangeCursor, step: fn(&mut RangeCursor) -> Result<Step>| take(cursor, step).0.map(|(key, _)| key);
+    assert_eq!(keys(&mut cursor, RangeCursor::next), Some(b"a".to_vec()));
+    assert_eq!(keys(&mut cursor, RangeCursor::next), Some(b"z".to_vec()));
+    assert_eq!(keys(&mut cursor, RangeCursor::prev), Some(b"a".to_vec()));
+    assert_eq!(keys(&mut cursor, RangeCursor::prev), None);
+    assert_eq!(keys(&mut cursor, RangeCursor::next), Some(b"a".to_vec()));
+}

@@ -1,0 +1,267 @@
+//! Cursors against an ordered map, in every shape that a keyspace takes.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
+use proptest::prelude::*;
+use tombolo::{Cursor, Db, Durability, Keyspace, KeyspaceOptions, Options, Registry, Snapshot};
+use tombolo_env::simulated::World;
+
+type Map = BTreeMap<Vec<u8>, Vec<u8>>;
+
+#[derive(Clone, Copy, Debug)]
+enum Change {
+    Put(u8, u8),
+    Delete(u8),
+    /// Puts one key many times.
+    Hammer(u8, u8),
+    Flush,
+    Compact,
+    Snapshot,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Move {
+    Next,
+    Prev,
+    Seek(u8),
+    SeekForPrev(u8),
+    First,
+    Last,
+    Refresh,
+}
+
+const KEYS: u8 = 60;
+
+fn change() -> impl Strategy<Value = Change> {
+    prop_oneof![
+        20 => (0..KEYS, any::<u8>()).prop_map(|(key, value)| Change::Put(key, value)),
+        6 => (0..KEYS).prop_map(Change::Delete),
+        2 => (0..KEYS, any::<u8>()).prop_map(|(key, value)| Change::Hammer(key, value)),
+        2 => Just(Change::Flush),
+        1 => Just(Change::Compact),
+        2 => Just(Change::Snapshot),
+    ]
+}
+
+fn a_move() -> impl Strategy<Value = Move> {
+    prop_oneof![
+        8 => Just(Move::Next),
+        8 => Just(Move::Prev),
+        2 => (0..KEYS).prop_map(Move::Seek),
+        2 => (0..KEYS).prop_map(Move::SeekForPrev),
+        1 => Just(Move::First),
+        1 => Just(Move::Last),
+        1 => Just(Move::Refresh),
+    ]
+}
+
+fn bound() -> impl Strategy<Value = Bound<u8>> {
+    prop_oneof![2 => Just(Bound::Unbounded), 1 => (0..KEYS).prop_map(Bound::Included), 1 => (0..KEYS).prop_map(Bound::Excluded)]
+}
+
+/// Keys of several lengths: some tie in many bytes, some are prefixes of others.
+fn key_of(key: u8) -> Vec<u8> {
+    match key % 3 {
+        0 => vec![key],
+        1 => format!("a common prefix of all/{key:03}").into_bytes(),
+        _ => format!("a common prefix of all/{:03}/{key}", key / 4).into_bytes(),
+    }
+}
+
+fn value_of(value: u8) -> Vec<u8> {
+    vec![value; if value.is_multiple_of(32) { 5000 } else { usize::from(value) / 2 }]
+}
+
+struct Run {
+    db: Db,
+    keyspace: Keyspace,
+    model: Map,
+    snapshots: Vec<(Snapshot, Map)>,
+}
+
+impl Run {
+    fn open(world: &World, uri: &str) -> Run {
+        let mut options = Options::parse(["memory_bytes=1048576", "memtable_bytes=16384"]).unwrap();
+        options.automatic_compaction = false;
+        let builder = Db::builder(uri).env(world.process("user").env()).registry(Registry::with_defaults()).options(options);
+        let db = builder.open().wait().unwrap();
+        let mut options = KeyspaceOptions::default();
+        options.block_bytes = 1024;
+        let keyspace = db.create_keyspace("walked", options).wait().unwrap();
+        Run { db, keyspace, model: Map::new(), snapshots: Vec::new() }
+    }
+
+    fn put(&mut self, key: u8, value: u8) {
+        self.keyspace.put_with(key_of(key), value_of(value), Durability::Accepted).wait().unwrap();
+        self.model.insert(key_of(key), value_of(value));
+    }
+
+    fn change(&mut self, change: Change) {
+        match change {
+            Change::Put(key, value) => self.put(key, value),
+            Change::Delete(key) => {
+                self.keyspace.delete_with(key_of(key), Durability::Accepted).wait().unwrap();
+                self.model.remove(&key_of(key));
+            }
+            Change::Hammer(key, value) => (0..40).for_each(|again| self.put(key, value.wrapping_add(again))),
+            Change::Flush => self.db.flush().wait().unwrap(),
+            Change::Compact => self.db.compact().wait().unwrap(),
+            Change::Snapshot => self.snapshots.push((self.db.snapshot(), self.model.clone())),
+        }
+    }
+}
+
+/// What the map says.
+struct Expected<'a> {
+    entries: Vec<(&'a [u8], &'a [u8])>,
+    place: Place,
+}
+
+/// Where a cursor stands among the entries: at one, or in the gap before one.
+#[derive(Clone, Copy, Debug)]
+enum Place {
+    At(usize),
+    Gap(usize),
+}
+
+impl<'a> Expected<'a> {
+    fn new(model: &'a Map, lower: &Bound<Vec<u8>>, upper: &Bound<Vec<u8>>) -> Expected<'a> {
+        use std::ops::RangeBounds;
+        let range = (lower.clone(), upper.clone());
+        let entries = model.iter().filter(|(key, _)| range.contains(*key)).map(|(key, value)| (&key[..], &value[..])).collect();
+        Expected { entries, place: Place::Gap(0) }
+    }
+
+    fn go(&mut self, index: Option<usize>, otherwise: usize) {
+        self.place = match index {
+            Some(index) if index < self.entries.len() => Place::At(index),
+            _ => Place::Gap(otherwise),
+        };
+    }
+
+    fn take(&mut self, step: &Move) {
+        let end = self.entries.len();
+        let from = |key: u8| self.entries.partition_point(|entry| *entry.0 < *key_of(key));
+        let after = |key: u8| self.entries.partition_point(|entry| *entry.0 <= *key_of(key));
+        match (step, self.place) {
+            (Move::Next, Place::At(index)) => self.go(Some(index + 1), end),
+            (Move::Next, Place::Gap(index)) => self.go(Some(index), end),
+            (Move::Prev, Place::At(index) | Place::Gap(index)) => self.go(index.checked_sub(1), 0),
+            (Move::Seek(key), _) => self.go(Some(from(*key)), end),
+            (Move::SeekForPrev(key), _) => self.go(after(*key).checked_sub(1), 0),
+            (Move::First, _) => self.go(Some(0), end),
+            (Move::Last, _) => self.go(end.checked_sub(1), 0),
+            (Move::Refresh, Place::At(index)) => self.place = Place::Gap(index),
+            (Move::Refresh, Place::Gap(_)) => {}
+        }
+    }
+}
+
+fn take(cursor: &mut Cursor, step: &Move, world: &World, waits: bool) -> bool {
+    if waits {
+        match step {
+            Move::Next => cursor.next(),
+            Move::Prev => cursor.prev(),
+            Move::Seek(key) => cursor.seek(key_of(*key)),
+            Move::SeekForPrev(key) => cursor.seek_for_prev(key_of(*key)),
+            Move::First => cursor.seek_to_first(),
+            Move::Last => cursor.seek_to_last(),
+            Move::Refresh => cursor.refresh().map(|()| cursor.valid()),
+        }
+    } else {
+        world.run_until(async {
+            match step {
+                Move::Next => cursor.next_async().await,
+                Move::Prev => cursor.prev_async().await,
+                Move::Seek(key) => cursor.seek_async(key_of(*key)).await,
+                Move::SeekForPrev(key) => cursor.seek_for_prev_async(key_of(*key)).await,
+                Move::First => cursor.seek_to_first_async().await,
+                Move::Last => cursor.seek_to_last_async().await,
+                Move::Refresh => cursor.refresh().map(|()| cursor.valid()),
+            }
+        })
+    }
+    .unwrap()
+}
+
+fn walk(world: &World, mut cursor: Cursor, mut expected: Expected<'_>, moves: &[Move]) {
+    for (number, step) in moves.iter().enumerate() {
+        let found = take(&mut cursor, step, world, number % 2 == 0);
+        expected.take(step);
+        let entry = match expected.place {
+            Place::At(index) => Some(expected.entries[index]),
+            Place::Gap(_) => None,
+        };
+        assert_eq!(found, entry.is_some(), "move {number} of {moves:?}");
+        assert_eq!(cursor.valid().then(|| (cursor.key(), cursor.value())), entry, "move {number} of {moves:?}");
+        let kept = cursor.entry();
+        assert_eq!(kept.as_ref().map(|(key, value)| (&key[..], &value[..])), entry, "move {number} of {moves:?}");
+    }
+}
+
+fn check(uri: &str, seed: u64, changes: Vec<Change>, later: Vec<Change>, range: (Bound<u8>, Bound<u8>), moves: &[Move]) {
+    let world = World::new(seed);
+    let mut run = Run::open(&world, uri);
+    let (lower, upper) = (range.0.map(key_of), range.1.map(key_of));
+    changes.into_iter().for_each(|change| run.change(change));
+    // Opened before the last changes: it must not see them, whatever becomes of memtables and tables.
+    let early = run.keyspace.cursor((lower.clone(), upper.clone()));
+    let seen = run.model.clone();
+    later.into_iter().for_each(|change| run.change(change));
+    let steady: Vec<_> = moves.iter().filter(|step| !matches!(step, Move::Refresh)).copied().collect();
+    walk(&world, early, Expected::new(&seen, &lower, &upper), &steady);
+    walk(&world, run.keyspace.cursor((lower.clone(), upper.clone())), Expected::new(&run.model, &lower, &upper), moves);
+    for (snapshot, model) in &run.snapshots {
+        let cursor = snapshot.cursor(&run.keyspace, (lower.clone(), upper.clone()));
+        walk(&world, cursor, Expected::new(model, &lower, &upper), moves);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 128, failure_persistence: None, ..ProptestConfig::default() })]
+    #[test]
+    fn cursors_move_as_over_an_ordered_map(
+        changes in prop::collection::vec(change(), 0..150),
+        later in prop::collection::vec(change(), 0..30),
+        range in (bound(), bound()),
+        moves in prop::collection::vec(a_move(), 0..80),
+        seed in 0..u64::MAX,
+        on_disk in any::<bool>(),
+    ) {
+        check(if on_disk { "file:///db" } else { "mem://cursors" }, seed, changes, later, range, &moves);
+    }
+}
+
+#[test]
+fn a_refreshed_cursor_goes_on_where_it_stood_and_sees_what_is_new() {
+    let world = World::new(3);
+    let mut run = Run::open(&world, "mem://refreshed");
+    (0..30).for_each(|key| run.put(3 * key, 1));
+    let mut cursor = run.keyspace.cursor::<&[u8]>(..);
+    assert!(cursor.seek(key_of(9)).unwrap());
+    run.put(12, 2);
+    run.change(Change::Delete(9));
+    run.change(Change::Flush);
+    assert_eq!(cursor.value(), value_of(1));
+    cursor.refresh().unwrap();
+    assert!(cursor.next().unwrap());
+    assert_eq!((cursor.key(), cursor.value()), (&key_of(12)[..], &value_of(2)[..]));
+}
+
+#[test]
+fn prefixes_find_their_keys_alone() {
+    let world = World::new(4);
+    let run = Run::open(&world, "mem://prefixes");
+    let keys: [&[u8]; 7] = [b"a", b"ab", b"ab\0", b"ab\xff\xff", b"ac", b"\xff", b"\xff\xff"];
+    for key in keys {
+        run.keyspace.put(key, b"").wait().unwrap();
+    }
+    let snapshot = run.db.snapshot();
+    for prefix in [&b""[..], b"a", b"ab", b"ab\xff", b"ac\0", b"\xff", b"\xff\xff", b"\xff\xff\xff"] {
+        let found: Vec<_> = run.keyspace.prefix(prefix).map(|entry| entry.unwrap().0.to_vec()).collect();
+        let expected: Vec<_> = keys.iter().filter(|key| key.starts_with(prefix)).map(|key| key.to_vec()).collect();
+        assert_eq!(found, expected, "{prefix:?}");
+        assert_eq!(snapshot.prefix(&run.keyspace, prefix).count(), expected.len());
+    }
+}
