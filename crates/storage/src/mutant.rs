@@ -37,6 +37,7 @@ pub enum Mutant {
     // Rule 7
     LogReplayBeforeSealRecorded,
     LogIgnoreRecordedSeal,
+    LogFenceForgetsSeal,
     LogServeBeforeNamed,
     LogFreeBeforeReplayPointDurable,
     // Rule 8

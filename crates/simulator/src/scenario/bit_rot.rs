@@ -190,8 +190,8 @@ fn read(run: &Run, process: &Process, specimen: &Specimen, damaged: bool) -> Res
         if !damaged {
             return Err(Violation::new(format!("after the damage was undone: {error}")));
         }
-        // A table that is gone is told as what it is: not found, by name.
-        if !matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Unsupported | ErrorKind::NotFound) || !named {
+        // What the manifest names and is gone is damage; `NotFound` would say that it was never there.
+        if !matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Unsupported) || !named {
             return Err(Violation::new(format!("damage must be answered by kind with the object's name: {error}")));
         }
     }

@@ -5,6 +5,7 @@
 mod bit_rot;
 mod crash;
 mod random;
+mod stale_appender;
 mod two_writers;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -38,7 +39,7 @@ impl std::fmt::Debug for Scenario {
 }
 
 /// All scenarios.
-pub const ALL: [Scenario; 6] = [
+pub const ALL: [Scenario; 7] = [
     Scenario {
         name: "crash-everywhere",
         purpose: "a scripted history, crashed at each disk operation in turn, recovered, continued, recovered again",
@@ -73,6 +74,13 @@ pub const ALL: [Scenario; 6] = [
         runs: 20,
         runs_whole: None,
         run: two_writers::run,
+    },
+    Scenario {
+        name: "stale-appender",
+        purpose: "an old writer still appending while a takeover crashes anywhere and others take over",
+        runs: 40,
+        runs_whole: None,
+        run: stale_appender::run,
     },
     Scenario {
         name: "bit-rot",

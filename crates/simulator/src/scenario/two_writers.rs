@@ -46,13 +46,9 @@ async fn compete(process: Process, contest: Contest, mut random: Random) {
             Err(Stop::Ended) => return,
             Err(Stop::Violation(violation)) => return contest.violated(violation.at(process.name())),
             Err(Stop::Error(error)) => match error.kind() {
-                // What a process that has lost the database may be told; never `Corrupt`, though its successor deletes what it still reads.
-                ErrorKind::Fenced
-                | ErrorKind::Closed
-                | ErrorKind::OutcomeUnknown
-                | ErrorKind::Retry
-                | ErrorKind::NotFound
-                | ErrorKind::Busy => {}
+                // What a process that has lost the database may be told; never `Corrupt` nor `NotFound`, though its successor deletes what it
+                // still reads.
+                ErrorKind::Fenced | ErrorKind::Closed | ErrorKind::OutcomeUnknown | ErrorKind::Retry | ErrorKind::Busy => {}
                 _ => return contest.violated(Violation::new(format!("{}: {error}", process.name()))),
             },
         }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::Mutex;
 use tombolo_format::key::SequenceNumber;
 use tombolo_format::manifest::Edit;
-use tombolo_storage::LogOffset;
+use tombolo_storage::{LogOffset, LogRecord};
 
 use super::Engine;
 use crate::memtable::{Memtable, MemtableWriter};
@@ -41,6 +41,8 @@ pub(crate) struct Commit {
     pub(crate) unlogged: u64,
     /// What the active memtable's flush tells the manifest of keyspaces.
     pub(crate) keyspace_edits: Vec<Edit>,
+    /// Logs of older epochs that end with the active memtable's flush: what they held is in it.
+    pub(crate) old_logs: Vec<LogRecord>,
     pub(crate) next_keyspace: u32,
     /// Delay not yet asked of a writer.
     pub(crate) delay_nanos: u64,
@@ -72,6 +74,7 @@ impl Stream {
                 log_end: LogOffset::ZERO,
                 unlogged: 0,
                 keyspace_edits: Vec::new(),
+                old_logs: Vec::new(),
                 next_keyspace,
                 delay_nanos: 0,
                 line: VecDeque::new(),

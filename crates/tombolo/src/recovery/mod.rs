@@ -3,9 +3,10 @@
 //! 1. The manifest is read and claimed.
 //! 2. Every older log that the manifest names is fenced, unless its sealed length is recorded already. The sealed lengths are recorded in
 //!    one manifest record, before anything that is replayed can be seen.
-//! 3. The logs are replayed, oldest first, up to their recorded lengths, into memtables.
+//! 3. The logs are replayed, oldest first, up to their recorded lengths, into memtables. One that holds nothing ends at once.
 //! 4. This epoch's own log is opened, which publishes it in the manifest, before any write is acknowledged.
-//! 5. The database is served; what was replayed is flushed in time, and with that record the old logs end.
+//! 5. The database is served. What was replayed is flushed at once when it is large; else it stays in the active memtable, and the old
+//!    logs stay named, until an ordinary flush, whose record ends them. Their number and bytes are bounded.
 //!
 //! Invariants:
 //! 1. The entries of a log follow each other without a gap (see `write`); damage within the recorded length is an error.
@@ -24,13 +25,16 @@ use tombolo_storage::{ConfigurationChain, Error, ErrorKind, Log, LogContext, Log
 
 use crate::budget::{Membership, MemoryBudget};
 use crate::cache::BlockCache;
-use crate::engine::{Catalog, Engine, KeyspaceInfo, MAIN_STREAM, Parts, Sealed, Stream, View};
+use crate::engine::{Catalog, Engine, FLUSH, KeyspaceInfo, MAIN_STREAM, Parts, Sealed, Stream, View};
 use crate::manifest::{Manifest, ManifestOptions, State};
 use crate::memtable::Memtable;
 use crate::options::{KeyspaceOptions, OpenMode, Options};
 use crate::version::{Tables, Version, Versions};
 use crate::{compaction, flush, manifest};
-use replay::Replay;
+use replay::{OLD_LOGS_MAX, Replay, Replayed};
+
+/// Old logs from which on opening waits until they are flushed.
+const OLD_LOGS_WAIT: usize = 2 * OLD_LOGS_MAX;
 
 /// The keyspace that every database has.
 pub(crate) const DEFAULT_KEYSPACE: &str = "default";
@@ -76,11 +80,28 @@ pub(crate) async fn open(request: Request) -> Result<Arc<Engine>> {
         incarnation: context.incarnation,
         epoch: context.epoch,
     };
+    let old_count = old_logs.len();
     let engine = assemble(env, place, objects, log_store, options, context, manifest, log, tables, replayed, old_logs, membership)?;
     let nanos = u64::try_from(engine.env.now().since(began).as_nanos()).unwrap_or(u64::MAX);
     engine.counters.open_nanos.store(nanos, Ordering::Relaxed);
     serve(&engine);
+    if old_count >= OLD_LOGS_WAIT {
+        first_flush(&engine).await;
+    }
     Ok(engine)
+}
+
+/// Waits until what replay sealed is flushed: openings that die before it would leave more and more logs. Trouble with it is no trouble of
+/// opening, and is tried again in the background.
+async fn first_flush(engine: &Engine) {
+    loop {
+        let progress = engine.progress.subscribe();
+        let done = engine.view().waiting.is_empty() || engine.background_error_of(FLUSH).is_some();
+        if done || engine.is_stopping() {
+            return;
+        }
+        let _woken = progress.await;
+    }
 }
 
 /// Steps 2 to 4: fence, replay, open the own log.
@@ -89,11 +110,12 @@ async fn recover(
     manifest: &Manifest,
     log_store: &dyn LogStore,
     context: &LogContext,
-) -> Result<(Vec<OldLog>, Replay, Arc<dyn Log>)> {
+) -> Result<(Vec<LogRecord>, Replay, Arc<dyn Log>)> {
     create_default_keyspace(manifest).await?;
     let old_logs = seal_logs(manifest, log_store, context).await?;
     let state = manifest.state();
-    let replayed = replay_logs(options, &state, log_store, context, &old_logs).await?;
+    let (replayed, old_logs, empty) = replay_logs(options, &state, log_store, context, old_logs).await?;
+    end_logs(manifest, log_store, context, empty).await?;
     let log = log_store.open(context, 1).await?;
     Ok((old_logs, replayed, log))
 }
@@ -166,6 +188,21 @@ async fn seal_logs(manifest: &Manifest, log_store: &dyn LogStore, context: &LogC
     Ok(old)
 }
 
+/// Ends logs that hold nothing, with a record, then frees them. What freeing fails with leaves garbage for collection, and is harmless.
+async fn end_logs(manifest: &Manifest, log_store: &dyn LogStore, context: &LogContext, empty: Vec<LogRecord>) -> Result<()> {
+    if empty.is_empty() {
+        return Ok(());
+    }
+    let edits = empty.iter().map(|log| Edit::LogUnnamed { epoch: log.id.epoch.0, lane: log.id.lane }).collect();
+    manifest.commit_until(edits, None).await?;
+    for log in &empty {
+        if let Err(error) = log_store.free(context, log).await {
+            tracing::warn!(error = %error, "freeing an old log failed");
+        }
+    }
+    Ok(())
+}
+
 /// The chain without the wait for a record: what rule 7 forbids, for the test that shows that it is noticed.
 #[derive(Debug)]
 struct Hasty(Manifest);
@@ -186,27 +223,31 @@ fn chain(manifest: &Manifest) -> Arc<dyn ConfigurationChain> {
     if is_enabled(Mutant::LogServeBeforeNamed) { Arc::new(Hasty(manifest.clone())) } else { Arc::new(manifest.clone()) }
 }
 
+/// Replays logs, oldest first. Returns those that hold something, and those that hold nothing beyond their replay points.
 async fn replay_logs(
     options: &Options,
     state: &State,
     log_store: &dyn LogStore,
     context: &LogContext,
-    old_logs: &[OldLog],
-) -> Result<Replay> {
+    old_logs: Vec<OldLog>,
+) -> Result<(Replay, Vec<LogRecord>, Vec<LogRecord>)> {
     let mut replay = Replay::new(state, options.memtable_bytes())?;
+    let (mut holding, mut empty) = (Vec::new(), Vec::new());
     for OldLog { record, sealed } in old_logs {
-        let sealed = *sealed;
         let Some(log) = state.logs().get(&record.id) else { continue };
-        if log.replay_point >= sealed {
-            continue;
+        let before = replay.bytes();
+        if log.replay_point < sealed {
+            replay.begin_log();
+            let mut reader = log_store.read(context, &record, log.replay_point, sealed).await?;
+            while let Some((entry, end)) = reader.next().await? {
+                replay
+                    .entry(&entry)
+                    .map_err(|error| error.context(format!("replaying the log of epoch {} up to {end}", record.id.epoch)))?;
+            }
         }
-        replay.begin_log();
-        let mut reader = log_store.read(context, record, log.replay_point, sealed).await?;
-        while let Some((entry, end)) = reader.next().await? {
-            replay.entry(&entry).map_err(|error| error.context(format!("replaying the log of epoch {} up to {end}", record.id.epoch)))?;
-        }
+        if replay.bytes() > before { holding.push(record) } else { empty.push(record) }
     }
-    Ok(replay)
+    Ok((replay, holding, empty))
 }
 
 #[allow(clippy::too_many_arguments, reason = "each is a part of the engine, put together once")]
@@ -220,8 +261,8 @@ fn assemble(
     manifest: Manifest,
     log: Arc<dyn Log>,
     tables: Tables,
-    mut replayed: Replay,
-    old_logs: Vec<OldLog>,
+    replayed: Replay,
+    old_logs: Vec<LogRecord>,
     membership: Membership,
 ) -> Result<Arc<Engine>> {
     let state = manifest.state();
@@ -232,11 +273,14 @@ fn assemble(
     }
     let next_keyspace = replayed.next_keyspace();
     let bytes = replayed.bytes();
-    let waiting = replayed.finish(last, old_logs.into_iter().map(|log| log.record).collect());
+    let Replayed { memtable: active, writer, waiting, keyspace_edits, old_logs } = replayed.finish(last, old_logs);
     let versions = Versions::new(tables);
     let version = versions.build(&state, &Version::default());
-    let (active, writer) = Memtable::create();
     let stream = Stream::new(Arc::clone(&active), writer, last, next_keyspace);
+    {
+        let mut commit = stream.commit.lock();
+        (commit.keyspace_edits, commit.old_logs) = (keyspace_edits, old_logs);
+    }
     let view = View { active, waiting, version };
     let engine =
         Engine::new(Parts { env, options, place, objects, log_store, context, manifest, log, versions, stream, catalog, view, membership });

@@ -42,6 +42,24 @@ pub(super) struct Replay {
     bytes: u64,
 }
 
+/// Old logs that stay named while what they hold waits in memory for an ordinary flush; at this many it is flushed at once. Each costs an
+/// opening a few requests, and the disk a segment.
+pub(super) const OLD_LOGS_MAX: usize = 8;
+
+/// What replay found, ready to be served.
+#[derive(Debug)]
+pub(super) struct Replayed {
+    /// The active memtable, with what is small.
+    pub(super) memtable: Arc<Memtable>,
+    pub(super) writer: MemtableWriter,
+    /// To be flushed at once, newest first.
+    pub(super) waiting: Vec<Arc<Sealed>>,
+    /// What the active memtable's flush tells the manifest of keyspaces.
+    pub(super) keyspace_edits: Vec<Edit>,
+    /// The logs that end with the active memtable's flush.
+    pub(super) old_logs: Vec<LogRecord>,
+}
+
 fn damaged(what: &str, expected: impl std::fmt::Display, found: impl std::fmt::Display) -> Error {
     Error::new(ErrorKind::Corrupt, what).expected(expected).found(found)
 }
@@ -174,15 +192,18 @@ impl Replay {
         self.bytes
     }
 
-    /// The memtables, newest first. The flush of the newest ends the old logs.
-    pub(super) fn finish(&mut self, last: SequenceNumber, old_logs: Vec<LogRecord>) -> Vec<Arc<Sealed>> {
-        if !self.memtable.is_empty() || !self.keyspace_edits.is_empty() || !old_logs.is_empty() {
+    /// The memtables. What is small stays in the active one and keeps its logs named until an ordinary flush, so that a database that is
+    /// opened briefly again and again does not leave a small table each time.
+    pub(super) fn finish(mut self, last: SequenceNumber, mut old_logs: Vec<LogRecord>) -> Replayed {
+        let holds_nothing = self.memtable.is_empty() && self.keyspace_edits.is_empty();
+        let large = self.bytes > self.memtable_bytes / 2 || old_logs.len() >= OLD_LOGS_MAX;
+        if (holds_nothing || large) && !old_logs.is_empty() {
             self.seal(last);
+            if let Some(newest) = self.full.last_mut() {
+                newest.old_logs = std::mem::take(&mut old_logs);
+            }
         }
-        let mut sealed = std::mem::take(&mut self.full);
-        if let Some(newest) = sealed.last_mut() {
-            newest.old_logs = old_logs;
-        }
-        sealed.into_iter().rev().map(Arc::new).collect()
+        let waiting = self.full.into_iter().rev().map(Arc::new).collect();
+        Replayed { memtable: self.memtable, writer: self.writer, waiting, keyspace_edits: self.keyspace_edits, old_logs }
     }
 }

@@ -281,7 +281,7 @@ fn rotate(engine: &Engine, commit: &mut Commit) {
         last_sequence: SequenceNumber(commit.last),
         log_end: Some(commit.log_end),
         keyspace_edits: std::mem::take(&mut commit.keyspace_edits),
-        old_logs: Vec::new(),
+        old_logs: std::mem::take(&mut commit.old_logs),
     });
     commit.writer = writer;
     engine.change_view(|view| {
@@ -296,7 +296,7 @@ fn rotate(engine: &Engine, commit: &mut Commit) {
 pub(crate) fn seal(engine: &Engine) -> SequenceNumber {
     let last = {
         let mut commit = engine.stream.commit.lock();
-        if !commit.memtable.is_empty() || !commit.keyspace_edits.is_empty() {
+        if !commit.memtable.is_empty() || !commit.keyspace_edits.is_empty() || !commit.old_logs.is_empty() {
             rotate(engine, &mut commit);
         }
         SequenceNumber(commit.last)

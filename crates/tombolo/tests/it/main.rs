@@ -9,5 +9,6 @@ mod memory;
 mod model;
 mod options;
 mod refused;
+mod reopening;
 mod simulation;
 mod threads;

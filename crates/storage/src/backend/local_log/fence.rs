@@ -27,7 +27,7 @@ pub(super) fn fence(env: &Env, directory: &Path, lane: SegmentIdentity, epoch: E
     } else {
         control.raise(epoch);
         env.preemption_point();
-        if let Some(sealed) = control.get(Word::Sealed) {
+        if let Some(sealed) = control.get(Word::Sealed).filter(|_| !is_enabled(Mutant::LogFenceForgetsSeal)) {
             return Ok(sealed.max(from));
         }
         scan()?

@@ -21,6 +21,7 @@ use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use tombolo_env::{BoxFuture, Completer, Completion, Env, Instant, TaskClass, completion};
 use tombolo_format::manifest::{Edit, RecordKind, TableName};
+use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{ConfigurationChain, Epoch, Error, ErrorKind, Incarnation, LogRecord, ObjectStore, Purpose, Result};
 
 use super::chain::load::{Load, Proof};
@@ -203,7 +204,8 @@ impl Manifest {
 
     /// A name for a new attempt at a table: never used before, never used again (rule 6).
     pub fn fresh_table_name(&self) -> TableName {
-        TableName { epoch: self.inner().epoch.0, random: self.inner().io.env.random_u64() }
+        let random = if is_enabled(Mutant::TableNameReused) { 0 } else { self.inner().io.env.random_u64() };
+        TableName { epoch: self.inner().epoch.0, random }
     }
 
     /// Whether another process is known to have taken the database over.

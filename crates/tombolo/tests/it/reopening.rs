@@ -1,0 +1,98 @@
+//! A database that is opened briefly again and again: what it costs, and what it leaves.
+
+use tombolo::{Db, Env, KeyspaceOptions, Options, Result};
+use tombolo_env::simulated::{Crash, World};
+
+const FORMS: [&str; 2] = ["mapped", "written"];
+
+async fn open(env: &Env, form: &str) -> Result<Db> {
+    let options = Options::parse(["memory_bytes=1048576", "memtable_bytes=65536", "automatic_compaction=false"])?;
+    Db::builder("file:///db").log(format!("file:///db?form={form}")).env(env.clone()).options(options).open().await
+}
+
+fn key(number: u32) -> Vec<u8> {
+    format!("key-{number:03}").into_bytes()
+}
+
+/// One brief life: everything that was written before is there, and one thing more is written.
+async fn live(env: Env, form: &'static str, number: u32, close: bool) -> Result<tombolo::Stats> {
+    let db = open(&env, form).await?;
+    let keys = db.default_keyspace();
+    for before in 0..number {
+        assert_eq!(keys.get(key(before)).await?.as_deref(), Some(&before.to_le_bytes()[..]), "life {number}, key {before}");
+    }
+    if number == 2 {
+        db.create_keyspace("made in life 2", KeyspaceOptions::default()).await?.put(b"k", b"v").await?;
+    }
+    if number > 2 {
+        assert_eq!(db.keyspace("made in life 2")?.get(b"k").await?.as_deref(), Some(&b"v"[..]));
+    }
+    keys.put(key(number), number.to_le_bytes()).await?;
+    let stats = db.stats();
+    if close {
+        db.close().await?;
+    }
+    Ok(stats)
+}
+
+/// Directories of logs that are on the disk.
+fn logs(world: &World) -> usize {
+    let files = world.host(0).all_files();
+    files.iter().filter(|(path, _)| path.file_name().is_some_and(|name| name == "control")).count()
+}
+
+#[test]
+fn brief_lives_leave_few_tables_and_few_logs() {
+    for form in FORMS {
+        for end in [None, Some(Crash::Kill), Some(Crash::PowerLoss)] {
+            let world = World::new(7);
+            let mut tables = 0;
+            for number in 0..40 {
+                let process = world.process("brief");
+                let stats = process.run(live(process.env(), form, number, end.is_none())).unwrap().unwrap();
+                tables = stats.tables;
+                match end {
+                    Some(Crash::PowerLoss) => world.host(0).power_loss(),
+                    _ => process.kill(),
+                }
+                assert!(logs(&world) <= 18, "{form} {end:?}: {} logs after life {number}", logs(&world));
+            }
+            assert!(tables <= 12, "{form} {end:?}: {tables} tables after 40 lives");
+        }
+    }
+}
+
+#[test]
+fn lives_without_a_write_leave_nothing() {
+    let world = World::new(8);
+    for number in 0..20 {
+        let process = world.process("idle");
+        let env = process.env();
+        let stats = process.run(async move { Ok::<_, tombolo::Error>(open(&env, "written").await?.stats()) }).unwrap().unwrap();
+        assert_eq!((stats.tables, stats.replayed_bytes), (0, 0), "life {number}");
+        process.kill();
+        assert!(logs(&world) <= 2, "{} logs after life {number}", logs(&world));
+    }
+}
+
+/// What replay left in memory ends its logs with an ordinary flush.
+#[test]
+fn a_flush_ends_the_logs_that_were_replayed() {
+    let world = World::new(9);
+    for number in 0..3 {
+        let process = world.process("brief");
+        process.run(live(process.env(), "mapped", number, true)).unwrap().unwrap();
+        process.kill();
+    }
+    assert_eq!(logs(&world), 3);
+    let process = world.process("flusher");
+    let env = process.env();
+    let stats = process.run(async move {
+        let db = open(&env, "mapped").await?;
+        assert_eq!(db.stats().tables, 0, "what is small waits for an ordinary flush");
+        db.flush().await?;
+        Ok::<_, tombolo::Error>(db.stats())
+    });
+    assert_eq!(stats.unwrap().unwrap().tables, 2, "one of each keyspace");
+    assert_eq!(logs(&world), 1, "its own");
+}
