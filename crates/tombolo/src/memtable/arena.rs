@@ -77,32 +77,42 @@ pub(super) struct Bump {
     /// Invariant: `next..next + left` lies in one chunk of `arena`, and none of it was handed out.
     next: NonNull<u8>,
     left: usize,
+    /// Filled when the current chunk is: until then it costs addresses only.
+    spare: Option<Chunk>,
     chunk_bytes: usize,
+    /// Bytes handed out.
+    used: u64,
 }
 
 // SAFETY: the pointer leads into memory that `arena` keeps alive and that only this value hands out.
 unsafe impl Send for Bump {}
+// SAFETY: `&Bump` gives no access to the memory.
+unsafe impl Sync for Bump {}
 
 impl Bump {
     pub(super) fn new() -> Bump {
-        Bump { arena: Arc::default(), next: NonNull::<u64>::dangling().cast(), left: 0, chunk_bytes: FIRST_CHUNK_BYTES }
+        let next = NonNull::<u64>::dangling().cast();
+        Bump { arena: Arc::default(), next, left: 0, spare: None, chunk_bytes: FIRST_CHUNK_BYTES, used: 0 }
     }
 
     pub(super) fn arena(&self) -> &Arc<Arena> {
         &self.arena
     }
 
+    /// Bytes handed out so far.
+    #[inline]
+    pub(super) fn used(&self) -> u64 {
+        self.used
+    }
+
     /// Makes sure that allocations of `bytes` in all, rounded up one by one, succeed.
+    #[inline]
     pub(super) fn reserve(&mut self, bytes: usize) -> io::Result<()> {
-        if bytes <= self.left {
+        // Whatever does not fit into the current chunk, and all after it, goes into the spare one.
+        if bytes <= self.left || self.spare.as_ref().is_some_and(|spare| bytes <= spare.length()) {
             return Ok(());
         }
-        let chunk = Chunk::new(bytes.max(self.chunk_bytes))?;
-        self.next = chunk.base();
-        self.left = chunk.length();
-        self.chunk_bytes = (self.chunk_bytes * 2).min(LARGEST_CHUNK_BYTES);
-        self.arena.bytes.fetch_add(chunk.length() as u64, Ordering::Relaxed);
-        self.arena.chunks.lock().push(chunk);
+        self.spare = Some(Chunk::new(bytes.max(self.chunk_bytes))?);
         Ok(())
     }
 
@@ -110,13 +120,43 @@ impl Bump {
     ///
     /// # Panics
     /// When they were not reserved: a bug.
+    #[inline]
     pub(super) fn allocate(&mut self, bytes: usize) -> NonNull<u8> {
         let rounded = bytes.next_multiple_of(ALIGN);
-        assert!(rounded <= self.left, "{rounded} bytes were not reserved");
+        if rounded > self.left {
+            self.go_over(rounded);
+        }
         let allocated = self.next;
         // SAFETY: `rounded <= left`, so the sum lies in the chunk or one past its end.
         self.next = unsafe { self.next.add(rounded) };
         self.left -= rounded;
+        self.used += rounded as u64;
         allocated
+    }
+
+    /// As [`Bump::allocate`], aligned to a power of two from [`ALIGN`] on. Takes up to `align` bytes more.
+    ///
+    /// # Panics
+    /// As [`Bump::allocate`].
+    #[inline]
+    pub(super) fn allocate_aligned(&mut self, bytes: usize, align: usize) -> NonNull<u8> {
+        let room = bytes.next_multiple_of(ALIGN);
+        if room + align > self.left {
+            self.go_over(room + align);
+        }
+        let before = self.next.align_offset(align);
+        self.allocate(before);
+        self.allocate(room)
+    }
+
+    /// Goes over into the spare chunk, which has room for `bytes`.
+    fn go_over(&mut self, bytes: usize) {
+        let chunk = self.spare.take().filter(|spare| bytes <= spare.length());
+        let Some(chunk) = chunk else { panic!("{bytes} bytes were not reserved") };
+        self.next = chunk.base();
+        self.left = chunk.length();
+        self.chunk_bytes = (self.chunk_bytes * 2).min(LARGEST_CHUNK_BYTES);
+        self.arena.bytes.fetch_add(chunk.length() as u64, Ordering::Relaxed);
+        self.arena.chunks.lock().push(chunk);
     }
 }

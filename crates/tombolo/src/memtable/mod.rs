@@ -9,7 +9,10 @@
 //! 3. What a reader has seen stays where it is until the last handle is gone.
 
 mod arena;
-mod skiplist;
+mod forks;
+mod leaf;
+mod list;
+mod record;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,8 +22,12 @@ use tombolo_format::key::{SequenceNumber, Trailer};
 use tombolo_storage::{Error, ErrorKind, Result};
 
 use arena::{Arena, Bump};
-pub(crate) use skiplist::Entry;
-use skiplist::{Node, Skiplist, node_bytes_max};
+use list::{Place, STRUCTURE_BYTES_MAX, SortedList};
+pub(crate) use record::Entry;
+use record::Record;
+
+/// What an entry takes beside its record, as found with random keys: its share of leaves, those left behind by splits included, and of forks.
+const STRUCTURE_BYTES: usize = 56;
 
 /// The readers' side.
 #[derive(Debug)]
@@ -28,13 +35,13 @@ pub(crate) struct Memtable {
     /// Sorted by keyspace number.
     lists: ArcSwap<Vec<(u32, List)>>,
     arena: Arc<Arena>,
-    /// Bytes of keys, values and nodes put in.
+    /// Bytes of the arena in use.
     used: AtomicU64,
 }
 
 /// The writes to one keyspace.
 #[derive(Clone, Debug)]
-pub(crate) struct List(Arc<Skiplist>);
+pub(crate) struct List(Arc<SortedList>);
 
 /// The writer's side.
 #[derive(Debug)]
@@ -90,16 +97,19 @@ impl Memtable {
 }
 
 impl MemtableWriter {
-    /// Most bytes that an entry takes.
-    pub(crate) fn entry_bytes_max(key_bytes: usize, value_bytes: usize) -> usize {
-        node_bytes_max(key_bytes, value_bytes)
+    /// Bytes that an entry takes, as a rule.
+    #[inline]
+    pub(crate) fn entry_bytes(key_bytes: usize, value_bytes: usize) -> usize {
+        Record::bytes(key_bytes, value_bytes) + STRUCTURE_BYTES
     }
 
-    /// Makes sure that inserts of `bytes` in all (see [`MemtableWriter::entry_bytes_max`]) cannot fail.
+    /// Makes sure that so many inserts of `bytes` in all (see [`MemtableWriter::entry_bytes`]) cannot fail.
     ///
     /// # Errors
     /// `Busy` when the system has no memory.
-    pub(crate) fn reserve(&mut self, bytes: usize) -> Result<()> {
+    #[inline]
+    pub(crate) fn reserve(&mut self, bytes: usize, entries: usize) -> Result<()> {
+        let bytes = bytes + entries * STRUCTURE_BYTES_MAX;
         self.bump
             .reserve(bytes)
             .map_err(|error| Error::new(ErrorKind::Busy, format!("no memory for {bytes} bytes of memtable: {error}")).source(error))
@@ -119,7 +129,7 @@ impl MemtableWriter {
         };
         // SAFETY: `&mut self` excludes a second call on any list of this memtable, and lists of one memtable share this one's arena.
         unsafe { list.0.insert(&mut self.bump, key, trailer, value) };
-        self.memtable.used.fetch_add((key.len() + value.len() + 40) as u64, Ordering::Relaxed);
+        self.memtable.used.store(self.bump.used(), Ordering::Relaxed);
     }
 
     fn list(&self, keyspace: u32) -> List {
@@ -127,7 +137,7 @@ impl MemtableWriter {
         match lists.binary_search_by_key(&keyspace, |(id, _)| *id) {
             Ok(index) => lists[index].1.clone(),
             Err(index) => {
-                let list = List(Arc::new(Skiplist::new(Arc::clone(self.bump.arena()))));
+                let list = List(Arc::new(SortedList::new(Arc::clone(self.bump.arena()))));
                 let mut more = (**lists).clone();
                 more.insert(index, (keyspace, list.clone()));
                 self.memtable.lists.store(Arc::new(more));
@@ -141,15 +151,15 @@ impl List {
     /// The newest version of `key` visible at `sequence`.
     #[inline]
     pub(crate) fn get(&self, key: &[u8], sequence: SequenceNumber) -> Option<Entry<'_>> {
-        let node = self.0.seek(key, Trailer::seek(sequence))?;
-        // SAFETY: the node is of this list.
-        let entry = unsafe { self.0.entry(node) };
+        let place = self.0.seek(key, Trailer::seek(sequence))?;
+        // SAFETY: the place is of this list.
+        let entry = unsafe { self.0.entry(place) };
         (entry.key == key).then_some(entry)
     }
 
     /// A cursor that stands nowhere.
     pub(crate) fn cursor(&self) -> MemtableCursor {
-        MemtableCursor { list: self.clone(), node: None }
+        MemtableCursor { list: self.clone(), place: None }
     }
 }
 
@@ -157,55 +167,51 @@ impl List {
 #[derive(Clone, Debug)]
 pub(crate) struct MemtableCursor {
     list: List,
-    /// Invariant: a node of `list`.
-    node: Option<Node>,
+    /// Invariant: of `list`.
+    place: Option<Place>,
 }
 
 impl MemtableCursor {
     /// Where it stands.
     #[inline]
     pub(crate) fn entry(&self) -> Option<Entry<'_>> {
-        // SAFETY: the node is of this cursor's list, which the entry borrows.
-        self.node.map(|node| unsafe { self.list.0.entry(node) })
+        // SAFETY: the place is of this cursor's list, which the entry borrows.
+        self.place.map(|place| unsafe { self.list.0.entry(place) })
     }
 
     /// To the first version at or after (`key`, `trailer`).
     pub(crate) fn seek(&mut self, key: &[u8], trailer: Trailer) {
-        self.node = self.list.0.seek(key, trailer);
+        self.place = self.list.0.seek(key, trailer);
     }
 
     /// To the last version before (`key`, `trailer`).
     pub(crate) fn seek_before(&mut self, key: &[u8], trailer: Trailer) {
-        self.node = self.list.0.seek_before(key, trailer);
+        self.place = self.list.0.seek_before(key, trailer);
     }
 
     /// To the first version.
     pub(crate) fn first(&mut self) {
-        self.node = self.list.0.first();
+        self.place = self.list.0.first();
     }
 
     /// To the last version.
     pub(crate) fn last(&mut self) {
-        self.node = self.list.0.last();
+        self.place = self.list.0.last();
     }
 
     /// One version on; nowhere stays nowhere.
     #[inline]
     pub(crate) fn next(&mut self) {
-        self.node = self.node.and_then(|node| self.list.0.next(node));
+        self.place = self.place.and_then(|place| self.list.0.next(place));
     }
 
     /// One version back; nowhere stays nowhere.
     pub(crate) fn prev(&mut self) {
-        let before = match self.entry() {
-            Some(entry) => self.list.0.seek_before(entry.key, entry.trailer),
-            None => None,
-        };
-        self.node = before;
+        self.place = self.place.and_then(|place| self.list.0.prev(place));
     }
 }
 
-// SAFETY: a node is a place in memory that the list keeps alive and that no reader changes.
+// SAFETY: a place leads to memory that the list keeps alive and that no reader changes.
 unsafe impl Send for MemtableCursor {}
 // SAFETY: as above.
 unsafe impl Sync for MemtableCursor {}

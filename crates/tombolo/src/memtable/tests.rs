@@ -10,7 +10,7 @@ fn trailer(sequence: u64, kind: EntryKind) -> Trailer {
 }
 
 fn put(writer: &mut MemtableWriter, keyspace: u32, key: &[u8], sequence: u64, value: &[u8]) {
-    writer.reserve(MemtableWriter::entry_bytes_max(key.len(), value.len())).unwrap();
+    writer.reserve(MemtableWriter::entry_bytes(key.len(), value.len()), 1).unwrap();
     writer.insert(keyspace, key, trailer(sequence, EntryKind::Put), value);
 }
 
@@ -102,6 +102,8 @@ enum Step {
 fn key() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
         proptest::collection::vec(prop_oneof![Just(0u8), Just(1), Just(255)], 0..12),
+        (0..200u8).prop_map(|number| format!("shared-prefix-{number:04}").into_bytes()),
+        (0..40u8, 0..3usize).prop_map(|(number, more)| [&[b'l'; 70][..], &[number], &[b'm'; 2][..more]].concat()),
         Just(b"shared-prefix".to_vec()),
         Just(b"shared-prefix-and-more".to_vec()),
     ]
@@ -109,8 +111,8 @@ fn key() -> impl Strategy<Value = Vec<u8>> {
 
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
-        (key(), 0..40u64).prop_map(|(key, sequence)| Step::Seek(key, sequence)),
-        (key(), 0..40u64).prop_map(|(key, sequence)| Step::SeekBefore(key, sequence)),
+        (key(), 0..200u64).prop_map(|(key, sequence)| Step::Seek(key, sequence)),
+        (key(), 0..200u64).prop_map(|(key, sequence)| Step::SeekBefore(key, sequence)),
         Just(Step::First),
         Just(Step::Last),
         Just(Step::Next),
@@ -124,7 +126,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 256 }))]
     #[test]
     fn a_list_is_a_sorted_map(
-        keys in proptest::collection::vec(key(), 0..40),
+        keys in proptest::collection::vec(key(), 0..if cfg!(miri) { 60 } else { 200 }),
         ascending in any::<bool>(),
         steps in proptest::collection::vec(step(), 0..60),
     ) {

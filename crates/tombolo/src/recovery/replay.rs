@@ -126,7 +126,7 @@ impl Replay {
         match operation {
             Operation::Entry { kind, keyspace, key, value } => match self.keyspaces.get(&keyspace) {
                 Some(known) if sequence > known.flushed => {
-                    self.writer.reserve(MemtableWriter::entry_bytes_max(key.len(), value.len()))?;
+                    self.writer.reserve(MemtableWriter::entry_bytes(key.len(), value.len()), 1)?;
                     self.writer.insert(keyspace, key, Trailer::new(sequence, kind), value);
                 }
                 // In tables already, or of a keyspace that was dropped since.

@@ -51,7 +51,7 @@ const RUNS_SLOWEST: usize = 36;
 #[derive(Debug, Default)]
 pub(crate) struct Prepared {
     pub(crate) batch: BatchBuilder,
-    /// Room that its entries take in a memtable, at most.
+    /// Room that its entries take in a memtable, as a rule.
     pub(crate) memtable_bytes: usize,
     /// The keyspaces that it writes to.
     pub(crate) keyspaces: Vec<Arc<KeyspaceInfo>>,
@@ -80,7 +80,7 @@ impl Prepared {
             self.invalid = Some(Error::new(ErrorKind::Invalid, message).advice("write smaller batches"));
             return;
         }
-        self.memtable_bytes += MemtableWriter::entry_bytes_max(key.len(), value.len());
+        self.memtable_bytes += MemtableWriter::entry_bytes(key.len(), value.len());
         if !self.keyspaces.last().is_some_and(|last| Arc::ptr_eq(last, keyspace))
             && !self.keyspaces.iter().any(|known| Arc::ptr_eq(known, keyspace))
         {
@@ -160,8 +160,8 @@ fn commit_locked(engine: &Engine, commit: &mut Commit, prepared: &mut Prepared, 
     prepared.keyspaces.iter().try_for_each(|keyspace| keyspace.check())?;
     let bytes = prepared.memtable_bytes;
     let rotated = make_room(engine, commit, bytes)?;
-    commit.writer.reserve(bytes)?;
     let count = prepared.batch.count();
+    commit.writer.reserve(bytes, count as usize)?;
     let payload = Bytes::from(std::mem::take(&mut prepared.batch).finish());
     let (end, accepted) = match durability {
         Durability::Unlogged => (None, None),

@@ -79,7 +79,7 @@ const AMBIENT_EXCEPTIONS: &[(&str, &str, &str)] = &[];
 const UNSAFE: &[(&str, &str)] = &[
     ("crates/env/src/real/", "system calls and shared mappings"),
     ("crates/env/src/memory", "large allocations advised for huge pages"),
-    ("crates/tombolo/src/memtable/", "an arena and a skip list: one writer, readers without locks"),
+    ("crates/tombolo/src/memtable/", "an arena, leaves and a skip list: one writer, readers without locks"),
 ];
 
 /// Words that say that something is unfinished.

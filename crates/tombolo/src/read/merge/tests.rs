@@ -14,7 +14,7 @@ fn sources(versions: &[Version], count: usize) -> Vec<Source> {
     let mut memtables: Vec<(Arc<Memtable>, MemtableWriter)> = (0..count).map(|_| Memtable::create()).collect();
     for (index, (key, source)) in versions.iter().enumerate() {
         let writer = &mut memtables[source % count].1;
-        writer.reserve(MemtableWriter::entry_bytes_max(key.len(), 8)).unwrap();
+        writer.reserve(MemtableWriter::entry_bytes(key.len(), 8), 1).unwrap();
         let trailer = Trailer::new(SequenceNumber(index as u64 + 1), EntryKind::Put);
         writer.insert(0, key, trailer, &index.to_le_bytes());
     }

@@ -5,7 +5,7 @@ use crate::version::Version;
 fn view(versions: &[(&[u8], u64, EntryKind)]) -> Arc<View> {
     let (active, mut writer) = Memtable::create();
     for (key, sequence, kind) in versions {
-        writer.reserve(MemtableWriter::entry_bytes_max(key.len(), 8)).unwrap();
+        writer.reserve(MemtableWriter::entry_bytes(key.len(), 8), 1).unwrap();
         writer.insert(0, key, Trailer::new(SequenceNumber(*sequence), *kind), &sequence.to_le_bytes());
     }
     Arc::new(View { active, waiting: Vec::new(), version: Arc::new(Version::default()) })

@@ -1,0 +1,299 @@
+//! An ordered list of versions in an arena: one writer, any number of readers, no locks.
+//!
+//! The versions hang in leaves ([`super::leaf`]), found through the forks ([`super::forks`]). A random insert touches the few forks that every
+//! search does and the lines of one leaf, and looks at a version only when its key does not differ in the four bytes that the leaf holds.
+//!
+//! A leaf that is full when a version must go into it is split: the versions go to two new leaves, the right one with a fork of its own.
+//! 1. The left one takes the old one's place in the fork before it. It leads to the new fork, so that whoever looks for what went right
+//!    finds it from here on, though no other fork leads there yet.
+//! 2. The new fork is linked.
+//!
+//! Who has found the old leaf goes on in it: it holds all that had been put in by then, and leads to what comes after. Ascending keys
+//! need no copying: the full leaf leads to a new one.
+//!
+//! Invariants:
+//! 1. A leaf holds what lies from its fork's lowest version (the first leaf: from the start) up to the lowest of the fork that it leads to.
+//! 2. Every leaf holds at least one version. Of a fork's leaf the lowest is the fork's.
+//! 3. What a reader reaches was current at some time after the reader began.
+
+use std::cell::UnsafeCell;
+use std::cmp::Ordering as Order;
+use std::ptr::{NonNull, null_mut};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use tombolo_format::key::Trailer;
+
+use super::arena::{Arena, Bump};
+use super::forks::{FORK_BYTES_MAX, Fork, Forks, HEIGHT_MAX, random_height};
+use super::leaf::{LEAF_BYTES_MAX, Leaf, SLOTS, Slots};
+use super::record::{Entry, Record, Target};
+
+/// Most bytes that an insert takes beside those of the record: two leaves and a fork.
+pub(super) const STRUCTURE_BYTES_MAX: usize = 2 * LEAF_BYTES_MAX + FORK_BYTES_MAX;
+
+/// The heads of a leaf are computed anew when they then begin so many bytes later: it costs a look at every version.
+const SKIP_MORE_BYTES: usize = 2;
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub(super) struct SortedList {
+    forks: Forks,
+    /// The leaf before all forks; null while the list is empty.
+    first: AtomicPtr<u8>,
+    writer: UnsafeCell<WriterState>,
+    /// Keeps records, leaves and forks.
+    _arena: Arc<Arena>,
+}
+
+#[derive(Debug)]
+struct WriterState {
+    random: u64,
+    recent: Option<Recent>,
+}
+
+/// Where the last insert was: an ascending key finds its place without a search.
+#[derive(Clone, Copy, Debug)]
+struct Recent {
+    /// The fork of `leaf`, null for the first.
+    fork: *mut u8,
+    leaf: Leaf,
+    record: Record,
+}
+
+// SAFETY: `writer` is touched only by `insert`, whose contract excludes two calls at once; all else is immutable but for atomics.
+unsafe impl Send for SortedList {}
+// SAFETY: as above.
+unsafe impl Sync for SortedList {}
+
+/// Where a version stands in a list. Whoever holds one must hold the list.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    leaf: Leaf,
+    /// Invariant: what some load of the leaf's order gave, and `at` is less than its count.
+    slots: Slots,
+    at: usize,
+}
+
+impl Place {
+    /// The first of a leaf, if there is a leaf.
+    #[inline]
+    fn first_of(leaf: Option<Leaf>) -> Option<Place> {
+        let leaf = leaf?;
+        let slots = leaf.slots();
+        (slots.count() > 0).then_some(Place { leaf, slots, at: 0 })
+    }
+
+    #[inline]
+    fn record(self) -> Record {
+        self.leaf.record(self.slots, self.at)
+    }
+}
+
+#[inline]
+fn load_leaf(word: &AtomicPtr<u8>) -> Option<Leaf> {
+    NonNull::new(word.load(Ordering::Acquire)).map(Leaf::from_pointer)
+}
+
+fn shared_bytes(one: &[u8], other: &[u8]) -> usize {
+    one.iter().zip(other).take_while(|(one, other)| one == other).count()
+}
+
+impl SortedList {
+    pub(super) fn new(arena: Arc<Arena>) -> SortedList {
+        SortedList {
+            forks: Forks::new(),
+            first: AtomicPtr::new(null_mut()),
+            writer: UnsafeCell::new(WriterState { random: 0x9e37_79b9_7f4a_7c15, recent: None }),
+            _arena: arena,
+        }
+    }
+
+    /// Where the leaf of `fork` (null: the first) is said.
+    #[inline]
+    fn leaf_word(&self, fork: *mut u8) -> &AtomicPtr<u8> {
+        match Fork::from_pointer(fork) {
+            Some(fork) => fork.leaf(),
+            None => &self.first,
+        }
+    }
+
+    /// Adds a version. Its key and sequence number are not in the list yet.
+    ///
+    /// # Safety
+    /// No two calls at once. `bump` hands out memory of the list's own arena, and has the record's bytes and [`STRUCTURE_BYTES_MAX`] reserved.
+    pub(super) unsafe fn insert(&self, bump: &mut Bump, key: &[u8], trailer: Trailer, value: &[u8]) {
+        // SAFETY: nobody else is in `insert`, and nothing else touches `writer`.
+        let writer = unsafe { &mut *self.writer.get() };
+        let target = Target { key, trailer };
+        let record = Record::write(bump, &target, value);
+        let followed = writer.recent.filter(|recent| follows(recent, &target));
+        let (fork, leaf) = match followed {
+            Some(recent) => (recent.fork, Some(recent.leaf)),
+            None => {
+                let (fork, _) = self.forks.search(&target, None);
+                (fork, load_leaf(self.leaf_word(fork)))
+            }
+        };
+        let Some(leaf) = leaf else {
+            let leaf = Leaf::write(bump, null_mut(), 0);
+            leaf.insert(leaf.slots(), 0, key, record);
+            self.first.store(leaf.pointer(), Ordering::Release);
+            writer.recent = Some(Recent { fork: null_mut(), leaf, record });
+            return;
+        };
+        let slots = leaf.slots();
+        let place = leaf.rank(slots, &target);
+        let (fork, leaf) = if slots.count() < SLOTS {
+            leaf.insert(slots, place, key, record);
+            (fork, leaf)
+        } else if place == SLOTS && (followed.is_some() || leaf.next().is_null()) {
+            self.append_leaf(bump, &mut writer.random, leaf, record)
+        } else {
+            self.split(bump, &mut writer.random, fork, leaf, (place, record))
+        };
+        writer.recent = Some(Recent { fork, leaf, record });
+    }
+
+    /// Puts a version that comes after all of a full leaf into a new leaf behind it. Returns the leaf and its fork.
+    fn append_leaf(&self, bump: &mut Bump, random: &mut u64, full: Leaf, record: Record) -> (*mut u8, Leaf) {
+        // SAFETY: the list is held; the borrows end with this function.
+        let lowest = unsafe { record.entry() };
+        let next = full.next();
+        // SAFETY: as above.
+        let skip = Fork::from_pointer(next).map_or(0, |next| shared_bytes(lowest.key, unsafe { next.key() }));
+        let leaf = Leaf::write(bump, next, skip);
+        leaf.insert(leaf.slots(), 0, lowest.key, record);
+        let height = random_height(random);
+        // SAFETY: the record lies in the arena of the list, which is that of `bump`.
+        let fork = unsafe { Forks::write(bump, &lowest, leaf.pointer(), height) };
+        full.set_next(fork.pointer());
+        self.link(fork, height, &lowest);
+        (fork.pointer(), leaf)
+    }
+
+    /// Splits a full leaf and puts a version into one of its halves, at that place of the whole. Returns the half and its fork.
+    fn split(&self, bump: &mut Bump, random: &mut u64, before: *mut u8, full: Leaf, new: (usize, Record)) -> (*mut u8, Leaf) {
+        const MIDDLE: usize = SLOTS / 2;
+        let slots = full.slots();
+        // SAFETY: the list is held; the borrows end with this function.
+        let lowest = unsafe { full.record(slots, MIDDLE).entry() };
+        let skip_to = |fork: *mut u8| {
+            // SAFETY: as above.
+            let shared = Fork::from_pointer(fork).map_or(0, |fork| shared_bytes(lowest.key, unsafe { fork.key() }));
+            if shared >= full.skip() + SKIP_MORE_BYTES { shared } else { full.skip() }
+        };
+        let right = Leaf::write(bump, full.next(), skip_to(full.next()));
+        right.take(full, slots, MIDDLE, SLOTS);
+        let height = random_height(random);
+        // SAFETY: the record lies in the arena of the list, which is that of `bump`.
+        let fork = unsafe { Forks::write(bump, &lowest, right.pointer(), height) };
+        let left = Leaf::write(bump, fork.pointer(), skip_to(before));
+        left.take(full, slots, 0, MIDDLE);
+        let (place, record) = new;
+        // SAFETY: as above.
+        let key = unsafe { record.entry() }.key;
+        let (of, half) = if place > MIDDLE {
+            right.insert(right.slots(), place - MIDDLE, key, record);
+            (fork.pointer(), right)
+        } else {
+            left.insert(left.slots(), place, key, record);
+            (before, left)
+        };
+        self.leaf_word(before).store(left.pointer(), Ordering::Release);
+        self.link(fork, height, &lowest);
+        (of, half)
+    }
+
+    fn link(&self, fork: Fork, height: usize, lowest: &Entry<'_>) {
+        let mut splice = [null_mut(); HEIGHT_MAX];
+        self.forks.search(&Target { key: lowest.key, trailer: lowest.trailer }, Some(&mut splice));
+        self.forks.insert(fork, height, &splice);
+    }
+
+    /// The leaf in which `target` belongs, and the fork that it leads to.
+    #[inline]
+    fn leaf_for(&self, target: &Target<'_>) -> Option<(Leaf, *mut u8)> {
+        let (before, bound) = self.forks.search(target, None);
+        let mut leaf = load_leaf(self.leaf_word(before))?;
+        loop {
+            let next = leaf.next();
+            // A split may have taken place since the search.
+            match Fork::from_pointer(next) {
+                Some(fork) if next != bound && fork.compare(target) == Order::Less => leaf = load_leaf(fork.leaf())?,
+                _ => return Some((leaf, next)),
+            }
+        }
+    }
+
+    /// The first version at or after (`key`, `trailer`).
+    #[inline]
+    pub(super) fn seek(&self, key: &[u8], trailer: Trailer) -> Option<Place> {
+        let target = Target { key, trailer };
+        let (leaf, next) = self.leaf_for(&target)?;
+        let slots = leaf.slots();
+        let at = leaf.rank(slots, &target);
+        if at < slots.count() { Some(Place { leaf, slots, at }) } else { Place::first_of(load_leaf(Fork::from_pointer(next)?.leaf())) }
+    }
+
+    /// The last version before (`key`, `trailer`).
+    pub(super) fn seek_before(&self, key: &[u8], trailer: Trailer) -> Option<Place> {
+        let target = Target { key, trailer };
+        let (leaf, _) = self.leaf_for(&target)?;
+        let slots = leaf.slots();
+        let at = leaf.rank(slots, &target).checked_sub(1)?;
+        Some(Place { leaf, slots, at })
+    }
+
+    pub(super) fn first(&self) -> Option<Place> {
+        Place::first_of(load_leaf(&self.first))
+    }
+
+    pub(super) fn last(&self) -> Option<Place> {
+        let mut leaf = load_leaf(self.leaf_word(self.forks.last()))?;
+        while let Some(fork) = Fork::from_pointer(leaf.next()) {
+            leaf = load_leaf(fork.leaf())?;
+        }
+        let slots = leaf.slots();
+        let at = slots.count().checked_sub(1)?;
+        Some(Place { leaf, slots, at })
+    }
+
+    /// The version after `place`, which must be of this list.
+    #[inline]
+    pub(super) fn next(&self, place: Place) -> Option<Place> {
+        if place.at + 1 < place.slots.count() {
+            return Some(Place { at: place.at + 1, ..place });
+        }
+        Place::first_of(load_leaf(Fork::from_pointer(place.leaf.next())?.leaf()))
+    }
+
+    /// The version before `place`, which must be of this list.
+    pub(super) fn prev(&self, place: Place) -> Option<Place> {
+        match place.at.checked_sub(1) {
+            Some(at) => Some(Place { at, ..place }),
+            None => {
+                // SAFETY: the place is of this list; the borrow ends here.
+                let entry = unsafe { place.record().entry() };
+                self.seek_before(entry.key, entry.trailer)
+            }
+        }
+    }
+
+    /// What stands at `place`.
+    ///
+    /// # Safety
+    /// `place` is of this list.
+    #[inline]
+    pub(super) unsafe fn entry(&self, place: Place) -> Entry<'_> {
+        // SAFETY: the entry borrows the list, which keeps the arena.
+        unsafe { place.record().entry() }
+    }
+}
+
+/// Whether `target` belongs into the leaf of the last insert, after it.
+#[inline]
+fn follows(recent: &Recent, target: &Target<'_>) -> bool {
+    recent.record.compare(target) == Order::Less
+        && Fork::from_pointer(recent.leaf.next()).is_none_or(|next| next.compare(target) == Order::Greater)
+}
