@@ -1,4 +1,4 @@
-//! Indexes: which block may hold a key. Two steps, both in the format of [`crate::block`] with a restart at each entry:
+//! Indexes: which block may hold a key. Two steps, both in the format of [`crate::block`]:
 //!
 //! | block | key of an entry | value |
 //! |---|---|---|

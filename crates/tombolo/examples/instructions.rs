@@ -4,7 +4,7 @@
 use std::hint::black_box;
 
 use tombolo::{Compression, Db, Durability, Env, KeyspaceOptions, Options};
-use tombolo_format::block::{Block, BlockBuilder, RESTART_INTERVAL};
+use tombolo_format::block::{Block, BlockBuilder};
 use tombolo_format::compression::Compressor;
 use tombolo_format::key::{EntryKind, InternalKey, SequenceNumber, Trailer};
 use tombolo_format::stored;
@@ -103,9 +103,9 @@ fn main() -> tombolo::Result<()> {
     db.close().wait()
 }
 
-/// A block of 8 KiB, LZ4: checksum, decompression, restarts.
+/// A block of 8 KiB, LZ4: checksum, decompression, rows.
 fn block_decode() {
-    let mut builder = BlockBuilder::new(RESTART_INTERVAL);
+    let mut builder = BlockBuilder::new();
     for number in 0.. {
         builder.add(InternalKey::new(&key(number), Trailer::new(SequenceNumber(number), EntryKind::Put)), &value(number));
         if builder.block_bytes() >= 8 << 10 {

@@ -1,22 +1,21 @@
 //! A position in a block.
 
-use super::{Block, EntryHeader, Found};
+use super::{Block, Found};
 use crate::error::{FormatError, Result};
 use crate::key::{InternalKey, Trailer};
 
 /// A position in a block, apart from the block, so that its key buffer outlives it: pass the same block until the next `first`,
-/// `last` or `seek`.
+/// `last` or `seek`. A step in either direction costs the same.
 ///
 /// After an error the position is not valid.
 #[derive(Clone, Debug, Default)]
 pub struct Cursor {
+    /// While valid: the entry's key, which begins with the block's common prefix.
     key: Vec<u8>,
     trailer: u64,
-    /// Where the entry begins; unspecified while not valid.
-    at: usize,
+    index: usize,
     value_at: usize,
-    /// Where the next entry begins.
-    end: usize,
+    value_end: usize,
     valid: bool,
 }
 
@@ -43,12 +42,18 @@ impl Cursor {
     #[inline]
     pub fn value<'a>(&self, block: &'a Block) -> &'a [u8] {
         debug_assert!(self.valid);
-        block.entries().get(self.value_at..self.end).unwrap_or_default()
+        block.bytes.get(self.value_at..self.value_end).unwrap_or_default()
     }
 
-    /// Where the entry begins in its block.
+    /// Where the entry's value begins in its block.
     pub fn position(&self) -> usize {
-        self.at
+        self.value_at
+    }
+
+    /// The entry's place among those of its block.
+    #[inline]
+    pub fn index(&self) -> usize {
+        self.index
     }
 
     /// Nowhere again.
@@ -61,10 +66,7 @@ impl Cursor {
     /// # Errors
     /// `Damaged`.
     pub fn first(&mut self, block: &Block) -> Result<()> {
-        self.key.clear();
-        self.end = 0;
-        self.valid = true;
-        self.next(block)
+        self.enter(block, 0)
     }
 
     /// To the last entry; not valid in an empty block.
@@ -72,11 +74,7 @@ impl Cursor {
     /// # Errors
     /// `Damaged`.
     pub fn last(&mut self, block: &Block) -> Result<()> {
-        self.valid = false;
-        if block.restarts == 0 {
-            return Ok(());
-        }
-        self.walk_to_end(block, block.restarts - 1, block.entries_end as usize)
+        self.enter(block, block.len().wrapping_sub(1))
     }
 
     /// To the first entry at or after `target`; not valid when there is none.
@@ -84,13 +82,8 @@ impl Cursor {
     /// # Errors
     /// `Damaged`.
     pub fn seek(&mut self, block: &Block, target: InternalKey<'_>) -> Result<()> {
-        self.valid = false;
-        let Some(Found { at, header }) = block.find(target)? else { return Ok(()) };
-        self.key.clear();
-        // What a found entry shares with the one before it, it shares with the target.
-        self.key.extend_from_slice(&target.user_key[..header.shared]);
-        self.set(block, at, header);
-        Ok(())
+        let Found { index, .. } = block.find(target);
+        self.enter(block, index)
     }
 
     /// To the last entry before `target`; not valid when there is none.
@@ -98,11 +91,8 @@ impl Cursor {
     /// # Errors
     /// `Damaged`.
     pub fn seek_before(&mut self, block: &Block, target: InternalKey<'_>) -> Result<()> {
-        self.seek(block, target)?;
-        match self.valid {
-            true => self.prev(block),
-            false => self.last(block),
-        }
+        let Found { index, .. } = block.find(target);
+        self.enter(block, index.wrapping_sub(1))
     }
 
     /// To the next entry; not valid after the last. Does nothing while not valid.
@@ -114,71 +104,48 @@ impl Cursor {
         if !self.valid {
             return Ok(());
         }
-        self.valid = false;
-        let at = self.end;
-        if at >= block.entries_end as usize {
-            return Ok(());
-        }
-        let header = block.header(at)?;
-        if header.shared > self.key.len() {
-            let expected = format!("at most {} shared bytes", self.key.len());
-            return Err(FormatError::damaged(at, expected, header.shared.to_string()));
-        }
-        self.key.truncate(header.shared);
-        self.set(block, at, header);
-        Ok(())
+        self.set(block, self.index + 1)
     }
 
-    /// To the entry before; not valid before the first. Does nothing while not valid. Walks from the last restart: at most one interval.
+    /// To the entry before; not valid before the first. Does nothing while not valid.
     ///
     /// # Errors
     /// `Damaged`.
+    #[inline]
     pub fn prev(&mut self, block: &Block) -> Result<()> {
         if !self.valid {
             return Ok(());
         }
-        self.valid = false;
-        let target = self.at;
-        if target == 0 {
-            return Ok(());
-        }
-        let (mut low, mut high) = (0, block.restarts);
-        // Invariant: restarts below `low` begin before the target, those from `high` on do not.
-        while low < high {
-            let middle = low + (high - low) / 2;
-            if (block.offset(middle) as usize) < target {
-                low = middle + 1;
-            } else {
-                high = middle;
-            }
-        }
-        self.walk_to_end(block, low.saturating_sub(1), target)
+        self.set(block, self.index.wrapping_sub(1))
     }
 
-    /// From a restart to the entry that ends at `end`.
-    fn walk_to_end(&mut self, block: &Block, restart: u32, end: usize) -> Result<()> {
+    /// To an entry of a block that it was not in; nowhere when there is none of this index.
+    fn enter(&mut self, block: &Block, index: usize) -> Result<()> {
         self.key.clear();
-        self.end = block.offset(restart) as usize;
-        self.valid = true;
-        loop {
-            self.next(block)?;
-            if !self.valid || self.end > end {
-                self.valid = false;
-                return Err(FormatError::damaged(self.at, format!("an entry that ends at byte {end}"), self.end.to_string()));
-            }
-            if self.end == end {
-                return Ok(());
-            }
-        }
+        self.key.extend_from_slice(block.common());
+        self.set(block, index)
     }
 
     #[inline]
-    fn set(&mut self, block: &Block, at: usize, header: EntryHeader) {
-        self.key.extend_from_slice(&block.entries()[header.key_at..header.value_at]);
-        self.trailer = header.trailer.0;
-        self.at = at;
-        self.value_at = header.value_at;
-        self.end = header.end;
+    fn set(&mut self, block: &Block, index: usize) -> Result<()> {
+        self.valid = false;
+        if index >= block.len() {
+            return Ok(());
+        }
+        let suffix_bytes = block.suffix_bytes(index);
+        let head_bytes = block.head_bytes();
+        self.key.truncate(usize::from(block.common_length));
+        self.key.extend_from_slice(&block.head(index).to_be_bytes()[..suffix_bytes.min(head_bytes)]);
+        if suffix_bytes > head_bytes {
+            self.key.extend_from_slice(block.rest(index, suffix_bytes));
+        }
+        let value = block.value_range(index);
+        if value.end > block.bytes.len() || value.start > value.end {
+            return Err(FormatError::damaged(value.start, "a value within its block", format!("an end at {}", value.end)));
+        }
+        self.trailer = block.trailer(index).0;
+        (self.index, self.value_at, self.value_end) = (index, value.start, value.end);
         self.valid = true;
+        Ok(())
     }
 }

@@ -90,7 +90,7 @@ fn a_table() -> Vec<u8> {
 }
 
 pub(super) fn a_block() -> Vec<u8> {
-    let mut builder = BlockBuilder::new(3);
+    let mut builder = BlockBuilder::new();
     for key in 0..20u8 {
         builder.add(InternalKey::new(&[b'k', key], Trailer::new(SequenceNumber(1), EntryKind::Put)), &[key; 9]);
     }

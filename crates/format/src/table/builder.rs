@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use super::{FOOTER_BYTES, Footer, Properties, SequenceRange, TAIL_BYTES_MAX};
-use crate::block::{BlockBuilder, RESTART_INTERVAL};
+use crate::block::BlockBuilder;
 use crate::compression::{Compression, Compressor};
 use crate::error::Result;
 use crate::filter::{BITS_PER_KEY_DEFAULT, FilterBuilder};
@@ -14,8 +14,10 @@ use crate::stored::{self, BlockHandle};
 /// How a table is built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TableOptions {
-    /// A data block ends once it has this many bytes, before compression.
+    /// A data block has at most so many bytes before compression, unless it is one entry that has more.
     pub block_bytes: usize,
+    /// Values begin at multiples of this in their block, and blocks at multiples of it in memory: a power of two; 1 for no alignment.
+    pub value_alignment: u32,
     /// Compression of data blocks. Index, filter and properties are stored as they are: they are read far more often than written.
     pub compression: Compression,
     /// Filter bits per key; 0 for no filters.
@@ -32,6 +34,7 @@ impl Default for TableOptions {
     fn default() -> Self {
         TableOptions {
             block_bytes: 8 << 10,
+            value_alignment: 1,
             compression: Compression::Lz4,
             filter_bits_per_key: BITS_PER_KEY_DEFAULT,
             partition_bytes: 8 << 10,
@@ -69,7 +72,9 @@ pub struct TableBuilder {
     data: BlockBuilder,
     /// The data block that was closed last; its separator waits for the next key.
     pending: Option<BlockHandle>,
+    /// The last key of the data block that was closed last.
     last_key: Vec<u8>,
+    /// As above.
     last_trailer: Trailer,
     index: BlockBuilder,
     filter: FilterBuilder,
@@ -94,17 +99,22 @@ struct Partition {
     index: Vec<u8>,
 }
 
+/// Most bytes that an entry adds to its block: rows of full width, whatever it shares.
+fn entry_bytes(key: InternalKey<'_>, value: &[u8], alignment: u32) -> usize {
+    key.user_key.len() + value.len() + alignment as usize + 16
+}
+
 impl TableBuilder {
     /// A builder of a table with this random identity.
     pub fn new(options: TableOptions, identity: u64) -> TableBuilder {
         TableBuilder {
             options,
             identity,
-            data: BlockBuilder::new(RESTART_INTERVAL),
+            data: BlockBuilder::with_alignment(options.value_alignment),
             pending: None,
             last_key: Vec::new(),
             last_trailer: Trailer::FIRST,
-            index: BlockBuilder::new(1),
+            index: BlockBuilder::new(),
             filter: FilterBuilder::new(options.filter_bits_per_key),
             partitions: Vec::new(),
             compressor: Compressor::new(),
@@ -115,7 +125,7 @@ impl TableBuilder {
             sequences: SequenceRange { first: SequenceNumber::MAX, last: SequenceNumber::ZERO },
             properties: Properties {
                 filter_bits_per_key: options.filter_bits_per_key,
-                value_alignment: 1,
+                value_alignment: options.value_alignment,
                 compression: options.compression as u8,
                 keyspace: options.keyspace,
                 oldest_unix_seconds: options.oldest_unix_seconds,
@@ -135,27 +145,31 @@ impl TableBuilder {
     pub fn add(&mut self, user_key: &[u8], sequence: SequenceNumber, kind: EntryKind, value: &[u8]) -> Result<()> {
         check_limits(user_key, value)?;
         let key = InternalKey::new(user_key, Trailer::new(sequence, kind));
-        if self.first_key.is_none() {
-            self.first_key = Some(user_key.to_vec());
-        } else {
-            let last = InternalKey::new(&self.last_key, self.last_trailer);
-            assert!(last < key, "entries out of order: {last:?} before {key:?}");
-        }
-        // A block ends before an entry that is large itself, so that what is small stays in small blocks.
-        if !self.data.is_empty() && self.data.block_bytes() + value.len() > self.options.block_bytes.saturating_mul(2) {
+        // A block ends before the entry that would make it too large, so that blocks fill what memory is given to them.
+        if !self.data.is_empty()
+            && self.data.block_bytes() + entry_bytes(key, value, self.options.value_alignment) > self.options.block_bytes
+        {
             self.close_block();
         }
-        self.index_pending(Some(key));
+        if self.data.is_empty() {
+            self.begin_block(key);
+        }
         self.filter.add(user_key);
+        // Within a block the block's builder checks the order.
         self.data.add(key, value);
-        self.last_key.clear();
-        self.last_key.extend_from_slice(user_key);
-        self.last_trailer = key.trailer;
         self.count(key, kind, value);
-        if self.data.block_bytes() >= self.options.block_bytes {
-            self.close_block();
-        }
         Ok(())
+    }
+
+    /// What happens before the first entry of a block.
+    fn begin_block(&mut self, key: InternalKey<'_>) {
+        if self.first_key.is_none() {
+            self.first_key = Some(key.user_key.to_vec());
+            return;
+        }
+        let last = InternalKey::new(&self.last_key, self.last_trailer);
+        assert!(last < key, "entries out of order: {last:?} before {key:?}");
+        self.index_pending(Some(key));
     }
 
     fn count(&mut self, key: InternalKey<'_>, kind: EntryKind, value: &[u8]) {
@@ -244,7 +258,10 @@ impl TableBuilder {
     }
 
     fn close_block(&mut self) {
-        self.raw.clear();
+        let last = self.data.last_key();
+        self.last_trailer = last.trailer;
+        self.last_key.clear();
+        self.last_key.extend_from_slice(last.user_key);
         self.data.finish_into(&mut self.raw);
         self.properties.data_blocks += 1;
         self.properties.raw_data_bytes += self.raw.len() as u64;
@@ -280,7 +297,7 @@ impl TableBuilder {
 
     /// Stores all partitions, and leaves the top index in `raw`.
     fn put_partitions(&mut self) {
-        let mut top = BlockBuilder::new(1);
+        let mut top = BlockBuilder::new();
         for partition in std::mem::take(&mut self.partitions) {
             let offset = self.position();
             let mut filter_bytes = 0;
@@ -293,7 +310,6 @@ impl TableBuilder {
             let handle = PartitionHandle { offset, filter_bytes, index_bytes };
             top.add(InternalKey::new(&partition.last_key, partition.last_trailer), &handle.encode());
         }
-        self.raw.clear();
         top.finish_into(&mut self.raw);
     }
 }

@@ -11,13 +11,14 @@
 //! | 7 | 8 | smallest sequence number |
 //! | 8 | 8 | greatest sequence number |
 //! | 9 | 4 | filter bits per key |
-//! | 10 | 4 | value alignment in data blocks (1: none; others reserved) |
+//! | 10 | 4 | value alignment in data blocks, a power of two (1: none) |
 //! | 11 | 1 | compression asked for |
 //! | 12 | 4 | keyspace |
 //! | 13 | 8 | seconds since the Unix epoch of the oldest data |
 //!
 //! Ids that this version does not know are skipped.
 
+use crate::block::VALUE_ALIGNMENT_MAX;
 use crate::codec::Reader;
 use crate::error::{FormatError, Result};
 
@@ -127,7 +128,7 @@ impl Properties {
             13 => self.oldest_unix_seconds = reader.u64()?,
             _ => return Ok(()),
         }
-        if self.value_alignment != 1 {
+        if !self.value_alignment.is_power_of_two() || self.value_alignment > VALUE_ALIGNMENT_MAX {
             return Err(FormatError::newer(0, format!("values aligned to {} bytes", self.value_alignment)));
         }
         reader.end()

@@ -83,7 +83,7 @@ fn a_table_is_the_same_bytes_for_ever() {
     assert_eq!((summary.table_bytes, summary.tail_bytes, crc32c(&bytes)), GOLDEN);
 }
 
-const GOLDEN: (u64, u32, u32) = (7417, 2017, 801_656_990);
+const GOLDEN: (u64, u32, u32) = (7881, 1785, 3_774_010_532);
 
 #[test]
 fn tables_round_trip_with_every_compression() {
@@ -119,7 +119,7 @@ fn many_versions_of_one_key_span_blocks_and_partitions() {
 
 #[test]
 fn a_large_tail_is_fetched_without_its_partitions() {
-    let entries: Vec<Owned> = (0..40_000).map(|index| (format!("{index:032}").into_bytes(), 1, vec![0; 40])).collect();
+    let entries: Vec<Owned> = (0..60_000).map(|index| (format!("{index:032}").into_bytes(), 1, vec![0; 40])).collect();
     let (bytes, summary) = build(&entries, TableOptions { block_bytes: 64, ..TableOptions::default() });
     let footer = Footer::decode(&bytes).unwrap();
     assert!(summary.table_bytes - footer.data_end > u64::from(TAIL_BYTES_MAX));
@@ -174,7 +174,7 @@ fn properties_skip_what_they_do_not_know() {
     assert_eq!(bytes[..14], [1, 0, 8, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0]);
     bytes.extend_from_slice(&[200, 0, 1, 0, 0, 0, 77]);
     assert_eq!(Properties::decode(&bytes), Ok(properties));
-    let aligned = Properties { value_alignment: 4096, ..properties };
+    let aligned = Properties { value_alignment: 8192, ..properties };
     assert!(matches!(Properties::decode(&aligned.encode()), Err(FormatError::Newer { .. })));
 }
 

@@ -9,7 +9,7 @@ fn key(number: u64) -> CacheKey {
 
 /// A block that holds its number, of about `bytes`.
 fn block(number: u64, bytes: usize) -> Resident {
-    let mut builder = BlockBuilder::new(16);
+    let mut builder = BlockBuilder::new();
     let trailer = Trailer::new(SequenceNumber(number), EntryKind::Put);
     builder.add(InternalKey::new(b"key", trailer), &vec![0; bytes]);
     let mut out = Vec::new();

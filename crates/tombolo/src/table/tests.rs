@@ -183,11 +183,11 @@ fn a_cold_get_takes_two_requests_and_a_warm_one_none() {
 #[test]
 fn a_table_with_a_large_tail_takes_three_requests_at_first() {
     let fixture = Fixture::new();
-    let entries: Vec<Owned> = (0..40_000).map(|index| (format!("{index:032}").into_bytes(), 1, vec![1; 40])).collect();
+    let entries: Vec<Owned> = (0..70_000).map(|index| (format!("{index:032}").into_bytes(), 1, vec![1; 40])).collect();
     let description = fixture.write(&entries, TableOptions { block_bytes: 64, compression: Compression::None, ..TableOptions::default() });
     let table = fixture.table(&description, 4 << 20);
     fixture.reads();
-    for (index, requests) in [(17_000, 3), (17_000, 0), (17_001, 1), (39_999, 2)] {
+    for (index, requests) in [(17_000, 3), (17_000, 0), (17_001, 1), (69_999, 2)] {
         let user_key = format!("{index:032}");
         let hit = fixture.run(table.get(request(), &Lookup::new(user_key.as_bytes(), SequenceNumber::MAX))).unwrap().unwrap();
         assert_eq!(hit.into_value(), vec![1; 40]);
