@@ -8,7 +8,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::FileSystemFacts;
+use crate::{BoxFuture, FileSystemFacts};
 
 /// How a file is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,6 +17,10 @@ pub enum Access {
     Read,
     /// Reading and writing.
     ReadWrite,
+    /// Reading past the page cache.
+    ReadDirect,
+    /// Reading and writing past the page cache: offsets and lengths of writes must be aligned, see [`File::direct_alignment`].
+    ReadWriteDirect,
 }
 
 /// What a file system is backed by: a network file system cannot carry the fences of a local log.
@@ -84,6 +88,8 @@ pub trait FileSystem: Send + Sync + fmt::Debug {
     fn kind(&self, path: &Path) -> io::Result<FileSystemKind>;
     /// How many files this process may have open at once.
     fn open_files_max(&self) -> usize;
+    /// Whether reads that the page cache does not hold go through io_uring, or why not.
+    fn io_uring(&self) -> Result<(), String>;
     /// What the file system that holds `path` offers.
     fn facts(&self, path: &Path) -> io::Result<FileSystemFacts>;
     /// Bytes that the device of `path` has written since boot, where the kernel tells (`/sys/dev/block/…/stat`); for reports only.
@@ -94,6 +100,12 @@ pub trait FileSystem: Send + Sync + fmt::Debug {
 pub trait File: Send + Sync + fmt::Debug {
     /// Reads up to `buffer.len()` bytes at `offset`; fewer only at the end of the file.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
+    /// Reads ranges of (offset, length) as one batch. What the page cache holds is there at once; for the rest no thread is held.
+    /// Results come in the order of the ranges, each shorter than asked only at the end of the file. Dropping the future gives the
+    /// results up. A batch begins at the latest when its future was polled and the thread that polled it has nothing else to do.
+    fn read_many(self: Arc<Self>, ranges: Vec<(u64, usize)>) -> BoxFuture<'static, Vec<io::Result<Vec<u8>>>>;
+    /// What offsets and lengths of writes must be multiples of, when the page cache is passed by. Reads need not be aligned.
+    fn direct_alignment(&self) -> Option<usize>;
     /// Writes all of `bytes` at `offset`. After an error any part of it may have been written.
     fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
     /// Cuts or extends (with a hole) to `length`.
@@ -152,4 +164,12 @@ pub fn read_exact_at(file: &dyn File, mut buffer: &mut [u8], mut offset: u64) ->
         offset += count as u64;
     }
     Ok(())
+}
+
+/// Refuses a write that is not aligned.
+pub(crate) fn check_alignment(align: usize, length: usize, offset: u64) -> io::Result<()> {
+    if length.is_multiple_of(align) && offset.is_multiple_of(align as u64) {
+        return Ok(());
+    }
+    Err(io::Error::new(io::ErrorKind::InvalidInput, format!("{length} bytes at {offset} are not aligned to {align}")))
 }

@@ -89,7 +89,12 @@ impl Env {
 
     /// The real world, with a small pool of threads of its own (started on first use, ended when the last clone goes).
     pub fn real() -> Env {
-        real::env()
+        real::env(true)
+    }
+
+    /// As [`Env::real`], but reads that the page cache does not hold go through a pool of threads even where io_uring works.
+    pub fn real_without_io_uring() -> Env {
+        real::env(false)
     }
 
     /// Monotonic time. Costs 30–75 ns for real: call it sparingly.

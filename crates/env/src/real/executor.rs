@@ -21,6 +21,7 @@ use std::thread::Thread;
 use async_task::Runnable;
 use parking_lot::{Condvar, Mutex};
 
+use super::reads::Waiting;
 use crate::{BoxFuture, Task, TaskClass};
 
 /// Threads for work that somebody waits for: as many syncs and read misses at once.
@@ -178,14 +179,18 @@ pub(super) fn drive(mut future: Pin<&mut (dyn Future<Output = ()> + Send)>, dead
     let parker = PARKER.take().unwrap_or_else(|| Arc::new(Parker { thread: std::thread::current(), notified: AtomicBool::new(false) }));
     let waker = Waker::from(Arc::clone(&parker));
     let mut context = Context::from_waker(&waker);
+    let waiting = Waiting::enter();
     let ready = loop {
         if let Poll::Ready(()) = future.as_mut().poll(&mut context) {
             break true;
         }
+        // Who must be back in time does not stay in a read of the device.
+        waiting.idle(deadline.is_none());
         if !park(&parker, deadline) {
             break false;
         }
     };
+    drop(waiting);
     PARKER.set(Some(parker));
     ready
 }

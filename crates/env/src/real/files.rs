@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -10,7 +10,9 @@ use rustix::fs::{CWD, FileType, Mode, OFlags, RawDir, major, minor, openat, stat
 
 use super::facts;
 use super::mapping::Mapped;
-use crate::{Access, DirectoryEntry, File, FileSystem, FileSystemFacts, FileSystemKind, Mapping, Metadata, Space};
+use super::reads::{Choice, Readable};
+use crate::file::check_alignment;
+use crate::{Access, BoxFuture, DirectoryEntry, File, FileSystem, FileSystemFacts, FileSystemKind, Mapping, Metadata, Space};
 
 /// First try for the names of a directory: about a thousand names of 32 bytes.
 const LIST_BUFFER_BYTES: usize = 64 << 10;
@@ -40,19 +42,34 @@ const NETWORK_FILE_SYSTEMS: [(u32, &str); 16] = [
 
 /// The host's files.
 #[derive(Debug)]
-pub(super) struct RealFiles;
+pub(super) struct RealFiles {
+    pub(super) reads: Choice,
+}
+
+impl RealFiles {
+    fn handle(&self, file: fs::File, direct: bool) -> io::Result<Arc<dyn File>> {
+        let direct = direct.then(|| facts::alignment(&file)).transpose()?;
+        Ok(Arc::new(RealFile(Readable::new(file, direct, self.reads))))
+    }
+}
 
 impl FileSystem for RealFiles {
     fn open(&self, path: &Path, access: Access) -> io::Result<Arc<dyn File>> {
-        let file = fs::File::options().read(true).write(access == Access::ReadWrite).open(path)?;
+        let mut options = fs::File::options();
+        options.read(true).write(matches!(access, Access::ReadWrite | Access::ReadWriteDirect));
+        let direct = matches!(access, Access::ReadDirect | Access::ReadWriteDirect);
+        if direct {
+            options.custom_flags(OFlags::DIRECT.bits().cast_signed());
+        }
+        let file = options.open(path)?;
         if file.metadata()?.is_dir() {
             return Err(io::ErrorKind::IsADirectory.into());
         }
-        Ok(Arc::new(RealFile(file)))
+        self.handle(file, direct)
     }
 
     fn create_new(&self, path: &Path) -> io::Result<Arc<dyn File>> {
-        Ok(Arc::new(RealFile(fs::File::options().read(true).write(true).create_new(true).open(path)?)))
+        self.handle(fs::File::options().read(true).write(true).create_new(true).open(path)?, false)
     }
 
     fn create_directories(&self, path: &Path) -> io::Result<()> {
@@ -128,6 +145,10 @@ impl FileSystem for RealFiles {
         facts::open_files_max()
     }
 
+    fn io_uring(&self) -> Result<(), String> {
+        self.reads.io_uring()
+    }
+
     fn facts(&self, path: &Path) -> io::Result<FileSystemFacts> {
         facts::file_system(path)
     }
@@ -199,13 +220,18 @@ fn list_in_one_call(path: &Path, buffer_bytes: usize) -> io::Result<Option<Vec<D
 }
 
 #[derive(Debug)]
-struct RealFile(fs::File);
+struct RealFile(Arc<Readable>);
 
 impl File for RealFile {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        if self.0.direct.is_some() {
+            let bytes = self.0.read_now(offset, buffer.len())?;
+            buffer[..bytes.len()].copy_from_slice(&bytes);
+            return Ok(bytes.len());
+        }
         let mut filled = 0;
         while filled < buffer.len() {
-            match self.0.read_at(&mut buffer[filled..], offset + filled as u64) {
+            match self.0.file.read_at(&mut buffer[filled..], offset + filled as u64) {
                 Ok(0) => break,
                 Ok(count) => filled += count,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -215,24 +241,40 @@ impl File for RealFile {
         Ok(filled)
     }
 
+    fn read_many(self: Arc<Self>, ranges: Vec<(u64, usize)>) -> BoxFuture<'static, Vec<io::Result<Vec<u8>>>> {
+        Arc::clone(&self.0).read_many(&ranges)
+    }
+
+    fn direct_alignment(&self) -> Option<usize> {
+        self.0.direct
+    }
+
     fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        self.0.write_all_at(bytes, offset)
+        let Some(align) = self.0.direct else { return self.0.file.write_all_at(bytes, offset) };
+        check_alignment(align, bytes.len(), offset)?;
+        if bytes.as_ptr().align_offset(align) == 0 {
+            return self.0.file.write_all_at(bytes, offset);
+        }
+        let mut scratch = vec![0_u8; bytes.len() + align];
+        let start = scratch.as_ptr().align_offset(align).min(align);
+        scratch[start..start + bytes.len()].copy_from_slice(bytes);
+        self.0.file.write_all_at(&scratch[start..start + bytes.len()], offset)
     }
 
     fn set_length(&self, length: u64) -> io::Result<()> {
-        self.0.set_len(length)
+        self.0.file.set_len(length)
     }
 
     fn length(&self) -> io::Result<u64> {
-        Ok(self.0.metadata()?.len())
+        Ok(self.0.file.metadata()?.len())
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        self.0.sync_data()
+        self.0.file.sync_data()
     }
 
     fn try_lock(&self) -> io::Result<bool> {
-        match self.0.try_lock() {
+        match self.0.file.try_lock() {
             Ok(()) => Ok(true),
             Err(std::fs::TryLockError::WouldBlock) => Ok(false),
             Err(std::fs::TryLockError::Error(error)) => Err(error),
@@ -240,6 +282,6 @@ impl File for RealFile {
     }
 
     fn map(&self, length: usize) -> io::Result<Arc<dyn Mapping>> {
-        Ok(Arc::new(Mapped::new(&self.0, length)?))
+        Ok(Arc::new(Mapped::new(&self.0.file, length)?))
     }
 }

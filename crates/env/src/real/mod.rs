@@ -8,6 +8,7 @@ mod facts;
 mod files;
 mod mapping;
 mod network;
+mod reads;
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -23,8 +24,10 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 
 use crate::{BoxFuture, Env, FileSystem, HostFacts, Instant, Network, Platform, Task, TaskClass};
 
-pub(crate) fn env() -> Env {
-    Env::new(Arc::new(RealPlatform { executor: executor::Executor::new(), files: files::RealFiles, network: network::RealNetwork }))
+pub(crate) fn env(io_uring: bool) -> Env {
+    let reads = if io_uring { reads::Choice::Best } else { reads::Choice::Threads };
+    let files = files::RealFiles { reads };
+    Env::new(Arc::new(RealPlatform { executor: executor::Executor::new(), files, network: network::RealNetwork }))
 }
 
 /// Moments are counted from here, so that those of all real worlds of one process compare.

@@ -12,9 +12,10 @@ use super::ProcessId;
 use super::disk::{Disk, InodeNumber, LockHolder};
 use super::fault::{Action, Crash, Fault, Operation, OperationKind, crash_error};
 use super::random::Random;
-use super::scheduler::Shared;
+use super::scheduler::{Shared, Yield};
 use super::state::{BufferedStore, State};
-use crate::{Access, DirectoryEntry, File, FileSystem, FileSystemFacts, FileSystemKind, Mapping, Metadata, Space};
+use crate::file::check_alignment;
+use crate::{Access, BoxFuture, DirectoryEntry, File, FileSystem, FileSystemFacts, FileSystemKind, Mapping, Metadata, Space};
 
 /// Virtual time of an operation, and of one that waits for the device.
 const OPERATION_NANOS: u64 = 2_000;
@@ -208,7 +209,7 @@ fn apply_faults(state: &mut State, operation: &Operation, verdict: &mut Verdict,
 impl FileSystem for SimulatedFiles {
     fn open(&self, path: &Path, access: Access) -> io::Result<Arc<dyn File>> {
         let inode = self.atomic(OperationKind::Open, path, |disk| match access {
-            Access::ReadWrite if disk.read_only => Err(ErrorKind::ReadOnlyFilesystem.into()),
+            Access::ReadWrite | Access::ReadWriteDirect if disk.read_only => Err(ErrorKind::ReadOnlyFilesystem.into()),
             _ => disk.open(path),
         })?;
         Ok(Arc::new(self.handle(inode, path, access)))
@@ -261,6 +262,10 @@ impl FileSystem for SimulatedFiles {
 
     fn open_files_max(&self) -> usize {
         OPEN_FILES_MAX
+    }
+
+    fn io_uring(&self) -> Result<(), String> {
+        Err("the simulated world completes reads in an order of its own".into())
     }
 
     fn facts(&self, path: &Path) -> io::Result<FileSystemFacts> {
@@ -332,6 +337,10 @@ impl SimulatedFile {
         LockHolder { process: self.handle.files.process, handle: self.id }
     }
 
+    fn is_writable(&self) -> bool {
+        matches!(self.access, Access::ReadWrite | Access::ReadWriteDirect)
+    }
+
     fn perform<T>(
         &self,
         kind: OperationKind,
@@ -341,7 +350,7 @@ impl SimulatedFile {
     ) -> io::Result<T> {
         let verdict = self.handle.files.begin(kind, &self.handle.path, offset, length)?;
         self.handle.files.drain();
-        if kind.is_mutation() && kind != OperationKind::Sync && self.access == Access::Read {
+        if kind.is_mutation() && kind != OperationKind::Sync && !self.is_writable() {
             return Err(ErrorKind::PermissionDenied.into());
         }
         self.handle.files.finish(verdict, effect)
@@ -354,7 +363,39 @@ impl File for SimulatedFile {
         self.perform(OperationKind::Read, offset, length, |disk, _, _| disk.read(self.handle.inode, buffer, offset))
     }
 
+    /// In any order, others between them: as a device answers.
+    fn read_many(self: Arc<Self>, ranges: Vec<(u64, usize)>) -> BoxFuture<'static, Vec<io::Result<Vec<u8>>>> {
+        Box::pin(async move {
+            let mut results: Vec<_> = ranges.iter().map(|_| None).collect();
+            let mut left: Vec<usize> = (0..ranges.len()).collect();
+            while !left.is_empty() {
+                let (next, waits) = {
+                    let mut state = self.handle.files.shared.state.lock();
+                    (state.schedule.index(left.len()), state.schedule.chance(0.5))
+                };
+                if waits {
+                    Yield(false).await;
+                }
+                let index = left.swap_remove(next);
+                let (offset, length) = ranges[index];
+                let mut buffer = vec![0; length];
+                results[index] = Some(self.read_at(&mut buffer, offset).map(|count| {
+                    buffer.truncate(count);
+                    buffer
+                }));
+            }
+            results.into_iter().flatten().collect()
+        })
+    }
+
+    fn direct_alignment(&self) -> Option<usize> {
+        matches!(self.access, Access::ReadDirect | Access::ReadWriteDirect).then_some(DIRECT_ALIGNMENT)
+    }
+
     fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        if let Some(align) = self.direct_alignment() {
+            check_alignment(align, bytes.len(), offset)?;
+        }
         self.perform(OperationKind::Write, offset, bytes.len() as u64, |disk, random, extent| match extent {
             Extent::Whole => disk.write(self.handle.inode, bytes, offset),
             Extent::Torn | Extent::Failed => {
@@ -397,7 +438,7 @@ impl File for SimulatedFile {
     fn map(&self, length: usize) -> io::Result<Arc<dyn Mapping>> {
         let inode = self.handle.inode;
         self.perform(OperationKind::Map, 0, length as u64, |disk, _, extent| {
-            if self.access == Access::Read {
+            if !self.is_writable() {
                 return Err(ErrorKind::PermissionDenied.into());
             }
             if length == 0 || disk.length(inode)? < length as u64 {

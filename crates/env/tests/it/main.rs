@@ -6,4 +6,5 @@ mod files;
 mod mapping;
 mod network;
 mod power_loss;
+mod reads;
 mod worlds;

@@ -4,9 +4,26 @@ pub mod local;
 pub mod local_log;
 pub mod memory;
 
-use tombolo_env::Env;
+use std::task::Poll;
+
+use tombolo_env::{BoxFuture, Env};
 
 use crate::{Error, ErrorKind, Request, Result};
+
+/// Waits for `work`, which changes nothing, but not beyond the request's deadline.
+pub(crate) async fn within<T>(env: &Env, request: Request, doing: &str, mut work: BoxFuture<'_, T>) -> Result<T> {
+    let Some(deadline) = request.deadline else { return Ok(work.await) };
+    let mut passed: Option<BoxFuture<'static, ()>> = None;
+    std::future::poll_fn(|context| {
+        if let Poll::Ready(done) = work.as_mut().poll(context) {
+            return Poll::Ready(Ok(done));
+        }
+        // A timer is set only for what is not there at once.
+        let passed = passed.get_or_insert_with(|| env.sleep_until(deadline));
+        passed.as_mut().poll(context).map(|()| Err(Error::new(ErrorKind::DeadlineExceeded, format!("the deadline passed before {doing}"))))
+    })
+    .await
+}
 
 /// Where every request begins: lets others run in a simulation, and turns back what comes too late.
 pub(crate) async fn begin(env: &Env, request: Request, doing: &str) -> Result<()> {

@@ -13,7 +13,8 @@
 //! - Directories named `log` belong to the local log. They are neither listed nor written to through here; nor is `tmp`.
 //! - A directory is durable, with all its parents up to the root, before a name is made in it.
 //!
-//! Calls of the file system are made on the calling thread: a read from the page cache costs less than handing it over would.
+//! Calls that change something are made on the calling thread. Reads go down as batches ([`tombolo_env::File::read_many`]): what the page
+//! cache holds is copied at once, for the rest no thread is held. With `io=direct` tables pass the page cache by.
 
 mod facts;
 mod handles;
@@ -66,6 +67,7 @@ struct Shared {
     /// Directories that this process has seen made durable up to the root's parent.
     known_directories: Mutex<HashSet<PathBuf>>,
     handles: handles::Handles,
+    options: LocalOptions,
 }
 
 /// What a `file://` store is told besides its path.
@@ -73,6 +75,8 @@ struct Shared {
 pub struct LocalOptions {
     /// `single_host=yes`: the user vouches that one host alone uses this network file system.
     pub single_host: bool,
+    /// `io=direct`: tables are read and written past the page cache.
+    pub direct: bool,
 }
 
 /// Refuses a network file system unless the user vouches that one host alone uses it. A path that does not exist yet is judged by
@@ -96,11 +100,23 @@ pub fn check_file_system(env: &Env, path: &Path, single_host: bool) -> Result<()
     Ok(())
 }
 
+/// Refuses direct IO where the file system does not do it: better now than at the first table.
+fn check_direct(env: &Env, root: &Path) -> Result<()> {
+    let files = env.files();
+    let at = root.ancestors().find(|ancestor| files.metadata(ancestor).is_ok()).unwrap_or(Path::new("/"));
+    let facts = files.facts(at).map_err(|error| Error::io(error, "looking at a file system", at.display()))?;
+    let Err(reason) = facts.direct_io else { return Ok(()) };
+    Err(Error::new(ErrorKind::Unsupported, format!("direct io: {reason}"))
+        .object(root.display())
+        .advice("use io=buffered, or a directory of another file system"))
+}
+
 impl LocalObjectStore {
     /// The store in the directory `root`, which is made when the first object is.
     ///
     /// # Errors
-    /// `Invalid` when `root` is a file; `Unsupported` on a network file system, see [`check_file_system`].
+    /// `Invalid` when `root` is a file; `Unsupported` on a network file system, see [`check_file_system`], and for direct IO where the
+    /// file system does not do it.
     pub fn new(env: &Env, root: impl Into<PathBuf>, options: LocalOptions) -> Result<LocalObjectStore> {
         let root = root.into();
         check_file_system(env, &root, options.single_host)?;
@@ -114,8 +130,11 @@ impl LocalObjectStore {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(Error::io(error, "looking at the directory of objects", root.display())),
         }
+        if options.direct {
+            check_direct(env, &root)?;
+        }
         let handles = handles::Handles::new(env.files().open_files_max());
-        let shared = Shared { env: env.clone(), root, known_directories: Mutex::default(), handles };
+        let shared = Shared { env: env.clone(), root, known_directories: Mutex::default(), handles, options };
         Ok(LocalObjectStore { shared: Arc::new(shared) })
     }
 
@@ -268,7 +287,7 @@ impl LocalObjectStore {
         let mut writer = writer::LocalWriter::new(self, request, to)?;
         let mut offset = 0;
         loop {
-            let bytes = self.read_range(request, from, offset..offset + writer::BUFFER_BYTES as u64)?;
+            let bytes = self.read_range(request, from, offset..offset + writer::BUFFER_BYTES as u64).await?;
             if bytes.is_empty() {
                 break;
             }
@@ -322,14 +341,14 @@ impl ObjectStore for LocalObjectStore {
     fn read<'a>(&'a self, request: Request, name: &'a ObjectName, range: Range<u64>) -> BoxFuture<'a, Result<Bytes>> {
         Box::pin(async move {
             begin(&self.shared.env, request, "reading an object").await?;
-            self.read_range(request, name, range)
+            self.read_range(request, name, range).await
         })
     }
 
     fn read_ranges<'a>(&'a self, request: Request, name: &'a ObjectName, ranges: &'a [Range<u64>]) -> BoxFuture<'a, Result<Vec<Bytes>>> {
         Box::pin(async move {
             begin(&self.shared.env, request, "reading an object").await?;
-            self.read_many(request, name, ranges)
+            self.read_many(request, name, ranges).await
         })
     }
 
@@ -423,13 +442,14 @@ fn too_many_links(error: &Error) -> bool {
 }
 
 /// Parameters of `file://` that concern the objects.
-const OBJECT_PARAMETERS: &[&str] = &["single_host"];
+const OBJECT_PARAMETERS: &[&str] = &["io", "single_host"];
 /// Parameters of `file://` that concern the log. A store's own log is named by the store's URI, so that either takes both.
 const LOG_PARAMETERS: &[&str] = &["form"];
 
 fn options_of(uri: &Uri) -> Result<LocalOptions> {
     uri.allow_parameters(&[OBJECT_PARAMETERS, LOG_PARAMETERS].concat())?;
-    Ok(LocalOptions { single_host: uri.flag("single_host")? })
+    let direct = uri.choice("io", &["buffered", "direct"])? == Some("direct");
+    Ok(LocalOptions { single_host: uri.flag("single_host")?, direct })
 }
 
 /// Adds `file` to a registry.

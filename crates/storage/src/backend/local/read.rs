@@ -6,12 +6,14 @@
 use std::io;
 use std::ops::Range;
 use std::path::Path;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use tombolo_env::Access;
 
 use super::LocalObjectStore;
 use super::handles::Handle;
+use crate::backend::within;
 use crate::{Error, ErrorKind, ObjectName, Purpose, Request, Result};
 
 /// Ranges that lie this near to each other are read as one: a page read for nothing costs less than a system call.
@@ -65,7 +67,8 @@ impl LocalObjectStore {
             return Ok(handle);
         }
         let path = self.path(name)?;
-        let open = || self.files().open(&path, Access::Read).and_then(|file| file.length().map(|length| (file, length)));
+        let access = if keep && self.shared.options.direct { Access::ReadDirect } else { Access::Read };
+        let open = || self.files().open(&path, access).and_then(|file| file.length().map(|length| (file, length)));
         let opened = match open() {
             Err(error) if is_out_of_files(&error) => {
                 // What is kept open only for speed gives way.
@@ -82,38 +85,46 @@ impl LocalObjectStore {
         Ok(handle)
     }
 
-    fn read_span(&self, handle: &Handle, name: &ObjectName, span: &Range<u64>) -> Result<Bytes> {
-        let span = span.start.min(handle.length)..span.end.min(handle.length);
+    /// Reads spans of an open object, all at once; each lies within its length.
+    async fn fetch(&self, request: Request, handle: &Handle, name: &ObjectName, spans: &[Range<u64>]) -> Result<Vec<Bytes>> {
+        let mut ranges = Vec::with_capacity(spans.len());
+        for span in spans {
+            let length = usize::try_from(span.end - span.start)
+                .map_err(|_| Error::new(ErrorKind::Invalid, "a range larger than memory").object(name).offset(span.start))?;
+            ranges.push((span.start, length));
+        }
+        let path = || self.shared.root.join(name.as_str());
+        let reading = Arc::clone(&handle.file).read_many(ranges.clone());
+        let results = within(&self.shared.env, request, "an object was read", reading).await?;
+        let check = |((start, length), result): ((u64, usize), io::Result<Vec<u8>>)| {
+            let bytes = result.map_err(|error| read_error(error, &path()))?;
+            if bytes.len() == length {
+                return Ok(bytes.into());
+            }
+            let expected = format!("{length} bytes of an object of {}", handle.length);
+            Err(Error::corrupt(path().display(), start, expected, "a file that was cut"))
+        };
+        ranges.into_iter().zip(results).map(check).collect()
+    }
+
+    pub(super) async fn read_range(&self, request: Request, name: &ObjectName, range: Range<u64>) -> Result<Bytes> {
+        let handle = self.open(request, name)?;
+        let span = range.start.min(handle.length)..range.end.min(handle.length);
         if span.is_empty() {
             return Ok(Bytes::new());
         }
-        let fail = |error| read_error(error, &self.shared.root.join(name.as_str()));
-        let length = usize::try_from(span.end - span.start)
-            .map_err(|_| Error::new(ErrorKind::Invalid, "a range larger than memory").object(name).offset(span.start))?;
-        let mut buffer = vec![0; length];
-        tombolo_env::file::read_exact_at(&*handle.file, &mut buffer, span.start).map_err(|error| match error.kind() {
-            io::ErrorKind::UnexpectedEof => Error::corrupt(
-                self.shared.root.join(name.as_str()).display(),
-                span.start,
-                format!("{length} bytes of an object of {}", handle.length),
-                "a file that was cut",
-            ),
-            _ => fail(error),
-        })?;
-        Ok(buffer.into())
+        let mut read = self.fetch(request, &handle, name, &[span]).await?;
+        Ok(read.pop().unwrap_or_default())
     }
 
-    pub(super) fn read_range(&self, request: Request, name: &ObjectName, range: Range<u64>) -> Result<Bytes> {
-        let handle = self.open(request, name)?;
-        self.read_span(&handle, name, &range)
-    }
-
-    pub(super) fn read_many(&self, request: Request, name: &ObjectName, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
+    pub(super) async fn read_many(&self, request: Request, name: &ObjectName, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
         let handle = self.open(request, name)?;
         let cut: Vec<Range<u64>> = ranges.iter().map(|range| range.start.min(handle.length)..range.end.min(handle.length)).collect();
+        let merged = merge(&cut);
+        let spans: Vec<Range<u64>> = merged.iter().map(|(span, _)| span.clone()).collect();
+        let read = self.fetch(request, &handle, name, &spans).await?;
         let mut result = vec![Bytes::new(); ranges.len()];
-        for (span, members) in merge(&cut) {
-            let bytes = self.read_span(&handle, name, &span)?;
+        for ((span, members), bytes) in merged.into_iter().zip(read) {
             for index in members {
                 let within = |position: u64| usize::try_from(position - span.start).unwrap_or(bytes.len()).min(bytes.len());
                 result[index] = bytes.slice(within(cut[index].start)..within(cut[index].end));

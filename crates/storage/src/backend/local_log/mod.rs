@@ -308,7 +308,7 @@ impl LogStore for LocalLogStore {
 
 /// `file:///path?form=mapped|written&single_host=yes|no`, the log of the objects in the same directory, or of others.
 fn open_uri(env: &Env, uri: &Uri, objects: &Arc<dyn ObjectStore>) -> Result<Arc<dyn LogStore>> {
-    uri.allow_parameters(&["form", "single_host"])?;
+    uri.allow_parameters(&["form", "io", "single_host"])?;
     let form = match uri.choice("form", &["mapped", "written"])? {
         Some("mapped") => Form::Mapped,
         Some(_) => Form::Written,

@@ -1,6 +1,9 @@
 //! On a real file system.
 
 use std::path::Path;
+use std::time::Duration;
+
+use tombolo_env::simulated::{Action, Fault, OperationKind, World};
 
 use super::*;
 use crate::conformance;
@@ -33,10 +36,20 @@ impl Bench {
 
 #[test]
 fn every_promise_is_kept() {
-    let bench = bench();
-    let at = bench.directory.path().join("not/yet/there");
-    let store = LocalObjectStore::new(&bench.env, at, LocalOptions::default()).expect("a store");
-    bench.env.block_on(conformance::object_store(&bench.env, Arc::new(store))).expect("all promises");
+    for env in [Env::real(), Env::real_without_io_uring()] {
+        for direct in [false, true] {
+            let bench = bench();
+            let at = bench.directory.path().join("not/yet/there");
+            let store = match LocalObjectStore::new(&env, at, LocalOptions { direct, ..LocalOptions::default() }) {
+                Err(error) if direct && error.kind() == ErrorKind::Unsupported => {
+                    println!("skipped: {error}");
+                    continue;
+                }
+                store => store.expect("a store"),
+            };
+            env.block_on(conformance::object_store(&env, Arc::new(store))).expect("all promises");
+        }
+    }
 }
 
 #[test]
@@ -136,6 +149,33 @@ fn a_request_after_its_deadline_has_no_effect() {
 }
 
 #[test]
+fn a_read_is_not_waited_for_beyond_its_deadline() {
+    let world = World::new(3);
+    let process = world.process("p");
+    let env = process.env();
+    world.inject(Fault::new(Action::Stall(Duration::from_secs(50)), |operation| operation.kind == OperationKind::Read));
+    process
+        .run(async move {
+            let store = LocalObjectStore::new(&env, "/store", LocalOptions::default()).expect("a store");
+            put(&store, "a", pattern(1, 10_000)).await.expect("put");
+            let soon = Request::new(Purpose::Get, Epoch::NONE).until(Some(env.now() + Duration::from_secs(60)));
+            assert_eq!(store.read(soon, &name("a"), 0..10).await.expect("in time").len(), 10);
+            let ranges = [0..10, 5000..5010, 9990..10_000];
+            let mut outcomes = std::collections::BTreeSet::new();
+            for nanos in 0..60 {
+                let soon = Request::new(Purpose::Get, Epoch::NONE).until(Some(env.now() + Duration::from_nanos(nanos * 200)));
+                match store.read_ranges(soon, &name("a"), &ranges).await {
+                    Ok(read) => outcomes.insert(format!("{} ranges", read.len())),
+                    Err(error) => outcomes.insert(format!("{:?}: {}", error.kind(), error.message())),
+                };
+            }
+            assert!(outcomes.contains("3 ranges") || outcomes.len() > 1, "{outcomes:?}");
+            assert!(outcomes.contains("DeadlineExceeded: the deadline passed before an object was read"), "{outcomes:?}");
+        })
+        .expect("it lives");
+}
+
+#[test]
 fn the_registry_opens_it() {
     let bench = bench();
     let registry = Registry::default();
@@ -145,10 +185,10 @@ fn the_registry_opens_it() {
     };
     bench.env.block_on(async {
         put(&bench.store, "a", pattern(1, 5)).await.expect("put");
-        let store = open("?form=written&single_host=no").expect("opened");
+        let store = open("?form=written&single_host=no&io=buffered").expect("opened");
         assert_eq!(store.read(request(), &name("a"), 0..5).await.expect("read"), pattern(1, 5));
     });
-    for wrong in ["?from=written", "?single_host=maybe"] {
+    for wrong in ["?from=written", "?single_host=maybe", "?io=fast"] {
         assert_eq!(open(wrong).expect_err(wrong).kind(), ErrorKind::Invalid);
     }
 }

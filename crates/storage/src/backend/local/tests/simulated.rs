@@ -164,6 +164,9 @@ fn every_promise_is_kept_in_memory_on_disk_and_through_layers() {
         let stores = [
             Arc::clone(&memory),
             Arc::clone(&local),
+            Arc::new(
+                LocalObjectStore::new(&env, "/data/direct", LocalOptions { direct: true, ..LocalOptions::default() }).expect("a store"),
+            ),
             Arc::new(FaultObjectStore::new(&env, memory, FaultPlan::scripted())),
             Arc::new(TraceObjectStore::new(local, Tracer::new(&env))),
         ];
@@ -434,7 +437,7 @@ fn network_file_systems_are_refused_unless_vouched_for() {
     let error = LocalObjectStore::new(&env, ROOT, LocalOptions::default()).expect_err("refused");
     assert_eq!(error.kind(), ErrorKind::Unsupported);
     assert!(error.to_string().contains("nfs") && error.to_string().contains("single_host=yes"), "{error}");
-    assert!(LocalObjectStore::new(&env, ROOT, LocalOptions { single_host: true }).is_ok());
+    assert!(LocalObjectStore::new(&env, ROOT, LocalOptions { single_host: true, ..LocalOptions::default() }).is_ok());
 }
 
 #[test]
@@ -442,7 +445,7 @@ fn what_is_bad_about_a_disk_is_said() {
     let world = World::new(1);
     let env = world.process("p").env();
     let verdict_of = |name: &str| {
-        let store = LocalObjectStore::new(&env, ROOT, LocalOptions { single_host: true }).expect("a store");
+        let store = LocalObjectStore::new(&env, ROOT, LocalOptions { single_host: true, ..LocalOptions::default() }).expect("a store");
         let facts = store.judge().expect("facts");
         facts.into_iter().find(|fact| fact.name == name).map(|fact| fact.verdict).expect("the fact")
     };

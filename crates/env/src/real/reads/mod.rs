@@ -1,0 +1,218 @@
+//! Reads of files in batches: what the page cache holds at once, the rest many at a time without a thread each.
+//!
+//! 1. A range of a buffered file is tried with `RWF_NOWAIT`: what the page cache holds is copied on the calling thread (about 1 µs for
+//!    4 KiB), without a hand-over.
+//! 2. What is left goes to the engine of this process: an io_uring with one thread that reaps (`ring`), or, where the kernel
+//!    does not let us, a bounded pool of threads that call `pread` (`pool`).
+//! 3. A thread that waits for a single read with nothing else to do (`Env::block_on`) reads it itself: the hand-over to
+//!    another thread and back would cost a quarter of what the device takes. Several are handed over with one system call.
+//!
+//! Files opened past the page cache need aligned memory, offsets and lengths: a read is widened here, and cut to what was asked for.
+//!
+//! Invariants:
+//! - A job owns its buffer and its file until the kernel is done with them, whatever became of the future that waits.
+//! - At most `IN_FLIGHT_MAX` reads are with the kernel; more wait in a queue, in order.
+
+mod job;
+mod pool;
+mod ring;
+
+use std::cell::{Cell, RefCell};
+use std::fs;
+use std::future::Future;
+use std::io;
+use std::io::IoSliceMut;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll};
+
+use rustix::io::{Errno, ReadWriteFlags, preadv2};
+
+use super::facts;
+use crate::BoxFuture;
+use job::{Batch, Job};
+
+/// Reads with the kernel at once: devices of today take that many, and answer no faster with more.
+const IN_FLIGHT_MAX: u32 = 256;
+
+thread_local! {
+    /// Depth of `Env::block_on` on this thread.
+    static WAITING: Cell<u32> = const { Cell::new(0) };
+    /// Reads that a waiting thread may make itself.
+    static DEFERRED: RefCell<Vec<Job>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Who reads what the page cache does not hold.
+#[derive(Clone, Debug)]
+pub(in crate::real) enum Engine {
+    Ring(Arc<ring::Ring>),
+    Pool(Arc<pool::Pool>),
+}
+
+/// How a world's reads are made; the engine itself starts with the first read that needs it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::real) enum Choice {
+    /// io_uring where it works.
+    Best,
+    /// Threads, whatever works.
+    Threads,
+}
+
+fn pool() -> Engine {
+    static POOL: OnceLock<Arc<pool::Pool>> = OnceLock::new();
+    Engine::Pool(Arc::clone(POOL.get_or_init(pool::Pool::start)))
+}
+
+/// The engine of this process, with the reason when it is not io_uring.
+fn engine(choice: Choice) -> &'static (Engine, Result<(), String>) {
+    static BEST: OnceLock<(Engine, Result<(), String>)> = OnceLock::new();
+    static THREADS: OnceLock<(Engine, Result<(), String>)> = OnceLock::new();
+    match choice {
+        Choice::Best => BEST.get_or_init(|| match facts::io_uring().and_then(|()| ring::Ring::start(IN_FLIGHT_MAX)) {
+            Ok(ring) => (Engine::Ring(ring), Ok(())),
+            Err(reason) => (pool(), Err(reason)),
+        }),
+        Choice::Threads => THREADS.get_or_init(|| (pool(), Err("threads were asked for".into()))),
+    }
+}
+
+impl Choice {
+    fn submit(self, jobs: Vec<Job>) {
+        match &engine(self).0 {
+            Engine::Ring(ring) => ring.submit(jobs),
+            Engine::Pool(pool) => pool.submit(jobs),
+        }
+    }
+
+    /// Whether reads go through io_uring, or why not. Starts it.
+    pub(in crate::real) fn io_uring(self) -> Result<(), String> {
+        engine(self).1.clone()
+    }
+}
+
+/// While this lives on a waiting thread, single reads are left for it to make.
+pub(super) struct Waiting(());
+
+impl Waiting {
+    pub(super) fn enter() -> Waiting {
+        WAITING.set(WAITING.get() + 1);
+        Waiting(())
+    }
+
+    /// The thread has nothing else to do. A single read it makes itself if it `may_stay`; several, or one, are handed over otherwise.
+    pub(super) fn idle(&self, may_stay: bool) {
+        let mut jobs = DEFERRED.take();
+        match jobs.len() {
+            0 => {}
+            1 if may_stay => jobs.remove(0).run(),
+            _ => hand_over(jobs),
+        }
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        WAITING.set(WAITING.get() - 1);
+        // Somebody else may wait for what was begun here.
+        self.idle(false);
+    }
+}
+
+/// Hands jobs over, those of one choice together.
+fn hand_over(jobs: Vec<Job>) {
+    let (best, threads): (Vec<Job>, Vec<Job>) = jobs.into_iter().partition(|job| job.choice == Choice::Best);
+    for (choice, jobs) in [(Choice::Best, best), (Choice::Threads, threads)] {
+        if !jobs.is_empty() {
+            choice.submit(jobs);
+        }
+    }
+}
+
+/// An open file as reads see it.
+#[derive(Debug)]
+pub(in crate::real) struct Readable {
+    pub(in crate::real) file: fs::File,
+    /// What offsets, lengths and memory are aligned to when the page cache is passed by.
+    pub(in crate::real) direct: Option<usize>,
+    pub(in crate::real) choice: Choice,
+    /// The file system does not know `RWF_NOWAIT`.
+    waits_always: AtomicBool,
+}
+
+impl Readable {
+    pub(in crate::real) fn new(file: fs::File, direct: Option<usize>, choice: Choice) -> Arc<Readable> {
+        Arc::new(Readable { file, direct, choice, waits_always: AtomicBool::new(false) })
+    }
+
+    /// Reads what the page cache holds, if it holds all of it.
+    fn read_cached(&self, offset: u64, length: usize) -> Option<Vec<u8>> {
+        if self.direct.is_some() || self.waits_always.load(Ordering::Relaxed) {
+            return None;
+        }
+        let mut buffer = vec![0; length];
+        let mut filled = 0;
+        while filled < length {
+            let mut rest = [IoSliceMut::new(&mut buffer[filled..])];
+            match preadv2(&self.file, &mut rest, offset.checked_add(filled as u64)?, ReadWriteFlags::NOWAIT) {
+                Ok(0) => break,
+                Ok(count) => filled += count,
+                Err(Errno::INTR) => {}
+                Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {
+                    self.waits_always.store(true, Ordering::Relaxed);
+                    return None;
+                }
+                // Not in the cache, or an error that the read itself will tell.
+                Err(_) => return None,
+            }
+        }
+        buffer.truncate(filled);
+        Some(buffer)
+    }
+
+    /// Reads on the calling thread.
+    pub(in crate::real) fn read_now(self: &Arc<Self>, offset: u64, length: usize) -> io::Result<Vec<u8>> {
+        let (batch, mut jobs) = Batch::new(vec![None], |batch| vec![Job::new(self, batch, 0, offset, length)]);
+        if let Some(job) = jobs.pop() {
+            job.run();
+        }
+        let mut results = batch.take().unwrap_or_default();
+        results.pop().unwrap_or_else(|| Err(io::ErrorKind::UnexpectedEof.into()))
+    }
+
+    /// Reads ranges of (offset, length); each result is shorter than asked only at the end of the file.
+    pub(in crate::real) fn read_many(self: Arc<Self>, ranges: &[(u64, usize)]) -> BoxFuture<'static, Vec<io::Result<Vec<u8>>>> {
+        let held: Vec<_> = ranges.iter().map(|(offset, length)| self.read_cached(*offset, *length).map(Ok)).collect();
+        if held.iter().all(Option::is_some) {
+            return Box::pin(std::future::ready(held.into_iter().flatten().collect()));
+        }
+        let missing: Vec<usize> = (0..held.len()).filter(|index| held[*index].is_none()).collect();
+        let (batch, jobs) = Batch::new(held, |batch| {
+            missing.iter().map(|index| Job::new(&self, batch, *index, ranges[*index].0, ranges[*index].1)).collect()
+        });
+        Box::pin(Reading { batch, jobs })
+    }
+}
+
+/// Waits for a batch; begins it when polled first.
+struct Reading {
+    batch: Arc<Batch>,
+    /// Not begun yet.
+    jobs: Vec<Job>,
+}
+
+impl Future for Reading {
+    type Output = Vec<io::Result<Vec<u8>>>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        // Before the jobs begin: they may end before this returns.
+        self.batch.listen(context.waker());
+        let mut jobs = std::mem::take(&mut self.jobs);
+        if jobs.len() == 1 && WAITING.get() > 0 {
+            DEFERRED.with_borrow_mut(|deferred| deferred.append(&mut jobs));
+        } else if !jobs.is_empty() {
+            hand_over(jobs);
+        }
+        self.batch.take().map_or(Poll::Pending, Poll::Ready)
+    }
+}
