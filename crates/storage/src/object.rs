@@ -140,6 +140,16 @@ pub trait ObjectStore: Send + Sync + fmt::Debug {
     /// Gives the bytes of `from` the further name `to` without copying them where the store can.
     fn copy<'a>(&'a self, request: Request, from: &'a ObjectName, to: &'a ObjectName) -> BoxFuture<'a, Result<PutOutcome>>;
 
+    /// Where an object's bytes lie, if another store may take them over by reference: see [`ObjectStore::adopt`].
+    fn place(&self, _name: &ObjectName) -> Option<String> {
+        None
+    }
+
+    /// Gives an object of another store a name in this one without copying its bytes. `None`: this store cannot, and nothing was done.
+    fn adopt<'a>(&'a self, _request: Request, _place: &'a str, _to: &'a ObjectName) -> BoxFuture<'a, Result<Option<PutOutcome>>> {
+        Box::pin(std::future::ready(Ok(None)))
+    }
+
     /// Removes what creations left behind that will never finish and that no list shows: temporary files of dead processes,
     /// abandoned uploads. Never touches what a live process is writing. Returns how many it removed.
     fn sweep(&self, _request: Request) -> BoxFuture<'_, Result<u64>> {

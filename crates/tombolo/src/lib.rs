@@ -10,6 +10,7 @@
 
 pub mod budget;
 pub mod cache;
+mod checkpoint;
 pub mod collection;
 mod compaction;
 pub mod db;
@@ -29,6 +30,7 @@ mod version;
 mod write;
 
 pub use budget::MemoryBudget;
+pub use checkpoint::Checkpoint;
 pub use db::{Batch, Blocking, BlockingKeyspace, Builder, Cursor, Db, Keyspace, Rejected, Scan, Snapshot, Stats, VerifyReport};
 pub use op::Op;
 pub use options::{Compression, Durability, KeyspaceOptions, OpenMode, Options, Setting};

@@ -1,5 +1,7 @@
 //! Tells waiting tasks and threads that something has changed.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use parking_lot::Mutex;
 use tombolo_env::{Completer, Completion, completion};
 
@@ -21,5 +23,36 @@ impl Signal {
         for completer in waiting {
             completer.complete(());
         }
+    }
+}
+
+/// Lets one task at a time do something.
+#[derive(Debug, Default)]
+pub(crate) struct Turn {
+    taken: AtomicBool,
+    ended: Signal,
+}
+
+/// Somebody's turn, until dropped.
+#[derive(Debug)]
+pub(crate) struct Taken<'a>(&'a Turn);
+
+impl Turn {
+    /// Waits for the turn.
+    pub(crate) async fn take(&self) -> Taken<'_> {
+        loop {
+            let ended = self.ended.subscribe();
+            if !self.taken.swap(true, Ordering::AcqRel) {
+                return Taken(self);
+            }
+            let _woken = ended.await;
+        }
+    }
+}
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        self.0.taken.store(false, Ordering::Release);
+        self.0.ended.raise();
     }
 }

@@ -276,7 +276,7 @@ async fn perform(io: &Io, incarnation: Incarnation, effect: Effect) -> Result<An
 }
 
 /// Deletes a pin, then its heartbeats.
-async fn delete_pin(io: &Io, incarnation: Incarnation, id: u128) -> Result<()> {
+pub(crate) async fn delete_pin(io: &Io, incarnation: Incarnation, id: u128) -> Result<()> {
     let pin = names::pin(incarnation, id);
     io.delete(&pin).await?;
     for heartbeat in io.list_all(&format!("{pin}.")).await? {

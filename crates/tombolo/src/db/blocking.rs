@@ -2,6 +2,7 @@
 
 use tombolo_storage::Result;
 
+use crate::checkpoint::Checkpoint;
 use crate::db::{Batch, Db, Keyspace, VerifyReport};
 use crate::options::{Durability, KeyspaceOptions};
 use crate::value::Value;
@@ -58,6 +59,21 @@ impl Blocking {
     /// As [`Db::compact`].
     pub fn compact(&self) -> Result<()> {
         self.0.compact().wait()
+    }
+
+    /// As [`Db::checkpoint`].
+    pub fn checkpoint(&self, name: &str) -> Result<Checkpoint> {
+        self.0.checkpoint(name).wait()
+    }
+
+    /// As [`Db::checkpoints`].
+    pub fn checkpoints(&self) -> Result<Vec<Checkpoint>> {
+        self.0.checkpoints().wait()
+    }
+
+    /// As [`Db::delete_checkpoint`].
+    pub fn delete_checkpoint(&self, name: &str) -> Result<()> {
+        self.0.delete_checkpoint(name).wait()
     }
 
     /// As [`Db::verify`].

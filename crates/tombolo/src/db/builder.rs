@@ -4,14 +4,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tombolo_env::{Env, TaskClass};
-use tombolo_storage::{LogStore, ObjectStore, Registry, Result};
+use tombolo_storage::{Epoch, Error, ErrorKind, LogStore, ObjectStore, Registry, Result};
 
 use crate::budget::MemoryBudget;
+use crate::checkpoint::{Checkpoint, Checkpoints};
 use crate::db::Db;
 use crate::engine::Engine;
 use crate::op::Op;
 use crate::options::{OpenMode, Options};
-use crate::{lifecycle, recovery};
+use crate::{lifecycle, manifest, recovery};
 
 /// What to open, and how. Made by [`Db::builder`].
 #[derive(Clone)]
@@ -26,6 +27,7 @@ pub struct Builder {
     pub(crate) options: Options,
     pub(crate) deadline: Option<Duration>,
     pub(crate) budget: Option<Arc<MemoryBudget>>,
+    pub(crate) checkpoint: Option<String>,
 }
 
 impl std::fmt::Debug for Builder {
@@ -46,6 +48,7 @@ impl Builder {
             options: Options::default(),
             deadline: None,
             budget: None,
+            checkpoint: None,
         }
     }
 
@@ -108,6 +111,10 @@ impl Builder {
         if let Err(error) = self.options.check() {
             return Op::ready(Err(error));
         }
+        if self.checkpoint.is_some() {
+            let error = Error::new(ErrorKind::Invalid, "a checkpoint cannot be opened for writing");
+            return Op::ready(Err(error.advice("use open_read_only, or make a database of it with restore_to")));
+        }
         let env = self.env.clone().unwrap_or_else(Env::real);
         let deadline = self.deadline.map(|deadline| env.now() + deadline);
         let world = env.clone();
@@ -117,10 +124,91 @@ impl Builder {
         })
     }
 
+    /// Names a checkpoint: for [`Builder::open_read_only`] and [`Builder::restore_to`].
+    pub fn at_checkpoint(mut self, name: impl Into<String>) -> Builder {
+        self.checkpoint = Some(name.into());
+        self
+    }
+
+    /// Opens for reading only: takes no claim, writes nothing, and disturbs no writer. Whatever would write ends with `PermissionDenied`.
+    ///
+    /// With [`Builder::at_checkpoint`] it shows all that the checkpoint holds, for as long as that is not deleted. Else it shows what
+    /// tables held when it was opened: not what is only in a log (a writer's [`Db::flush`] puts that into tables), and nobody keeps those
+    /// tables for it: once a writer has deleted one, reads that need it end with `PinLost`. Opening again shows the newest.
+    ///
+    /// # Errors
+    /// `NotFound` when there is no such database or checkpoint; `Unsupported` for a newer format; `Corrupt`; those of the store.
+    pub fn open_read_only(self) -> Op<Db> {
+        if let Err(error) = self.options.check() {
+            return Op::ready(Err(error));
+        }
+        let env = self.env.clone().unwrap_or_else(Env::real);
+        let deadline = self.deadline.map(|deadline| env.now() + deadline);
+        let world = env.clone();
+        Op::start(&env, TaskClass::Foreground, "open read-only", async move {
+            let open = open_read_only(self, world.clone());
+            lifecycle::until(&world, deadline, open).await.map(Db::new)
+        })
+    }
+
+    /// The checkpoints of the database, oldest first. Disturbs no writer.
+    ///
+    /// # Errors
+    /// `NotFound` when there is no database; `Corrupt`; those of the store.
+    pub fn checkpoints(self) -> Op<Vec<Checkpoint>> {
+        let env = self.env.clone().unwrap_or_else(Env::real);
+        let world = env.clone();
+        Op::start(&env, TaskClass::Foreground, "list checkpoints", async move {
+            let checkpoints = checkpoints(&self, &world).await?.list().await?;
+            Ok(checkpoints.iter().map(Checkpoint::from).collect())
+        })
+    }
+
+    /// Deletes a checkpoint. Disturbs no writer, which gives the space back when it next collects.
+    ///
+    /// # Errors
+    /// `NotFound` when there is no such database or checkpoint; those of the store.
+    pub fn delete_checkpoint(self, name: impl Into<String>) -> Op<()> {
+        let (env, name) = (self.env.clone().unwrap_or_else(Env::real), name.into());
+        let world = env.clone();
+        Op::start(&env, TaskClass::Foreground, "delete checkpoint", async move { checkpoints(&self, &world).await?.delete(&name).await })
+    }
+
+    /// Makes a database of its own of the checkpoint named by [`Builder::at_checkpoint`], where `target` says: another URI, with the log
+    /// that the new database will use. Tables are taken over by reference where the target's store can (hard links within one file
+    /// system), else copied. The target is an ordinary database afterwards, independent of this one; it is empty until the very end, so a
+    /// restore that was interrupted can be made again.
+    ///
+    /// ```no_run
+    /// # fn main() -> tombolo::Result<()> {
+    /// use tombolo::Db;
+    ///
+    /// let backup = Db::builder("file:///backup/orders");
+    /// Db::builder("file:///var/lib/orders").at_checkpoint("monday").restore_to(backup).wait()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `Invalid` without a checkpoint's name; `NotFound` when there is no such checkpoint; `AlreadyExists` when the target holds a database
+    /// with keyspaces; those of both stores.
+    pub fn restore_to(self, target: Builder) -> Op<()> {
+        let Some(checkpoint) = self.checkpoint.clone() else {
+            return Op::ready(Err(Error::new(ErrorKind::Invalid, "no checkpoint was named").advice("name one with at_checkpoint")));
+        };
+        let env = self.env.clone().or_else(|| target.env.clone()).unwrap_or_else(Env::real);
+        let world = env.clone();
+        Op::start(&env, TaskClass::Foreground, "restore", async move {
+            let source = objects(&self, &world)?;
+            let (target, log_store) = stores(&target, &world)?;
+            recovery::restore(recovery::RestoreRequest { env: world, source, checkpoint, target, log_store }).await
+        })
+    }
+
     /// Destroys the database: its chain of records ends for ever, its objects are deleted. Creating at the same URI makes another one.
     ///
     /// # Errors
-    /// `NotFound`; those of the stores.
+    /// `NotFound`; `Invalid` while it has checkpoints; those of the stores.
     pub fn destroy(self) -> Op<()> {
         let env = self.env.clone().unwrap_or_else(Env::real);
         let deadline = self.deadline.map(|deadline| env.now() + deadline);
@@ -144,14 +232,43 @@ fn stores(builder: &Builder, env: &Env) -> Result<(Arc<dyn ObjectStore>, Arc<dyn
     Ok((objects, log_store))
 }
 
-fn request(builder: Builder, env: Env) -> Result<recovery::Request> {
-    let (objects, log_store) = stores(&builder, &env)?;
-    let Builder { uri, mode, mut options, budget, .. } = builder;
-    let budget = match budget {
+fn objects(builder: &Builder, env: &Env) -> Result<Arc<dyn ObjectStore>> {
+    match &builder.stores {
+        Some((objects, _)) => Ok(Arc::clone(objects)),
+        None => {
+            let registry = builder.registry.clone().unwrap_or_else(Registry::with_defaults);
+            registry.open_object_store(env, &tombolo_storage::Uri::parse(&builder.uri)?)
+        }
+    }
+}
+
+async fn checkpoints(builder: &Builder, env: &Env) -> Result<Checkpoints> {
+    let objects = objects(builder, env)?;
+    let loaded = manifest::load(env, &objects).await?;
+    Ok(Checkpoints::new(env, &objects, loaded.incarnation, Epoch::NONE))
+}
+
+async fn open_read_only(builder: Builder, env: Env) -> Result<Arc<Engine>> {
+    let objects = objects(&builder, &env)?;
+    let Builder { uri, mut options, budget, checkpoint, .. } = builder;
+    let budget = budget_of(budget, &mut options)?;
+    recovery::open_read_only(recovery::ReadRequest { env, place: uri, objects, checkpoint, options, budget }).await
+}
+
+/// The budget given, or one of the database's own.
+fn budget_of(given: Option<Arc<MemoryBudget>>, options: &mut Options) -> Result<Arc<MemoryBudget>> {
+    let budget = match given {
         Some(budget) => budget,
         None => MemoryBudget::private(options.memory_bytes)?,
     };
     options.memory_bytes = options.memory_bytes.min(budget.bytes());
+    Ok(budget)
+}
+
+fn request(builder: Builder, env: Env) -> Result<recovery::Request> {
+    let (objects, log_store) = stores(&builder, &env)?;
+    let Builder { uri, mode, mut options, budget, .. } = builder;
+    let budget = budget_of(budget, &mut options)?;
     Ok(recovery::Request { env, place: uri, objects, log_store, mode, options, budget })
 }
 

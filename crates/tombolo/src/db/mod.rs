@@ -28,6 +28,7 @@ use std::sync::atomic::Ordering;
 use tombolo_env::TaskClass;
 use tombolo_storage::{Epoch, Error, ErrorKind, Incarnation, Result};
 
+use crate::checkpoint::Checkpoint;
 use crate::engine::{Engine, KeyspaceInfo, MAIN_LANE};
 use crate::op::Op;
 use crate::options::{Durability, KeyspaceOptions, Options};
@@ -258,6 +259,52 @@ impl Db {
         })
     }
 
+    /// Makes a checkpoint: a state of the database that stays, under a name, until it is deleted; it survives closing and takeovers.
+    ///
+    /// It holds every write, of any durability, that returned before this call, and of those that run beside it a prefix of their order:
+    /// a consistent cut of all keyspaces, batches whole. Costs a flush, a pin and an object of the size of the manifest's state; no table
+    /// is copied, and compaction goes on. Tables that the database needs no more stay for it, and take their space.
+    ///
+    /// Read it with [`Builder::at_checkpoint`] and [`Builder::open_read_only`]; make a database of it with [`Builder::restore_to`].
+    ///
+    /// # Errors
+    /// `AlreadyExists`; `Invalid` for a name that is empty, longer than 255 bytes or not printable; as [`Db::flush`]. After `Fenced` and
+    /// `OutcomeUnknown` it may be there: list them.
+    pub fn checkpoint(&self, name: &str) -> Op<Checkpoint> {
+        let engine = Arc::clone(self.engine());
+        if let Err(error) = check_name(name).and_then(|()| engine.check_writable()) {
+            return Op::ready(Err(error));
+        }
+        let (env, name) = (engine.env.clone(), name.to_owned());
+        Op::start(&env, TaskClass::Foreground, "checkpoint", async move { lifecycle::checkpoint(&engine, &name).await })
+    }
+
+    /// All checkpoints, oldest first. Two lists and a read for each.
+    ///
+    /// # Errors
+    /// `Corrupt`; those of the store.
+    pub fn checkpoints(&self) -> Op<Vec<Checkpoint>> {
+        let engine = Arc::clone(self.engine());
+        if let Err(error) = engine.check_open() {
+            return Op::ready(Err(error));
+        }
+        let env = engine.env.clone();
+        Op::start(&env, TaskClass::Foreground, "list checkpoints", async move { lifecycle::checkpoints(&engine).await })
+    }
+
+    /// Deletes a checkpoint. What only it kept is deleted by and by.
+    ///
+    /// # Errors
+    /// `NotFound`; those of the store.
+    pub fn delete_checkpoint(&self, name: &str) -> Op<()> {
+        let engine = Arc::clone(self.engine());
+        if let Err(error) = engine.check_writable() {
+            return Op::ready(Err(error));
+        }
+        let (env, name) = (engine.env.clone(), name.to_owned());
+        Op::start(&env, TaskClass::Foreground, "delete checkpoint", async move { lifecycle::delete_checkpoint(&engine, &name).await })
+    }
+
     /// Reads and checks every byte of all tables, and the manifest's chain. The logs were checked when opening replayed them. Damage is
     /// reported, not repaired.
     ///
@@ -394,7 +441,7 @@ impl Db {
 
 fn check_name(name: &str) -> Result<()> {
     if name.is_empty() || name.len() > 255 || name.chars().any(char::is_control) {
-        return Err(Error::new(ErrorKind::Invalid, format!("{name:?} is no name of a keyspace"))
+        return Err(Error::new(ErrorKind::Invalid, format!("{name:?} is no name of a keyspace or checkpoint"))
             .expected("1 to 255 bytes of printable text")
             .found(format!("{} bytes", name.len())));
     }

@@ -12,8 +12,8 @@ mod stream;
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use parking_lot::Mutex;
@@ -27,10 +27,11 @@ pub(crate) use snapshots::Snapshots;
 pub(crate) use stream::{Commit, InLine, Stream};
 
 use crate::budget::{Membership, MemoryBudget};
-use crate::manifest::Manifest;
+use crate::checkpoint::Checkpoints;
+use crate::manifest::{self, Manifest};
 use crate::memtable::Memtable;
 use crate::options::{LiveOptions, Options};
-use crate::signal::Signal;
+use crate::signal::{Signal, Turn};
 use crate::version::{Version, Versions};
 
 /// The lane of the main stream.
@@ -103,6 +104,19 @@ pub(crate) struct Engine {
     pub(crate) tasks: Mutex<Vec<Task>>,
     pub(crate) counters: Counters,
     membership: Membership,
+    /// What it reads without a claim; not set of a writer.
+    read_only: OnceLock<ReadOnly>,
+    /// Whose turn it is to make, delete or sweep checkpoints.
+    pub(crate) checkpointing: Turn,
+}
+
+/// What a reader without a claim reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ReadOnly {
+    /// A checkpoint, whose pin has this id.
+    Checkpoint { id: u128 },
+    /// The manifest's state as of a slot, which nobody pins.
+    Newest { slot: u64 },
 }
 
 /// Counts since opening.
@@ -169,6 +183,8 @@ impl Engine {
             tasks: Mutex::default(),
             counters: Counters::default(),
             membership: parts.membership,
+            read_only: OnceLock::new(),
+            checkpointing: Turn::default(),
         })
     }
 
@@ -257,9 +273,44 @@ impl Engine {
         self.progress.raise();
     }
 
+    /// Makes this the engine of a reader: whatever would write ends with `refusal`.
+    pub(crate) fn set_read_only(&self, reads: ReadOnly, refusal: &Error) {
+        let _first = self.read_only.set(reads);
+        self.fail(refusal);
+    }
+
+    /// Whether this reads without a claim.
+    pub(crate) fn is_read_only(&self) -> bool {
+        self.read_only.get().is_some()
+    }
+
+    /// The database's checkpoints.
+    pub(crate) fn checkpoints(&self) -> Checkpoints {
+        Checkpoints::new(&self.env, &self.objects, self.context.incarnation, self.context.epoch)
+    }
+
+    /// What the error of a reader without a claim means: tables that nobody keeps for it any more are no damage.
+    async fn judge_read_only(&self, reads: ReadOnly, error: Error) -> Error {
+        let lost = match reads {
+            ReadOnly::Checkpoint { id } => self.checkpoints().is_kept(id).await.is_ok_and(|kept| !kept),
+            ReadOnly::Newest { slot } => manifest::load(&self.env, &self.objects).await.is_ok_and(|newest| newest.state.slot() != slot),
+        };
+        if !lost {
+            return error;
+        }
+        let what = match reads {
+            ReadOnly::Checkpoint { .. } => "the checkpoint was deleted while it was read",
+            ReadOnly::Newest { .. } => "the database was changed, and what this reader reads may be gone",
+        };
+        Error::new(ErrorKind::PinLost, what).source(error).advice("open it again; a checkpoint keeps what it holds")
+    }
+
     /// What the error of a read means. A successor frees logs and tables that this process still names: what is missing then is no damage,
     /// but the sign of the takeover.
     pub(crate) async fn judge(&self, error: Error) -> Error {
+        if let Some(reads) = self.read_only.get().filter(|_| error.kind() == ErrorKind::Corrupt) {
+            return self.judge_read_only(*reads, error).await;
+        }
         if error.kind() == ErrorKind::Corrupt
             && let Err(fenced) = self.log.confirm().await
             && fenced.kind() == ErrorKind::Fenced

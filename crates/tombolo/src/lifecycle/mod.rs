@@ -10,8 +10,9 @@ use tombolo_format::key::SequenceNumber;
 use tombolo_format::manifest::Edit;
 use tombolo_storage::{Error, ErrorKind, Result};
 
-use crate::KeyspaceOptions;
+use crate::checkpoint::Checkpoint;
 use crate::engine::{COMPACTION, Engine, FLUSH, KeyspaceInfo};
+use crate::options::KeyspaceOptions;
 use crate::{manifest, write};
 
 /// What [`crate::Db::verify`] read and found.
@@ -111,6 +112,7 @@ async fn closed(engine: &Engine) -> Result<()> {
 
 async fn shut(engine: &Engine) -> Result<()> {
     let mut result = match engine.failure() {
+        Some(_) if engine.is_read_only() => Ok(()),
         Some(error) => Err(error),
         None if write::has_unlogged(engine) => {
             let last = write::seal(engine);
@@ -155,6 +157,39 @@ pub(crate) async fn set_keyspace_options(engine: &Arc<Engine>, keyspace: &Keyspa
         return Err(error);
     }
     keyspace.set_options(options);
+    Ok(())
+}
+
+/// Makes a checkpoint of all that was written before this call, and of what came to be flushed with it.
+pub(crate) async fn checkpoint(engine: &Arc<Engine>, name: &str) -> Result<Checkpoint> {
+    let _turn = engine.checkpointing.take().await;
+    engine.check_writable()?;
+    let checkpoints = engine.checkpoints();
+    if checkpoints.list().await?.iter().any(|known| known.name == name) {
+        let message = format!("there is a checkpoint {name:?} already");
+        return Err(Error::new(ErrorKind::AlreadyExists, message).advice("choose another name, or delete that one first"));
+    }
+    let last = write::seal(engine);
+    flushed(engine, last).await?;
+    let made = checkpoints.create(name).await?;
+    // Whoever fences this epoch's log after this finds the checkpoint whole.
+    confirm(engine).await?;
+    tracing::info!(name, tables = made.tables, bytes = made.table_bytes, sequence = made.last_sequence, "checkpoint made");
+    Ok(made)
+}
+
+/// All checkpoints, oldest first.
+pub(crate) async fn checkpoints(engine: &Arc<Engine>) -> Result<Vec<Checkpoint>> {
+    Ok(engine.checkpoints().list().await?.iter().map(Checkpoint::from).collect())
+}
+
+/// Deletes a checkpoint, and lets collection look for what it kept.
+pub(crate) async fn delete_checkpoint(engine: &Arc<Engine>, name: &str) -> Result<()> {
+    let _turn = engine.checkpointing.take().await;
+    engine.check_writable()?;
+    engine.checkpoints().delete(name).await?;
+    tracing::info!(name, "checkpoint deleted");
+    engine.work.raise();
     Ok(())
 }
 

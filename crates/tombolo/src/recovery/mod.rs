@@ -12,7 +12,12 @@
 //! 1. The entries of a log follow each other without a gap (see `write`); damage within the recorded length is an error.
 //! 2. An operation at or below its keyspace's flushed sequence number is in tables already, and skipped.
 
+mod read_only;
 mod replay;
+mod restore;
+
+pub(crate) use read_only::{ReadRequest, open_read_only};
+pub(crate) use restore::{RestoreRequest, restore};
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -21,10 +26,11 @@ use tombolo_env::{BoxFuture, Env, TaskClass};
 use tombolo_format::key::SequenceNumber;
 use tombolo_format::manifest::Edit;
 use tombolo_storage::mutant::{Mutant, is_enabled};
-use tombolo_storage::{ConfigurationChain, Error, ErrorKind, Log, LogContext, LogOffset, LogRecord, LogStore, ObjectStore, Result};
+use tombolo_storage::{ConfigurationChain, Epoch, Error, ErrorKind, Log, LogContext, LogOffset, LogRecord, LogStore, ObjectStore, Result};
 
 use crate::budget::{Membership, MemoryBudget};
 use crate::cache::BlockCache;
+use crate::checkpoint::Checkpoints;
 use crate::engine::{Catalog, Engine, FLUSH, KeyspaceInfo, MAIN_STREAM, Parts, Sealed, Stream, View};
 use crate::manifest::{Manifest, ManifestOptions, State};
 use crate::memtable::Memtable;
@@ -133,8 +139,18 @@ async fn judge(context: &LogContext, error: Error) -> Error {
 }
 
 /// Takes a database over, ends it, and deletes what it kept.
+///
+/// Refused while it has checkpoints: they would keep their tables, with nobody left who knows of them.
 pub(crate) async fn destroy(request: Request) -> Result<()> {
     let Request { env, objects, log_store, .. } = request;
+    let loaded = manifest::load(&env, &objects).await?;
+    let checkpoints = Checkpoints::new(&env, &objects, loaded.incarnation, Epoch::NONE).list().await?;
+    if !checkpoints.is_empty() {
+        let names: Vec<_> = checkpoints.iter().map(|checkpoint| format!("{:?}", checkpoint.name)).collect();
+        return Err(Error::new(ErrorKind::Invalid, "the database has checkpoints")
+            .found(names.join(", "))
+            .advice("delete them first, or restore what is still needed elsewhere"));
+    }
     let manifest_options = ManifestOptions { mode: manifest::OpenMode::Open, log_identity: log_store.identity() };
     let (manifest, _) = Manifest::open(&env, Arc::clone(&objects), manifest_options).await?;
     let context = LogContext { env, incarnation: manifest.incarnation(), epoch: manifest.epoch(), chain: chain(&manifest), objects };
@@ -301,7 +317,24 @@ fn serve(engine: &Arc<Engine>) {
     let flush = engine.env.spawn(TaskClass::Flush, "flush", flush::run(Arc::clone(engine)));
     let compaction = engine.env.spawn(TaskClass::Background, "compaction", compaction::run(Arc::clone(engine)));
     let collection = engine.env.spawn(TaskClass::Background, "collection", compaction::collect(Arc::clone(engine)));
-    engine.tasks.lock().extend([flush, compaction, collection]);
+    let sweeping = Arc::clone(engine);
+    let sweep = engine.env.spawn(TaskClass::Background, "sweep", async move {
+        if let Err(error) = sweep_checkpoints(&sweeping).await {
+            sweeping.note(&error);
+            tracing::warn!(error = %error, "sweeping unfinished checkpoints failed; the next opening tries again");
+        }
+    });
+    engine.tasks.lock().extend([flush, compaction, collection, sweep]);
+}
+
+/// Deletes what processes that ended left of checkpoints half made or half deleted.
+async fn sweep_checkpoints(engine: &Arc<Engine>) -> Result<()> {
+    let _turn = engine.checkpointing.take().await;
+    let swept = engine.checkpoints().sweep().await?;
+    if swept > 0 {
+        tracing::info!(swept, "removed what was left of checkpoints that were never finished");
+    }
+    Ok(())
 }
 
 /// The sealed memtable that carries what replay found to its flush.

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test ends at the first surprise")]
 
 mod basics;
+mod checkpoint;
 mod cursor;
 mod damage;
 mod full_disk;

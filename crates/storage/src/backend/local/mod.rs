@@ -45,6 +45,9 @@ use crate::{
 };
 use temporary::Temporary;
 
+/// How the places of objects begin that another directory can take over by a link.
+const PLACE_PREFIX: &str = "file:";
+
 /// Directory of temporary files under the root.
 const TEMPORARY_DIRECTORY: &str = "tmp";
 
@@ -220,9 +223,9 @@ impl LocalObjectStore {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => self.found_taken(to),
             Err(error) => {
                 // Full, no right, too many links: no link was made. Of an error of the device that is not certain.
-                let too_many = error.kind() == io::ErrorKind::TooManyLinks;
+                let refused = matches!(error.kind(), io::ErrorKind::TooManyLinks | io::ErrorKind::CrossesDevices);
                 let error = Error::io(error, "naming an object", to.display());
-                let certain = too_many || !matches!(error.kind(), ErrorKind::Retry | ErrorKind::Bug);
+                let certain = refused || !matches!(error.kind(), ErrorKind::Retry | ErrorKind::Bug);
                 Err(if certain { error } else { unknown_outcome(error, to) })
             }
         }
@@ -389,10 +392,38 @@ impl ObjectStore for LocalObjectStore {
             }
             match self.publish(&from_path, &to_path) {
                 // One file has a limited number of names (65,000 on ext4): go on with a file of its own.
-                Err(error) if matches!(error.kind(), ErrorKind::Unsupported) || too_many_links(&error) => {
+                Err(error) if matches!(error.kind(), ErrorKind::Unsupported) || has_cause(&error, io::ErrorKind::TooManyLinks) => {
                     self.copy_bytes(request, from, to).await
                 }
                 outcome => outcome,
+            }
+        })
+    }
+
+    fn place(&self, name: &ObjectName) -> Option<String> {
+        let path = self.path(name).ok()?;
+        path.to_str().map(|path| format!("{PLACE_PREFIX}{path}"))
+    }
+
+    fn adopt<'a>(&'a self, request: Request, place: &'a str, to: &'a ObjectName) -> BoxFuture<'a, Result<Option<PutOutcome>>> {
+        Box::pin(async move {
+            let Some(from) = place.strip_prefix(PLACE_PREFIX).map(Path::new) else { return Ok(None) };
+            begin(&self.shared.env, request, "naming an object of another store").await?;
+            match self.files().metadata(from) {
+                Ok(metadata) if !metadata.is_directory => {}
+                Ok(_) => return Err(read::not_found(from)),
+                Err(error) => return Err(read::read_error(error, from)),
+            }
+            match self.publish(from, &self.path(to)?) {
+                // Another file system, one without links, or a file that has as many names as it can have.
+                Err(error)
+                    if matches!(error.kind(), ErrorKind::Unsupported)
+                        || has_cause(&error, io::ErrorKind::CrossesDevices)
+                        || has_cause(&error, io::ErrorKind::TooManyLinks) =>
+                {
+                    Ok(None)
+                }
+                outcome => outcome.map(Some),
             }
         })
     }
@@ -430,10 +461,10 @@ impl ObjectStore for LocalObjectStore {
     }
 }
 
-fn too_many_links(error: &Error) -> bool {
+fn has_cause(error: &Error, kind: io::ErrorKind) -> bool {
     let mut source = std::error::Error::source(error);
     while let Some(cause) = source {
-        if cause.downcast_ref::<io::Error>().is_some_and(|cause| cause.kind() == io::ErrorKind::TooManyLinks) {
+        if cause.downcast_ref::<io::Error>().is_some_and(|cause| cause.kind() == kind) {
             return true;
         }
         source = cause.source();

@@ -145,6 +145,14 @@ impl Manifest {
         Ok((manifest, state))
     }
 
+    /// The manifest of a reader: a state that stays, without a claim. Commits fail with `refusal`.
+    pub(crate) fn fixed(env: &Env, store: Arc<dyn ObjectStore>, incarnation: Incarnation, state: Arc<State>, refusal: Error) -> Manifest {
+        let io = Io { env: env.clone(), store, epoch: Epoch::NONE, purpose: Purpose::Open };
+        let shared = Shared { ended: Some(refusal), closing: true, finished: true, ..Shared::default() };
+        let inner = Inner { incarnation, epoch: state.epoch(), state: ArcSwap::new(state), shared: Mutex::new(shared), io };
+        Manifest(Arc::new(Handle(Arc::new(inner))))
+    }
+
     /// Starts the writer's task after an effective claim.
     fn start(io: Io, tip: Tip) -> Manifest {
         let epoch = Epoch(tip.slot);

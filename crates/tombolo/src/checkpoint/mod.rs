@@ -1,0 +1,287 @@
+//! Checkpoints: a state of the database that stays readable, and costs no copying.
+//!
+//! `flush → pin the tables of a state → prove the pin (rule 12) → put the checkpoint, which holds the state`, and deleting it backwards.
+//! A checkpoint holds what tables held: a prefix of the order of writes, so a consistent cut of all keyspaces.
+//!
+//! Invariants:
+//! 1. A checkpoint is put only after the pin of the same id was proven, and deleted before that pin. So one whose pin is there keeps all
+//!    its tables; one without a pin is none, and nobody is shown it.
+//! 2. Ids are fresh and never used again, so that a put or delete which lands late meets nothing of another checkpoint.
+//! 3. A writer acknowledges a checkpoint only after its log was seen unfenced once the checkpoint was there. So whoever sweeps after
+//!    fencing sees every acknowledged one, and what it finds half made will never be acknowledged.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tombolo_env::Env;
+use tombolo_format::checkpoint::{CHECKPOINT_HEADER_BYTES_MAX, CheckpointHeader, snapshot_identity};
+use tombolo_format::key::SequenceNumber;
+use tombolo_format::manifest::snapshot::{SnapshotDecoder, SnapshotEncoder, SnapshotEnd};
+use tombolo_format::manifest::{Edit, TableName};
+use tombolo_format::pin::{PIN_BYTES_MAX, PinKind, decode_pin};
+use tombolo_storage::{Epoch, Error, ErrorKind, Incarnation, Life, ObjectKind, ObjectName, ObjectStore, Placement, Purpose, Result};
+
+use crate::collection::driver::delete_pin;
+use crate::collection::{PinOptions, Pinned, pin};
+use crate::manifest::State;
+use crate::manifest::chain::undecodable;
+use crate::manifest::driver::io::{Io, Patience};
+use crate::manifest::names;
+
+/// Bytes of a checkpoint read by one request.
+const READ_BYTES: u64 = 4 << 20;
+
+/// A state of the database that stays.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct Checkpoint {
+    /// What the user calls it.
+    pub name: String,
+    /// Its number; never used again.
+    pub id: u128,
+    /// When it was made, in seconds since the Unix epoch.
+    pub created_unix_seconds: u64,
+    /// The greatest sequence number in it: all writes up to it are in it, and none after.
+    pub last_sequence: u64,
+    /// Tables that it keeps.
+    pub tables: u64,
+    /// Their bytes. They take space of their own only once the database itself needs them no more.
+    pub table_bytes: u64,
+    /// Their entries, older versions and deletes included.
+    pub entries: u64,
+}
+
+impl From<&CheckpointHeader> for Checkpoint {
+    fn from(header: &CheckpointHeader) -> Checkpoint {
+        Checkpoint {
+            name: header.name.clone(),
+            id: header.id,
+            created_unix_seconds: header.created_unix_seconds,
+            last_sequence: header.last_sequence.0,
+            tables: header.tables,
+            table_bytes: header.table_bytes,
+            entries: header.entries,
+        }
+    }
+}
+
+/// The checkpoints of one life of a database. Needs no claim.
+#[derive(Debug)]
+pub(crate) struct Checkpoints {
+    io: Io,
+    incarnation: Incarnation,
+}
+
+impl Checkpoints {
+    pub(crate) fn new(env: &Env, store: &Arc<dyn ObjectStore>, incarnation: Incarnation, epoch: Epoch) -> Checkpoints {
+        Checkpoints { io: Io { env: env.clone(), store: Arc::clone(store), epoch, purpose: Purpose::Manifest }, incarnation }
+    }
+
+    /// Makes a checkpoint of the newest state. Whoever calls it makes sure that the name is free, and confirms its epoch afterwards.
+    ///
+    /// # Errors
+    /// As [`pin()`]; those of the store.
+    pub(crate) async fn create(&self, name: &str) -> Result<Checkpoint> {
+        let chosen: Mutex<Option<State>> = Mutex::default();
+        let choose = |state: &State| {
+            *chosen.lock() = Some(state.clone());
+            state.keyspaces().flat_map(|keyspace| keyspace.tables().map(|table| table.name).collect::<Vec<_>>()).collect()
+        };
+        let options = PinOptions { kind: PinKind::Checkpoint, lease: None };
+        let pinned = pin(&self.io.env, &self.io.store, options, choose).await?;
+        let Some(state) = chosen.into_inner() else { return Err(Error::new(ErrorKind::Bug, "a pin was made of no state")) };
+        match self.put(name, &pinned, &state).await {
+            Ok(header) => Ok(Checkpoint::from(&header)),
+            // It may be there, or come to be: then its pin must stay.
+            Err(error) if matches!(error.kind(), ErrorKind::OutcomeUnknown | ErrorKind::DeadlineExceeded) => Err(error),
+            Err(error) => {
+                if let Err(left) = pinned.release().await {
+                    tracing::warn!(error = %left, "the pin of a checkpoint that failed is left; the next opening sweeps it");
+                }
+                Err(error)
+            }
+        }
+    }
+
+    async fn put(&self, name: &str, pinned: &Pinned, state: &State) -> Result<CheckpointHeader> {
+        let edits = edits(state);
+        let identity = snapshot_identity(self.incarnation.0, state.slot(), pinned.id());
+        // Once for the length and checksum that the header holds; again to write.
+        let end = encode(&edits, identity, |_piece| ())?;
+        let tables = || state.keyspaces().flat_map(|keyspace| keyspace.tables());
+        let header = CheckpointHeader {
+            incarnation: self.incarnation.0,
+            id: pinned.id(),
+            epoch: state.epoch().0,
+            slot: state.slot(),
+            last_sequence: last_sequence(state),
+            created_unix_seconds: self.io.env.unix_time().as_secs(),
+            tables: tables().count() as u64,
+            table_bytes: tables().map(|table| table.length).sum(),
+            entries: tables().map(|table| table.entries).sum(),
+            snapshot_bytes: end.length,
+            snapshot_checksum: end.checksum,
+            name: name.to_owned(),
+        };
+        let mut pieces = vec![header.encode().map_err(|error| Error::new(ErrorKind::Invalid, error.to_string()))?];
+        let end = encode(&edits, identity, |piece| pieces.push(piece))?;
+        let object = names::checkpoint(self.incarnation, pinned.id());
+        let mut writer = self.io.store.create(self.io.request(), &object, Placement::new(ObjectKind::Pin, Life::Long)).await?;
+        for piece in pieces.into_iter().chain([end.piece]) {
+            writer.append(piece.into()).await?;
+        }
+        writer.finish().await?;
+        Ok(header)
+    }
+
+    /// All, oldest first.
+    ///
+    /// # Errors
+    /// `Corrupt`, `Unsupported`; those of the store.
+    pub(crate) async fn list(&self) -> Result<Vec<CheckpointHeader>> {
+        let objects = self.io.list_all(&names::checkpoint_prefix(self.incarnation)).await?;
+        // Listed after them: a pin is there before its checkpoint, and goes after it.
+        let pins = if objects.is_empty() { BTreeSet::new() } else { self.pins().await? };
+        let mut headers = Vec::new();
+        for object in objects {
+            let Some(id) = names::parse_checkpoint(self.incarnation, &object).filter(|id| pins.contains(id)) else { continue };
+            headers.extend(self.header(&object, id).await?);
+        }
+        headers.sort_by_key(|header| (header.created_unix_seconds, header.slot, header.id));
+        Ok(headers)
+    }
+
+    async fn pins(&self) -> Result<BTreeSet<u128>> {
+        let pins = self.io.list_all(&names::pin_prefix(self.incarnation)).await?;
+        let ids = pins.iter().filter_map(|name| names::parse_pin(self.incarnation, name));
+        Ok(ids.filter_map(|(id, heartbeat)| heartbeat.is_none().then_some(id)).collect())
+    }
+
+    /// The header of a checkpoint; `None` when it was deleted meanwhile.
+    async fn header(&self, object: &ObjectName, id: u128) -> Result<Option<CheckpointHeader>> {
+        let read = || self.io.store.read(self.io.request(), object, 0..CHECKPOINT_HEADER_BYTES_MAX as u64);
+        let bytes = match self.io.retried(Patience::Bounded, read).await {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            read => read?,
+        };
+        let (header, _) = CheckpointHeader::decode(&bytes).map_err(|error| undecodable(object, error))?;
+        if header.id != id || header.incarnation != self.incarnation.0 {
+            return Err(Error::corrupt(object, 32, format!("checkpoint {id:032x}"), format!("checkpoint {:032x}", header.id)));
+        }
+        Ok(Some(header))
+    }
+
+    /// The checkpoint of that name. Of two, which only a stale writer can have made, the one of the newer epoch.
+    ///
+    /// # Errors
+    /// `NotFound`; as [`Checkpoints::list`].
+    pub(crate) async fn find(&self, name: &str) -> Result<CheckpointHeader> {
+        let all = self.list().await?;
+        if let Some(found) = all.iter().filter(|header| header.name == name).max_by_key(|header| (header.epoch, header.slot)) {
+            return Ok(found.clone());
+        }
+        let known: Vec<_> = all.iter().map(|header| format!("{:?}", header.name)).collect();
+        let advice = if known.is_empty() { "there are none".to_owned() } else { format!("there are {}", known.join(", ")) };
+        Err(Error::new(ErrorKind::NotFound, format!("there is no checkpoint {name:?}")).advice(advice))
+    }
+
+    /// The state that a checkpoint holds.
+    ///
+    /// # Errors
+    /// `Corrupt`; `NotFound` when it was deleted; those of the store.
+    pub(crate) async fn load(&self, header: &CheckpointHeader) -> Result<State> {
+        let object = names::checkpoint(self.incarnation, header.id);
+        let start = header.encode().map_err(|error| Error::new(ErrorKind::Bug, error.to_string()))?.len() as u64;
+        let mut decoder = SnapshotDecoder::new(header.snapshot_identity());
+        let (mut edits, mut at) = (Vec::new(), 0);
+        let damaged = |error| undecodable(&object, error);
+        while at < header.snapshot_bytes {
+            let range = start + at..start + header.snapshot_bytes.min(at + READ_BYTES);
+            let piece = self.io.retried(Patience::Bounded, || self.io.store.read(self.io.request(), &object, range.clone())).await?;
+            if piece.is_empty() {
+                break;
+            }
+            at += piece.len() as u64;
+            decoder.push(&piece, &mut edits).map_err(damaged)?;
+        }
+        decoder.finish(header.snapshot_bytes, header.snapshot_checksum).map_err(damaged)?;
+        State::from_snapshot(header.slot, Epoch(header.epoch), &edits)
+            .map_err(|error| Error::corrupt(&object, start, "edits that fit each other", error))
+    }
+
+    /// Whether the tables of a checkpoint are still kept.
+    pub(crate) async fn is_kept(&self, id: u128) -> Result<bool> {
+        Ok(self.io.read_whole(&names::pin(self.incarnation, id), PIN_BYTES_MAX as u64, Patience::Bounded).await?.is_some())
+    }
+
+    /// Deletes a checkpoint, then its pin. Its tables go with the next collection.
+    ///
+    /// # Errors
+    /// `NotFound`; those of the store: it may be gone then, and its pin left to the next opening's sweep.
+    pub(crate) async fn delete(&self, name: &str) -> Result<()> {
+        self.find(name).await?;
+        for header in self.list().await?.into_iter().filter(|header| header.name == name) {
+            self.io.delete(&names::checkpoint(self.incarnation, header.id)).await?;
+            delete_pin(&self.io, self.incarnation, header.id).await?;
+        }
+        Ok(())
+    }
+
+    /// Deletes what processes that ended left half made or half deleted. For a writer that has fenced the logs of all others, and makes
+    /// no checkpoint meanwhile.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub(crate) async fn sweep(&self) -> Result<u64> {
+        let pins = self.pins().await?;
+        let objects = self.io.list_all(&names::checkpoint_prefix(self.incarnation)).await?;
+        let whole: BTreeSet<u128> = objects.iter().filter_map(|object| names::parse_checkpoint(self.incarnation, object)).collect();
+        let mut swept = 0;
+        for id in whole.difference(&pins) {
+            self.io.delete(&names::checkpoint(self.incarnation, *id)).await?;
+            swept += 1;
+        }
+        for id in pins.difference(&whole) {
+            let object = names::pin(self.incarnation, *id);
+            let Some(bytes) = self.io.read_whole(&object, PIN_BYTES_MAX as u64, Patience::Bounded).await? else { continue };
+            if decode_pin(&bytes).map_err(|error| undecodable(&object, error))?.kind == PinKind::Checkpoint {
+                delete_pin(&self.io, self.incarnation, *id).await?;
+                swept += 1;
+            }
+        }
+        Ok(swept)
+    }
+}
+
+/// The greatest sequence number that the tables of a state can hold.
+pub(crate) fn last_sequence(state: &State) -> SequenceNumber {
+    let reached = state.streams().values().copied().max().unwrap_or(SequenceNumber::ZERO);
+    state.keyspaces().map(|keyspace| keyspace.flushed).max().unwrap_or(SequenceNumber::ZERO).max(reached)
+}
+
+/// The edits that build what a checkpoint keeps of a state: no logs, and none but live tables.
+fn edits(state: &State) -> Vec<Edit> {
+    let unneeded: BTreeSet<TableName> = state.unneeded().map(|table| table.description.name).collect();
+    let kept = |edit: &Edit| match edit {
+        Edit::LogNamed { .. } | Edit::LogSealed { .. } | Edit::LogReplayPoint { .. } | Edit::LogUnnamed { .. } => false,
+        Edit::TableObsolete { .. } | Edit::TableCondemned { .. } | Edit::TableUnnamed { .. } => false,
+        Edit::TableAdded(table) => !unneeded.contains(&table.name),
+        _ => true,
+    };
+    state.edits().into_iter().filter(kept).collect()
+}
+
+fn encode(
+    edits: &[Edit],
+    identity: tombolo_format::manifest::snapshot::SnapshotIdentity,
+    mut take: impl FnMut(Vec<u8>),
+) -> Result<SnapshotEnd> {
+    let mut encoder = SnapshotEncoder::new(identity);
+    for edit in edits {
+        if let Some(piece) = encoder.push(edit).map_err(|error| Error::new(ErrorKind::Bug, error.to_string()))? {
+            take(piece);
+        }
+    }
+    Ok(encoder.finish())
+}

@@ -1,0 +1,164 @@
+//! Opening without a claim: `read manifest → (read checkpoint) → serve reads`. Nothing is written, nobody is fenced, no log is read.
+//!
+//! What is served is what tables hold: at a checkpoint all that it holds, kept by its pin; else the newest state of the manifest, whose
+//! tables nobody keeps for this reader: once a writer has deleted one, reads that need it end with `PinLost`.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use tombolo_env::{BoxFuture, Completion, Env, completion};
+use tombolo_storage::{
+    Appended, ConfigurationChain, Epoch, Error, ErrorKind, Log, LogContext, LogEntry, LogOffset, LogReader, LogRecord, LogStore,
+    ObjectStore, Pressure, Result, Survival,
+};
+
+use super::info;
+use crate::budget::MemoryBudget;
+use crate::cache::BlockCache;
+use crate::checkpoint::{Checkpoints, last_sequence};
+use crate::engine::{Catalog, Engine, Parts, ReadOnly, Stream, View};
+use crate::manifest::{self, Manifest};
+use crate::memtable::Memtable;
+use crate::options::Options;
+use crate::version::{Tables, Version, Versions};
+
+/// What to open.
+pub(crate) struct ReadRequest {
+    pub(crate) env: Env,
+    pub(crate) place: String,
+    pub(crate) objects: Arc<dyn ObjectStore>,
+    pub(crate) checkpoint: Option<String>,
+    pub(crate) options: Options,
+    pub(crate) budget: Arc<MemoryBudget>,
+}
+
+/// Opens a database for reading.
+pub(crate) async fn open_read_only(request: ReadRequest) -> Result<Arc<Engine>> {
+    let ReadRequest { env, place, objects, checkpoint, options, budget } = request;
+    let membership = budget.join(options.memory_bytes_needed())?;
+    let began = env.now();
+    let loaded = manifest::load(&env, &objects).await?;
+    let (state, reads) = match checkpoint {
+        None => {
+            let slot = loaded.state.slot();
+            (loaded.state, ReadOnly::Newest { slot })
+        }
+        Some(name) => {
+            let checkpoints = Checkpoints::new(&env, &objects, loaded.incarnation, Epoch::NONE);
+            let header = checkpoints.find(&name).await?;
+            (Arc::new(checkpoints.load(&header).await?), ReadOnly::Checkpoint { id: header.id })
+        }
+    };
+    let manifest = Manifest::fixed(&env, Arc::clone(&objects), loaded.incarnation, Arc::clone(&state), refused());
+    let context = LogContext {
+        env: env.clone(),
+        incarnation: loaded.incarnation,
+        epoch: Epoch::NONE,
+        chain: Arc::new(manifest.clone()) as Arc<dyn ConfigurationChain>,
+        objects: Arc::clone(&objects),
+    };
+    let catalog = Catalog::default();
+    for keyspace in state.keyspaces() {
+        catalog.insert(&info(keyspace.id, &keyspace.name, &keyspace.options)?);
+    }
+    let cache = BlockCache::of(&budget);
+    let tables = Tables { env: env.clone(), objects: Arc::clone(&objects), cache, incarnation: loaded.incarnation, epoch: Epoch::NONE };
+    let versions = Versions::new(tables);
+    let version = versions.build(&state, &Version::default());
+    let (active, writer) = Memtable::create();
+    let stream = Stream::new(Arc::clone(&active), writer, last_sequence(&state), state.next_keyspace_id());
+    let view = View { active, waiting: Vec::new(), version };
+    let (log_store, log): (Arc<dyn LogStore>, Arc<dyn Log>) = (Arc::new(NoLog), Arc::new(NoLog));
+    let engine =
+        Engine::new(Parts { env, options, place, objects, log_store, context, manifest, log, versions, stream, catalog, view, membership });
+    engine.set_read_only(reads, &refused());
+    let nanos = u64::try_from(engine.env.now().since(began).as_nanos()).unwrap_or(u64::MAX);
+    engine.counters.open_nanos.store(nanos, Ordering::Relaxed);
+    Ok(engine)
+}
+
+/// What every attempt to write ends with.
+fn refused() -> Error {
+    Error::new(ErrorKind::PermissionDenied, "the database was opened for reading only").advice("open it with `open` to write to it")
+}
+
+/// Stands where a log would be.
+#[derive(Debug)]
+struct NoLog;
+
+fn refuse<T>() -> BoxFuture<'static, Result<T>> {
+    Box::pin(async { Err(refused()) })
+}
+
+impl LogStore for NoLog {
+    fn open<'a>(&'a self, _context: &'a LogContext, _lanes: u32) -> BoxFuture<'a, Result<Arc<dyn Log>>> {
+        refuse()
+    }
+
+    fn fence<'a>(&'a self, _context: &'a LogContext, _log: &'a LogRecord, _from: LogOffset) -> BoxFuture<'a, Result<LogOffset>> {
+        refuse()
+    }
+
+    fn read<'a>(
+        &'a self,
+        _context: &'a LogContext,
+        _log: &'a LogRecord,
+        _from: LogOffset,
+        _to: LogOffset,
+    ) -> BoxFuture<'a, Result<Box<dyn LogReader>>> {
+        refuse()
+    }
+
+    fn free<'a>(&'a self, _context: &'a LogContext, _log: &'a LogRecord) -> BoxFuture<'a, Result<()>> {
+        refuse()
+    }
+
+    fn survival(&self) -> Survival {
+        let nothing = "nothing is written".to_owned();
+        Survival { store: self.identity(), accepted: nothing.clone(), durable: nothing, notes: Vec::new() }
+    }
+
+    fn identity(&self) -> String {
+        "no log".into()
+    }
+}
+
+impl Log for NoLog {
+    fn lanes(&self) -> u32 {
+        1
+    }
+
+    fn append(&self, _lane: u32, _entry: &LogEntry) -> Result<Appended> {
+        Err(refused())
+    }
+
+    fn durable(&self, _lane: u32, _end: LogOffset) -> Completion<Result<()>> {
+        let (completer, completion) = completion();
+        completer.complete(Err(refused()));
+        completion
+    }
+
+    fn sync(&self, _lane: u32, _end: LogOffset) -> Result<()> {
+        Err(refused())
+    }
+
+    fn durable_through(&self, _lane: u32) -> LogOffset {
+        LogOffset::ZERO
+    }
+
+    fn trim(&self, _lane: u32, _before: LogOffset) -> Result<()> {
+        Err(refused())
+    }
+
+    fn pressure(&self, _lane: u32) -> Pressure {
+        Pressure { live_bytes: 0, wanted_bytes_max: u64::MAX }
+    }
+
+    fn confirm(&self) -> BoxFuture<'_, Result<()>> {
+        refuse()
+    }
+
+    fn close(&self) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async { Ok(()) })
+    }
+}

@@ -1,0 +1,108 @@
+//! A checkpoint becomes a database of its own: `read checkpoint → claim the target → copy its tables by reference → one record names all`.
+//!
+//! Invariants:
+//! 1. The target is empty until that record: a restore that ends early leaves an empty database, into which it can be made again, and
+//!    objects that the next opening collects.
+//! 2. Tables get fresh names of the target's epoch (rule 6); their bytes, and the identity in them, stay as they are.
+
+use std::sync::Arc;
+
+use tombolo_env::{BoxFuture, Env};
+use tombolo_format::manifest::{Edit, TableDescription};
+use tombolo_storage::{
+    Epoch, Error, ErrorKind, Life, LogStore, ObjectKind, ObjectName, ObjectStore, Placement, Purpose, PutOutcome, Request, Result,
+};
+
+use crate::checkpoint::Checkpoints;
+use crate::manifest::driver::io;
+use crate::manifest::{self, Manifest, ManifestOptions, names};
+
+/// Bytes copied by one request, where the target cannot take the source's object by reference.
+const COPY_BYTES: u64 = 4 << 20;
+/// Tables copied at once.
+const COPIES_IN_FLIGHT_MAX: usize = 8;
+
+/// What to restore, and where.
+pub(crate) struct RestoreRequest {
+    pub(crate) env: Env,
+    pub(crate) source: Arc<dyn ObjectStore>,
+    pub(crate) checkpoint: String,
+    pub(crate) target: Arc<dyn ObjectStore>,
+    pub(crate) log_store: Arc<dyn LogStore>,
+}
+
+/// Makes a database of a checkpoint.
+pub(crate) async fn restore(request: RestoreRequest) -> Result<()> {
+    let RestoreRequest { env, source, checkpoint, target, log_store } = request;
+    let loaded = manifest::load(&env, &source).await?;
+    let checkpoints = Checkpoints::new(&env, &source, loaded.incarnation, Epoch::NONE);
+    let header = checkpoints.find(&checkpoint).await?;
+    let state = checkpoints.load(&header).await?;
+    let options = ManifestOptions { mode: manifest::OpenMode::CreateOrOpen, log_identity: log_store.identity() };
+    let (manifest, target_state) = Manifest::open(&env, Arc::clone(&target), options).await?;
+    if target_state.next_keyspace_id() > 0 {
+        let message = format!("{} holds a database already", target.describe());
+        return Err(Error::new(ErrorKind::AlreadyExists, message).advice("restore to another place, or destroy that database first"));
+    }
+    let mut edits = Vec::new();
+    let mut copies: Vec<BoxFuture<'_, Result<()>>> = Vec::new();
+    for edit in state.edits() {
+        match edit {
+            Edit::DatabaseCreated { .. } => {}
+            Edit::TableAdded(table) => {
+                let name = manifest.fresh_table_name();
+                let from = names::table(loaded.incarnation, table.name);
+                let to = names::table(manifest.incarnation(), name);
+                let copy = Copy { source: &source, target: &target, epoch: manifest.epoch(), level: table.level };
+                copies.push(Box::pin(async move { copy.run(&from, &to).await }));
+                edits.push(Edit::TableAdded(TableDescription { name, ..table }));
+            }
+            other => edits.push(other),
+        }
+    }
+    let copied: Result<Vec<()>> = io::all(copies, COPIES_IN_FLIGHT_MAX).await.into_iter().collect();
+    if let Err(error) = copied {
+        manifest.close().await;
+        // Deleted while it was copied.
+        let kept = checkpoints.is_kept(header.id).await?;
+        return Err(if kept { error } else { error.context(format!("checkpoint {checkpoint:?} was deleted while it was restored")) });
+    }
+    let committed = manifest.commit_until(edits, None).await;
+    manifest.close().await;
+    committed.map(drop).map_err(|error| error.context("naming the restored tables"))
+}
+
+struct Copy<'a> {
+    source: &'a Arc<dyn ObjectStore>,
+    target: &'a Arc<dyn ObjectStore>,
+    epoch: Epoch,
+    level: u8,
+}
+
+impl Copy<'_> {
+    /// By reference where the target can, else byte by byte.
+    async fn run(&self, from: &ObjectName, to: &ObjectName) -> Result<()> {
+        let request = Request::new(Purpose::Compaction, self.epoch);
+        if let Some(place) = self.source.place(from) {
+            match self.target.adopt(request, &place, to).await? {
+                Some(PutOutcome::Created) => return Ok(()),
+                Some(PutOutcome::Exists) => return Err(Error::new(ErrorKind::Bug, "a fresh name was taken").object(to)),
+                None => {}
+            }
+        }
+        let length = self.source.length(request, from).await?;
+        let mut placement = Placement::new(ObjectKind::Table, Life::Long);
+        placement.level = self.level;
+        let mut writer = self.target.create(request, to, placement).await?;
+        let mut at = 0;
+        while at < length {
+            let piece = self.source.read(request, from, at..length.min(at + COPY_BYTES)).await?;
+            if piece.is_empty() {
+                return Err(Error::corrupt(from, at, format!("{length} bytes"), "the end of the object"));
+            }
+            at += piece.len() as u64;
+            writer.append(piece).await?;
+        }
+        writer.finish().await.map(drop)
+    }
+}
