@@ -76,8 +76,9 @@ fn a_checkpoint_keeps_a_cut_through_writes_drops_compaction_collection_and_takeo
         db.default_keyspace().put(b"later", b"5").await.unwrap();
         db.compact().await.unwrap();
         env.sleep(Duration::from_secs(1)).await;
-        assert_eq!(db.checkpoints().await.unwrap(), [made.clone()]);
-        assert_eq!(builder().checkpoints().await.unwrap(), [made]);
+        let listed = [made];
+        assert_eq!(db.checkpoints().await.unwrap(), listed);
+        assert_eq!(builder().checkpoints().await.unwrap(), listed);
         let reader = builder().at_checkpoint("monday").open_read_only().await.unwrap();
         assert_eq!(contents(&reader).await.unwrap(), before);
         assert!(reader.verify().await.unwrap().damage.is_empty());
