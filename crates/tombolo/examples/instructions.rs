@@ -93,6 +93,20 @@ fn main() -> tombolo::Result<()> {
     let mut scan = keys.scan::<&[u8]>(..);
     measure("next", ROUNDS, |_| assert!(black_box(scan.next()).is_some()));
     drop(scan);
+    let mut cursor = keys.cursor::<&[u8]>(..);
+    measure("cursor next", ROUNDS, |_| assert!(cursor.next().is_ok_and(|found| black_box(found && !cursor.value().is_empty()))));
+    assert!(cursor.seek_to_last()?);
+    measure("cursor prev", ROUNDS, |_| assert!(cursor.prev().is_ok_and(|found| black_box(found && !cursor.value().is_empty()))));
+    measure("cursor seek", ROUNDS / 10, |round| assert!(black_box(cursor.seek(existing(round)).is_ok_and(|found| found))));
+    drop(cursor);
+    measure("new cursor, seek, 10 next", ROUNDS / 10, |round| {
+        let mut cursor = keys.cursor::<&[u8]>(..);
+        let mut found = cursor.seek(key(scatter(round, KEYS - 20) * 2)).is_ok_and(|found| found);
+        for _ in 0..10 {
+            found &= cursor.next().is_ok_and(|found| found) && black_box(!cursor.value().is_empty());
+        }
+        assert!(found);
+    });
     measure("put, sequential keys", ROUNDS, |round| {
         black_box(keys.put_with(key((KEYS + round) * 2), value(round), Durability::Accepted).wait().is_ok());
     });

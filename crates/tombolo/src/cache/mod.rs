@@ -223,6 +223,17 @@ impl BlockCache {
         Pinned(Guard::from_inner(Some(resident)))
     }
 
+    /// Whether an entry is resident. Does not count as a use.
+    pub fn has(&self, key: &CacheKey) -> bool {
+        let hash = key.hash();
+        self.shard(hash).has(key, hash)
+    }
+
+    /// Whether an entry of `bytes` would fit without another one leaving for it.
+    pub fn has_room(&self, key: &CacheKey, bytes: u64) -> bool {
+        self.shard(key.hash()).used_bytes().saturating_add(bytes) <= self.shard_bytes_max()
+    }
+
     /// What it did so far.
     pub fn stats(&self) -> CacheStats {
         let mut stats = CacheStats { used_bytes: self.used_bytes(), ..CacheStats::default() };

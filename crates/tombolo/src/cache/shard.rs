@@ -92,6 +92,13 @@ impl Shard {
         None
     }
 
+    pub fn has(&self, key: &CacheKey, hash: u64) -> bool {
+        let bucket = self.bucket(hash);
+        let slots = &self.slots[bucket..bucket + BUCKET_SLOTS];
+        let of_tag = |slot: &&Slot| slot.tag.load(Ordering::Acquire) == hash | 1;
+        slots.iter().filter(of_tag).any(|slot| slot.entry.load().as_ref().is_some_and(|entry| entry.key == *key))
+    }
+
     pub fn insert(&self, entry: Arc<Entry>, hash: u64, charge: u64, bytes_max: u64, budget: &MemoryBudget) -> Arc<Entry> {
         if charge > bytes_max {
             return entry;

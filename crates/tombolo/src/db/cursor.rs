@@ -10,11 +10,8 @@ use tombolo_storage::{Error, Result};
 
 use crate::db::{Handle, Keyspace};
 use crate::read::{self, RangeCursor};
-use crate::table::Step;
+use crate::table::{KeyRange, Step};
 use crate::value::Value;
-
-/// A range of keys that a cursor keeps to.
-pub(crate) type Range = (std::ops::Bound<Vec<u8>>, std::ops::Bound<Vec<u8>>);
 
 /// A cursor over the entries of a range, at one moment of the database. It lends key and value: a step copies nothing out, and takes no
 /// lock and no allocation while memory has the blocks.
@@ -50,13 +47,13 @@ pub struct Cursor {
 
 impl Cursor {
     /// `sequence` is a snapshot's; `None` is now.
-    pub(crate) fn open(keyspace: &Keyspace, sequence: Option<SequenceNumber>, range: Range) -> Cursor {
+    pub(crate) fn open(keyspace: &Keyspace, sequence: Option<SequenceNumber>, range: KeyRange) -> Cursor {
         let handle = Arc::clone(keyspace.handle());
         let engine = &handle.engine;
         let inner = read::check(engine, keyspace.info()).map(|()| {
             let view = engine.view_owned();
             let sequence = sequence.unwrap_or_else(|| engine.stream.visible());
-            RangeCursor::new(view, keyspace.id(), sequence, range.0, range.1)
+            RangeCursor::new(view, keyspace.id(), sequence, range)
         });
         Cursor { handle, keyspace: keyspace.clone(), fixed: sequence.is_some(), inner }
     }

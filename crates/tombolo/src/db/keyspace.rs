@@ -15,6 +15,7 @@ use crate::lifecycle;
 use crate::op::Op;
 use crate::options::{Durability, KeyspaceOptions};
 use crate::read::{self, InMemory};
+use crate::table::KeyRange;
 use crate::value::Value;
 use crate::write::{self, Prepared};
 
@@ -299,7 +300,8 @@ impl Keyspace {
 
     pub(crate) fn cursor_at<K: AsRef<[u8]>>(&self, sequence: Option<SequenceNumber>, range: impl RangeBounds<K>) -> Cursor {
         let owned = |bound: Bound<&K>| bound.map(|key| key.as_ref().to_vec());
-        Cursor::open(self, sequence, (owned(range.start_bound()), owned(range.end_bound())))
+        let range = KeyRange { lower: owned(range.start_bound()), upper: owned(range.end_bound()) };
+        Cursor::open(self, sequence, range)
     }
 }
 

@@ -12,6 +12,7 @@
 
 use std::cmp::Ordering;
 use std::future::poll_fn;
+use std::sync::Arc;
 use std::task::Poll;
 
 use bytes::Bytes;
@@ -22,11 +23,8 @@ use tombolo_storage::{Purpose, Result};
 use super::run::RunCursor;
 use crate::engine::View;
 use crate::memtable::MemtableCursor;
-use crate::table::Step;
+use crate::table::{KeyRange, Step};
 use crate::version::TableCursor;
-
-/// A range of keys, borrowed.
-pub(crate) type Bounds<'a> = (std::ops::Bound<&'a [u8]>, std::ops::Bound<&'a [u8]>);
 
 /// One sorted source.
 #[derive(Debug)]
@@ -192,15 +190,15 @@ impl Merge {
         }
     }
 
-    /// Of what a view holds of a keyspace within `bounds`; tables outside of them are left alone.
-    pub(crate) fn of_view(view: &View, keyspace: u32, bounds: Bounds<'_>, purpose: Purpose) -> Merge {
+    /// Of what a view holds of a keyspace within `range`; tables outside of it are left alone.
+    pub(crate) fn of_view(view: &View, keyspace: u32, range: Option<&Arc<KeyRange>>, purpose: Purpose) -> Merge {
         let mut sources = Vec::with_capacity(4);
         let memtables = std::iter::once(&view.active).chain(view.waiting.iter().map(|sealed| &sealed.memtable));
         sources.extend(memtables.filter_map(|memtable| memtable.list(keyspace)).map(|list| Source::Memtable(list.cursor())));
         if let Some(levels) = view.version.levels(keyspace) {
-            let runs = levels.runs.iter().filter(|table| super::run::meets(table, bounds));
-            sources.extend(runs.map(|table| Source::Table(table.cursor(purpose))));
-            let sorted = levels.sorted.iter().filter_map(|(_, run)| RunCursor::within(run, bounds, purpose));
+            let runs = levels.runs.iter().filter(|table| range.is_none_or(|range| super::run::meets(table, range)));
+            sources.extend(runs.map(|table| Source::Table(table.cursor_within(purpose, range.cloned()))));
+            let sorted = levels.sorted.iter().filter_map(|(_, run)| RunCursor::new(run, range, purpose));
             sources.extend(sorted.map(Source::Run));
         }
         Merge::new(sources)

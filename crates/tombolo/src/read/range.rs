@@ -16,10 +16,9 @@ use bytes::Bytes;
 use tombolo_format::key::{EntryKind, SequenceNumber, Trailer};
 use tombolo_storage::{Purpose, Result};
 
-use super::merge::Bounds;
 use super::{Merge, unknown_kind};
 use crate::engine::View;
-use crate::table::Step;
+use crate::table::{KeyRange, Step};
 
 /// Versions of a key that are stepped over one by one before a seek skips the rest. A seek of a merge costs as much as some 20 steps.
 const STEPS_MAX: u32 = 16;
@@ -76,8 +75,8 @@ pub(crate) struct RangeCursor {
     view: Arc<View>,
     keyspace: u32,
     sequence: SequenceNumber,
-    lower: Bound<Vec<u8>>,
-    upper: Bound<Vec<u8>>,
+    /// `None`: all keys.
+    range: Option<Arc<KeyRange>>,
     place: Place,
     /// See [`Place`].
     anchor: Vec<u8>,
@@ -95,21 +94,18 @@ pub(crate) struct RangeCursor {
 }
 
 impl RangeCursor {
-    pub(crate) fn new(
-        view: Arc<View>,
-        keyspace: u32,
-        sequence: SequenceNumber,
-        lower: Bound<Vec<u8>>,
-        upper: Bound<Vec<u8>>,
-    ) -> RangeCursor {
-        let merge = Merge::of_view(&view, keyspace, borrow(&lower, &upper), Purpose::Scan);
+    pub(crate) fn new(view: Arc<View>, keyspace: u32, sequence: SequenceNumber, range: KeyRange) -> RangeCursor {
+        let range = match (&range.lower, &range.upper) {
+            (Bound::Unbounded, Bound::Unbounded) => None,
+            _ => Some(Arc::new(range)),
+        };
+        let merge = Merge::of_view(&view, keyspace, range.as_ref(), Purpose::Scan);
         RangeCursor {
             merge,
             view,
             keyspace,
             sequence,
-            lower,
-            upper,
+            range,
             place: Place::Start,
             anchor: Vec::new(),
             saved: Saved::default(),
@@ -131,7 +127,7 @@ impl RangeCursor {
         self.stands = None;
         self.sequence = sequence;
         if !Arc::ptr_eq(&view, &self.view) {
-            self.merge = Merge::of_view(&view, self.keyspace, borrow(&self.lower, &self.upper), Purpose::Scan);
+            self.merge = Merge::of_view(&view, self.keyspace, self.range.as_ref(), Purpose::Scan);
             self.view = view;
         }
     }
@@ -278,30 +274,18 @@ impl RangeCursor {
         }
     }
 
-    fn is_below(&self, key: &[u8]) -> bool {
-        match &self.lower {
-            Bound::Unbounded => false,
-            Bound::Included(bound) => key < &bound[..],
-            Bound::Excluded(bound) => key <= &bound[..],
-        }
-    }
-
     #[inline]
     fn is_above(&self, key: &[u8]) -> bool {
-        match &self.upper {
-            Bound::Unbounded => false,
-            Bound::Included(bound) => key > &bound[..],
-            Bound::Excluded(bound) => key >= &bound[..],
-        }
+        self.range.as_ref().is_some_and(|range| range.is_above(key))
     }
 
     /// Moves the merge to the first entry after the gap that is visible or old enough to be skipped.
     fn stand_forward(&mut self) -> Result<Step> {
         let visible = Trailer::seek(self.sequence);
-        let lower = match &self.lower {
-            Bound::Unbounded => None,
-            Bound::Included(bound) => Some((&bound[..], visible)),
-            Bound::Excluded(bound) => Some((&bound[..], Trailer::LAST)),
+        let lower = match self.range.as_ref().map(|range| &range.lower) {
+            None | Some(Bound::Unbounded) => None,
+            Some(Bound::Included(bound)) => Some((&bound[..], visible)),
+            Some(Bound::Excluded(bound)) => Some((&bound[..], Trailer::LAST)),
         };
         let gap = match self.place {
             Place::Start => None,
@@ -326,10 +310,10 @@ impl RangeCursor {
 
     /// Moves the merge to the last entry before the gap.
     fn stand_backward(&mut self) -> Result<Step> {
-        let upper = match &self.upper {
-            Bound::Unbounded => None,
-            Bound::Included(bound) => Some((&bound[..], Trailer::LAST)),
-            Bound::Excluded(bound) => Some((&bound[..], Trailer::FIRST)),
+        let upper = match self.range.as_ref().map(|range| &range.upper) {
+            None | Some(Bound::Unbounded) => None,
+            Some(Bound::Included(bound)) => Some((&bound[..], Trailer::LAST)),
+            Some(Bound::Excluded(bound)) => Some((&bound[..], Trailer::FIRST)),
         };
         let gap = match self.place {
             Place::Start => {
@@ -408,7 +392,9 @@ impl RangeCursor {
         loop {
             let step = match self.walk {
                 Walk::Key => {
-                    let Some((key, _)) = self.merge.entry().filter(|(key, _)| !self.is_below(key)) else {
+                    let Some((key, _)) =
+                        self.merge.entry().filter(|(key, _)| !self.range.as_ref().is_some_and(|range| range.is_below(key)))
+                    else {
                         self.place = Place::Start;
                         return Ok(Step::Done);
                     };
@@ -502,10 +488,6 @@ impl RangeCursor {
         }
         Ok(())
     }
-}
-
-fn borrow<'a>(lower: &'a Bound<Vec<u8>>, upper: &'a Bound<Vec<u8>>) -> Bounds<'a> {
-    (lower.as_ref().map(|bound| &bound[..]), upper.as_ref().map(|bound| &bound[..]))
 }
 
 #[cfg(test)]

@@ -10,41 +10,23 @@ use tombolo_env::BoxFuture;
 use tombolo_format::key::Trailer;
 use tombolo_storage::{Purpose, Result};
 
-use super::merge::Bounds;
-use crate::table::Step;
+use crate::table::{KeyRange, Step};
 use crate::version::{SortedRun, TableCursor, TableHandle};
 
-/// Whether a table may hold keys within bounds.
-pub(crate) fn meets(table: &TableHandle, bounds: Bounds<'_>) -> bool {
-    !ends_before(table, bounds.0) && !begins_after(table, bounds.1)
-}
-
-/// Whether all keys of a table lie below a lower bound.
-fn ends_before(table: &TableHandle, lower: Bound<&[u8]>) -> bool {
-    let last = &table.description().last_key[..];
-    match lower {
-        Bound::Unbounded => false,
-        Bound::Included(bound) => last < bound,
-        Bound::Excluded(bound) => last <= bound,
-    }
-}
-
-/// Whether all keys of a table lie above an upper bound.
-fn begins_after(table: &TableHandle, upper: Bound<&[u8]>) -> bool {
-    let first = &table.description().first_key[..];
-    match upper {
-        Bound::Unbounded => false,
-        Bound::Included(bound) => first > bound,
-        Bound::Excluded(bound) => first >= bound,
-    }
+/// Whether a table may hold keys within a range.
+pub(crate) fn meets(table: &TableHandle, range: &KeyRange) -> bool {
+    let description = table.description();
+    !range.is_below(&description.last_key) && !range.is_above(&description.first_key)
 }
 
 /// See the module's documentation.
 #[derive(Debug)]
 pub(crate) struct RunCursor {
     tables: Arc<SortedRun>,
-    /// The tables to walk.
+    /// The tables to walk. Invariant: not empty.
     within: Range<usize>,
+    /// The keys that the walk is about.
+    range: Option<Arc<KeyRange>>,
     purpose: Purpose,
     at: usize,
     /// Invariant: a cursor of `tables[at]`; `None`: nowhere.
@@ -53,31 +35,19 @@ pub(crate) struct RunCursor {
 }
 
 impl RunCursor {
-    /// A cursor over all tables that stands nowhere.
-    pub(crate) fn new(tables: &Arc<SortedRun>, purpose: Purpose) -> RunCursor {
-        let within = 0..tables.len();
-        RunCursor { tables: Arc::clone(tables), within, purpose, at: 0, cursor: None, backward: false }
-    }
-
-    /// A cursor over the tables that meet `bounds`, if there are any.
-    pub(crate) fn within(tables: &Arc<SortedRun>, bounds: Bounds<'_>, purpose: Purpose) -> Option<RunCursor> {
-        let start = match bounds.0 {
-            Bound::Unbounded => 0,
-            Bound::Included(lower) => tables.before(lower),
-            Bound::Excluded(lower) => {
-                let before = tables.before(lower);
-                before + usize::from(tables.get(before).is_some_and(|table| ends_before(table, bounds.0)))
-            }
+    /// A cursor that stands nowhere, over the tables that meet `range`, if there are any.
+    pub(crate) fn new(tables: &Arc<SortedRun>, range: Option<&Arc<KeyRange>>, purpose: Purpose) -> Option<RunCursor> {
+        let within = range.map_or(0..tables.len(), |range| places(tables, range));
+        let new = || RunCursor {
+            tables: Arc::clone(tables),
+            at: within.start,
+            within: within.clone(),
+            range: range.cloned(),
+            purpose,
+            cursor: None,
+            backward: false,
         };
-        let end = match bounds.1 {
-            Bound::Unbounded => tables.len(),
-            Bound::Included(upper) => tables.begun(upper),
-            Bound::Excluded(upper) => {
-                let begun = tables.begun(upper);
-                begun - usize::from(begun.checked_sub(1).is_some_and(|at| begins_after(&tables[at], bounds.1)))
-            }
-        };
-        (start < end).then(|| RunCursor { within: start..end, ..RunCursor::new(tables, purpose) })
+        (!within.is_empty()).then(new)
     }
 
     #[inline]
@@ -104,8 +74,18 @@ impl RunCursor {
             self.cursor = None;
         }
         self.at = at;
-        let (tables, purpose) = (&self.tables, self.purpose);
-        self.cursor.get_or_insert_with(|| tables[at].cursor(purpose))
+        let (tables, purpose, range) = (&self.tables, self.purpose, &self.range);
+        self.cursor.get_or_insert_with(|| tables[at].cursor_within(purpose, range.clone()))
+    }
+
+    /// A cursor of the table beside this one, at this one's pace.
+    fn go_on(&mut self, at: usize) -> &mut TableCursor {
+        let left = self.cursor.take();
+        let next = self.open(at);
+        if let Some(left) = left {
+            next.take_pace(&left);
+        }
+        next
     }
 
     pub(crate) fn seek(&mut self, key: &[u8], trailer: Trailer) -> Result<Step> {
@@ -132,18 +112,12 @@ impl RunCursor {
 
     pub(crate) fn first(&mut self) -> Result<Step> {
         self.backward = false;
-        if self.within.is_empty() {
-            return Ok(Step::Done);
-        }
         let step = self.open(self.within.start).first()?;
         self.settle(step)
     }
 
     pub(crate) fn last(&mut self) -> Result<Step> {
         self.backward = true;
-        if self.within.is_empty() {
-            return Ok(Step::Done);
-        }
         let step = self.open(self.within.end - 1).last()?;
         self.settle(step)
     }
@@ -170,8 +144,8 @@ impl RunCursor {
                 return Ok(Step::Done);
             }
             step = match self.backward {
-                false if self.at + 1 < self.within.end => self.open(self.at + 1).first()?,
-                true if self.at > self.within.start => self.open(self.at - 1).last()?,
+                false if self.at + 1 < self.within.end => self.go_on(self.at + 1).first()?,
+                true if self.at > self.within.start => self.go_on(self.at - 1).last()?,
                 _ => {
                     self.cursor = None;
                     Step::Done
@@ -190,4 +164,23 @@ impl RunCursor {
             Ok(())
         })
     }
+}
+
+/// The places of the tables that meet a range.
+fn places(tables: &SortedRun, range: &KeyRange) -> Range<usize> {
+    let start = match &range.lower {
+        Bound::Unbounded => 0,
+        Bound::Included(lower) | Bound::Excluded(lower) => {
+            let before = tables.before(lower);
+            before + usize::from(tables.get(before).is_some_and(|table| range.is_below(&table.description().last_key)))
+        }
+    };
+    let end = match &range.upper {
+        Bound::Unbounded => tables.len(),
+        Bound::Included(upper) | Bound::Excluded(upper) => {
+            let begun = tables.begun(upper);
+            begun - usize::from(begun.checked_sub(1).is_some_and(|last| range.is_above(&tables[last].description().first_key)))
+        }
+    };
+    start..end.max(start)
 }

@@ -6,21 +6,24 @@
 //! Position: `top index → partition → block`, each with a cursor. A pending move is a stage (which of the three comes next) and how to
 //! enter it; whatever interrupts it, nothing is lost, and loading goes on from there.
 //!
-//! Read-ahead: the third block in a row forward asks for more than itself, 16 KiB, doubling up to 256 KiB, in one request; a seek begins
-//! anew. What was read ahead stays with the iterator, not in the cache, until it is reached.
+//! Read-ahead (see [`super::ahead`]): the third block in a row, forward or backward, asks for more than itself; a seek begins anew. What is
+//! read ahead ends at the walk's bounds and at blocks that are in the cache. It stays with the iterator; reached, a block goes to the cache
+//! only where nothing else has to leave for it: a scan does not drive out what is read again and again.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use tombolo_env::BoxFuture;
+use tombolo_env::{BoxFuture, Env};
 use tombolo_format::block::{Block, Cursor};
 use tombolo_format::index::{PartitionHandle, decode_block_handle};
 use tombolo_format::key::{InternalKey, Trailer};
 use tombolo_format::stored::BlockHandle;
 use tombolo_format::table::Top;
-use tombolo_storage::{Request, Result};
+use tombolo_storage::{Purpose, Request, Result};
 
 use super::Table;
+use super::ahead::{KeyRange, Pace, ReadAhead};
 use crate::cache::{Kept, Pinned, Resident};
 
 /// How a move ended.
@@ -118,10 +121,6 @@ enum Need {
     Block(BlockHandle),
 }
 
-/// Least and most bytes that are read ahead.
-const AHEAD_BYTES_MIN: u64 = 16 << 10;
-const AHEAD_BYTES_MAX: u64 = 256 << 10;
-
 /// A position in a table. See the module's documentation.
 #[derive(Debug)]
 pub struct TableIterator {
@@ -142,15 +141,18 @@ pub struct TableIterator {
     entries: Cursor,
     /// What `load` fetched last, for the stage that waits for it; at most one, so that a cache too small for it does not matter.
     loaded: Option<(u64, Kept)>,
-    /// Bytes of the table read ahead, from an offset on.
-    ahead: Option<(u64, Bytes)>,
-    /// Bytes to read ahead next; 0 before the walk is known to be one.
-    ahead_bytes: u64,
-    blocks_in_a_row: u32,
+    ahead: ReadAhead,
+    /// The pace at which the next seek begins.
+    pace: Pace,
+    /// Where the next piece is read while this one is walked through; without it, pieces are read one after the other.
+    env: Option<Env>,
+    /// The keys that the walk is about.
+    range: Option<Arc<KeyRange>>,
 }
 
 impl TableIterator {
     pub(super) fn new(table: Arc<Table>, request: Request, fill_cache: bool) -> TableIterator {
+        let pace = if request.purpose == Purpose::Compaction { Pace::whole() } else { Pace::default() };
         TableIterator {
             table,
             request,
@@ -167,10 +169,30 @@ impl TableIterator {
             block_at: 0,
             entries: Cursor::new(),
             loaded: None,
-            ahead: None,
-            ahead_bytes: 0,
-            blocks_in_a_row: 0,
+            ahead: ReadAhead::default(),
+            pace,
+            env: None,
+            range: None,
         }
+    }
+
+    /// Reads the next piece in the background, in `env`, while one is walked through.
+    #[must_use]
+    pub fn in_background(mut self, env: &Env) -> TableIterator {
+        self.env = Some(env.clone());
+        self
+    }
+
+    /// Reads nothing ahead that lies beyond `range`.
+    #[must_use]
+    pub fn within(mut self, range: Option<Arc<KeyRange>>) -> TableIterator {
+        self.range = range;
+        self
+    }
+
+    /// Goes on at the pace of a walk through the table before, or behind.
+    pub fn take_pace(&mut self, neighbour: &TableIterator) {
+        self.pace = neighbour.ahead.pace;
     }
 
     /// Whether the last move is pending.
@@ -181,8 +203,10 @@ impl TableIterator {
 
     fn begin(&mut self, entry: Entry) -> Result<Step> {
         self.entries.clear();
-        self.blocks_in_a_row = 0;
-        self.ahead_bytes = 0;
+        self.ahead = ReadAhead::at(self.pace);
+        if self.request.purpose != Purpose::Compaction {
+            self.pace = Pace::default();
+        }
         self.stage = Stage::Top(entry);
         self.run()
     }
@@ -260,14 +284,14 @@ impl TableIterator {
     }
 
     /// Enters the block at the partition's cursor; `false` when it is not in memory.
-    fn enter_block(&mut self, table: &Table, top: &Top, entry: Entry) -> Result<bool> {
+    fn enter_block(&mut self, table: &Arc<Table>, top: &Top, entry: Entry) -> Result<bool> {
         let partition = self.partition.as_ref().and_then(Kept::partition).ok_or_else(|| table.not_a("partition", self.partition_at))?;
         let handle = decode_block_handle(self.blocks.value(&partition.index), top.footer.data_end)
             .map_err(|error| table.damaged(error.shifted(self.partition_at)))?;
         if self.block.is_none() || self.block_at != handle.offset {
             let kept = match self.resident(table, handle.offset) {
                 Some(kept) => Some(kept),
-                None => self.read_ahead_block(table, handle)?,
+                None => self.read_ahead_block(table, handle),
             };
             let Some(kept) = kept else {
                 self.need = Some(Need::Block(handle));
@@ -290,7 +314,7 @@ impl TableIterator {
         if !self.blocks.valid() {
             return self.neighbour(table, top, backward);
         }
-        self.blocks_in_a_row = if backward { 0 } else { self.blocks_in_a_row.saturating_add(1) };
+        self.ahead.pace.step(backward);
         Ok(Stage::Block(if backward { Entry::Last } else { Entry::First }))
     }
 
@@ -315,25 +339,26 @@ impl TableIterator {
         table.cache.get(&table.key(offset)).map(Pinned::keep)
     }
 
-    /// A block from what was read ahead.
-    fn read_ahead_block(&mut self, table: &Table, handle: BlockHandle) -> Result<Option<Kept>> {
-        let Some((start, piece)) = &self.ahead else { return Ok(None) };
-        let end = start + piece.len() as u64;
-        if handle.offset < *start || handle.end() > end {
-            return Ok(None);
+    /// A block from what was read ahead and has come.
+    fn read_ahead_block(&mut self, table: &Arc<Table>, handle: BlockHandle) -> Option<Kept> {
+        if self.ahead.has_left(handle) {
+            self.ahead.clear();
         }
-        let kept = self.take_from(table, handle, piece, *start)?;
-        if handle.end() == end {
-            self.ahead = None;
+        let (piece, start) = self.ahead.take(handle)?;
+        let kept = self.take_from(table, handle, &piece, start);
+        if kept.is_err() {
+            // It is read again, and that read says what is wrong.
+            self.ahead.clear();
         }
-        Ok(Some(kept))
+        self.read_on(table);
+        kept.ok()
     }
 
     /// A block out of a larger piece of the table.
     fn take_from(&self, table: &Table, handle: BlockHandle, piece: &Bytes, start: u64) -> Result<Kept> {
         let mut block = table.decode_block(piece, start, handle)?;
         let key = table.key(handle.offset);
-        if !self.fill_cache {
+        if !self.fill_cache || !table.cache.has_room(&key, block.memory_bytes() as u64) {
             return Ok(Pinned::own(key, Resident::Block(block)).keep());
         }
         // Uncompressed blocks are slices of the piece: in the cache a copy must not keep all of it.
@@ -342,6 +367,51 @@ impl TableIterator {
             block = copied.map_err(|error| table.damaged(error.shifted(handle.offset)))?;
         }
         Ok(table.cache.insert(key, Resident::Block(block)).keep())
+    }
+
+    /// Begins to read the next piece, unless it is coming already.
+    fn read_on(&mut self, table: &Arc<Table>) {
+        let Some(env) = &self.env else { return };
+        let Some(edge) = self.ahead.edge() else { return };
+        let range = self.piece_from(table, edge, self.ahead.pace.wanted());
+        self.ahead.start(env, table, self.request, range);
+    }
+
+    /// What to read ahead from `edge` on, in the walk's direction: about `wanted` bytes, up to a block that is in the cache, and not beyond
+    /// the walk's range. Empty when there is nothing to read.
+    fn piece_from(&self, table: &Table, edge: u64, wanted: u64) -> Range<u64> {
+        let data_end = table.opened.get().map_or(edge, |opened| opened.top.footer.data_end);
+        let Some(partition) = self.partition.as_ref().and_then(Kept::partition) else { return edge..edge };
+        let mut blocks = self.blocks.clone();
+        let backward = self.ahead.pace.backward;
+        let limit = if backward { edge.saturating_sub(wanted) } else { edge.saturating_add(wanted).min(data_end) };
+        let mut reached = edge;
+        let piece = |reached: u64| if backward { reached..edge } else { edge..reached };
+        let mut here = true;
+        while blocks.valid() {
+            // Damage is told when the walk gets there.
+            let Ok(handle) = decode_block_handle(blocks.value(&partition.index), data_end) else { return piece(reached) };
+            let begins_beyond = if backward { handle.end() <= edge } else { handle.offset >= edge };
+            if begins_beyond && !here && table.cache.has(&table.key(handle.offset)) {
+                return piece(reached);
+            }
+            here = false;
+            reached = if backward { reached.min(handle.offset) } else { reached.max(handle.end()) };
+            let limit_reached = if backward { reached <= limit } else { reached >= limit };
+            let separator_is_beyond = |blocks: &Cursor| {
+                let key = blocks.key().user_key;
+                self.range.as_ref().is_some_and(|range| if backward { range.is_below(key) } else { range.is_above(key) })
+            };
+            if limit_reached || !backward && separator_is_beyond(&blocks) {
+                return piece(reached);
+            }
+            let moved = if backward { blocks.prev(&partition.index) } else { blocks.next(&partition.index) };
+            if moved.is_err() || backward && blocks.valid() && separator_is_beyond(&blocks) {
+                return piece(reached);
+            }
+        }
+        // Data goes on behind the partition that is known.
+        piece(if backward { reached.min(limit) } else { reached.max(limit) })
     }
 
     /// Fetches what the pending move needs next.
@@ -356,23 +426,36 @@ impl TableIterator {
                 self.loaded = Some((handle.offset, kept));
             }
             Need::Block(handle) => {
-                if self.blocks_in_a_row < 2 {
-                    let kept = table.load_block(self.request, handle, self.fill_cache).await?.keep();
-                    self.loaded = Some((handle.offset, kept));
-                    return Ok(());
-                }
-                let wanted = (self.ahead_bytes * 2).clamp(AHEAD_BYTES_MIN, AHEAD_BYTES_MAX);
-                let data_end = table.opened.get().map_or(handle.end(), |opened| opened.top.footer.data_end);
-                let end = (handle.offset + wanted).max(handle.end()).min(data_end);
-                let piece = table.read(self.request, handle.offset..end).await?;
-                // The block itself must be there; the rest is a hope, and what is cut off is read again.
-                let kept = self.take_from(&table, handle, &piece, handle.offset)?;
+                let kept = self.fetch_block(&table, handle).await?;
                 self.loaded = Some((handle.offset, kept));
-                self.ahead_bytes = wanted;
-                self.ahead = Some((handle.offset, piece));
             }
         }
         Ok(())
+    }
+
+    async fn fetch_block(&mut self, table: &Arc<Table>, handle: BlockHandle) -> Result<Kept> {
+        if self.ahead.awaits(handle) {
+            let come = self.ahead.wait(handle).await;
+            if let Some(kept) = come.and_then(|(piece, start)| self.take_from(table, handle, &piece, start).ok()) {
+                self.read_on(table);
+                return Ok(kept);
+            }
+        }
+        self.ahead.clear();
+        let edge = if self.ahead.pace.backward { handle.end() } else { handle.offset };
+        let sequential = self.ahead.pace.is_sequential();
+        let range = sequential.then(|| self.piece_from(table, edge, self.ahead.pace.wanted()));
+        let range = range.filter(|range| range.start <= handle.offset && handle.end() <= range.end);
+        let charged = range.and_then(|range| ReadAhead::room(table, self.request, &range).map(|charge| (range, charge)));
+        let Some((range, charge)) = charged else {
+            return Ok(table.load_block(self.request, handle, self.fill_cache).await?.keep());
+        };
+        let piece = table.read(self.request, range.clone()).await?;
+        // The block itself must be there; the rest is a hope, and what is cut off is read again.
+        let kept = self.take_from(table, handle, &piece, range.start)?;
+        self.ahead.install(range.start, piece, charge);
+        self.read_on(table);
+        Ok(kept)
     }
 }
 

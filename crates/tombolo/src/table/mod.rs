@@ -13,6 +13,7 @@
 //!    object, the offset, what was expected and what is there.
 //! 2. A table handle holds its top index (about a millionth of the data) and nothing else outside the cache's budget.
 
+mod ahead;
 mod iterator;
 mod writer;
 
@@ -33,6 +34,7 @@ use tombolo_storage::{Error, ErrorKind, ObjectName, ObjectStore, Request, Result
 use crate::budget::{Category, Charge};
 use crate::cache::{BlockCache, CacheKey, Pinned, Resident};
 
+pub use ahead::KeyRange;
 pub use iterator::{InternalIterator, Step, TableIterator};
 pub use tombolo_format::table::TableOptions;
 pub use writer::{NewTable, TableWriter};

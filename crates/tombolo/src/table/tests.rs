@@ -12,6 +12,8 @@ use tombolo_storage::{Epoch, Life, ObjectKind, Placement, Purpose};
 
 use super::*;
 
+mod ahead;
+
 type Owned = (Vec<u8>, u64, Vec<u8>);
 
 const NAME: TableName = TableName { epoch: 1, random: 0xab };

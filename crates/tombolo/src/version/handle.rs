@@ -13,7 +13,7 @@ use super::Handles;
 use crate::cache::BlockCache;
 use crate::manifest::names;
 use crate::options::{Compression, KeyspaceOptions};
-use crate::table::{InternalIterator, Lookup, NewTable, Probe, Step, Table, TableIterator, TableOptions, TableWriter as Writer};
+use crate::table::{InternalIterator, KeyRange, Lookup, NewTable, Probe, Step, Table, TableIterator, TableOptions, TableWriter as Writer};
 
 /// Where tables are read from and written to.
 #[derive(Clone, Debug)]
@@ -36,6 +36,8 @@ impl Tables {
 pub(crate) struct TableHandle {
     table: Arc<Table>,
     epoch: Epoch,
+    /// Where walks read ahead.
+    env: Env,
     handles: Arc<Handles>,
 }
 
@@ -49,7 +51,7 @@ impl TableHandle {
     pub(super) fn new(tables: &Tables, description: &TableDescription, handles: Arc<Handles>) -> TableHandle {
         let object = names::table(tables.incarnation, description.name);
         let table = Table::new(description.clone(), object, Arc::clone(&tables.objects), Arc::clone(&tables.cache));
-        TableHandle { table: Arc::new(table), epoch: tables.epoch, handles }
+        TableHandle { table: Arc::new(table), epoch: tables.epoch, env: tables.env.clone(), handles }
     }
 
     /// What the manifest said when the table was first seen. A table that was moved since stands at another level.
@@ -76,9 +78,15 @@ impl TableHandle {
 
     /// A cursor that stands nowhere.
     pub(crate) fn cursor(&self, purpose: Purpose) -> TableCursor {
+        self.cursor_within(purpose, None)
+    }
+
+    /// As [`TableHandle::cursor`], for a walk that is about `range`.
+    pub(crate) fn cursor_within(&self, purpose: Purpose, range: Option<Arc<KeyRange>>) -> TableCursor {
         // What is read once would only drive out what is read again.
         let fill_cache = purpose == Purpose::Scan;
-        TableCursor(Box::new(self.table.iterator(Request::new(purpose, self.epoch), fill_cache)))
+        let iterator = self.table.iterator(Request::new(purpose, self.epoch), fill_cache);
+        TableCursor(Box::new(iterator.in_background(&self.env).within(range)))
     }
 }
 
@@ -87,6 +95,11 @@ impl TableHandle {
 pub(crate) struct TableCursor(Box<TableIterator>);
 
 impl TableCursor {
+    /// Goes on at the pace of a walk through the table before, or behind.
+    pub(crate) fn take_pace(&mut self, neighbour: &TableCursor) {
+        self.0.take_pace(&neighbour.0);
+    }
+
     #[inline]
     pub(crate) fn entry(&self) -> Option<(&[u8], Trailer)> {
         self.0.valid().then(|| {

@@ -12,7 +12,7 @@ fn view(versions: &[(&[u8], u64, EntryKind)]) -> Arc<View> {
 }
 
 fn cursor(view: &Arc<View>, sequence: u64) -> RangeCursor {
-    RangeCursor::new(Arc::clone(view), 0, SequenceNumber(sequence), Bound::Unbounded, Bound::Unbounded)
+    RangeCursor::new(Arc::clone(view), 0, SequenceNumber(sequence), KeyRange { lower: Bound::Unbounded, upper: Bound::Unbounded })
 }
 
 /// Takes a move that memory can answer; gives the entry, and how many sources it moved.

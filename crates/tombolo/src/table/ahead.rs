@@ -1,0 +1,246 @@
+//! Reading ahead of a walk through a table.
+//!
+//! Read path of scans and compactions, between cache and object store. Blocks entered in a row make a walk a sequential one; its misses
+//! then read pieces of several blocks. While one piece is walked through, the next one is on its way:
+//!
+//! ```text
+//! forward:   ... left behind | current piece | coming piece | ...
+//! ```
+//!
+//! Pieces double from 16 KiB to 256 KiB, and to 1 MiB while the walk has to wait for what is coming: a slow store wants more in flight.
+//! Both pieces are charged to the memory budget; without room there, blocks are read one by one.
+//!
+//! Invariants:
+//! 1. The coming piece begins where the current one ends, in the direction of the walk; a block may lie in both.
+//! 2. What was read ahead is a hope: when it fails or falls short, the block is read alone, and that read's error counts.
+
+use std::future::poll_fn;
+use std::ops::{Bound, Range};
+use std::pin::Pin;
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use tombolo_env::{Completion, Env, Task, TaskClass, completion};
+use tombolo_format::stored::BlockHandle;
+use tombolo_storage::{Purpose, Request, Result};
+
+use super::Table;
+use crate::budget::{Category, Charge};
+
+/// Blocks entered in a row that make a walk sequential.
+const IN_A_ROW_MIN: u32 = 2;
+/// Bytes of the first piece.
+const BYTES_MIN: u64 = 16 << 10;
+/// Bytes of a piece, at most, from a store that keeps up.
+const BYTES_MAX: u64 = 256 << 10;
+/// Bytes of a piece, at most, from a store that does not.
+const SLOW_BYTES_MAX: u64 = 1 << 20;
+
+/// The user keys that a walk is about; nothing beyond is read ahead.
+#[derive(Clone, Debug)]
+pub struct KeyRange {
+    /// Where it begins.
+    pub lower: Bound<Vec<u8>>,
+    /// Where it ends.
+    pub upper: Bound<Vec<u8>>,
+}
+
+impl KeyRange {
+    /// Whether `key` lies before the range.
+    #[inline]
+    pub fn is_below(&self, key: &[u8]) -> bool {
+        match &self.lower {
+            Bound::Unbounded => false,
+            Bound::Included(bound) => key < &bound[..],
+            Bound::Excluded(bound) => key <= &bound[..],
+        }
+    }
+
+    /// Whether `key` lies after the range.
+    #[inline]
+    pub fn is_above(&self, key: &[u8]) -> bool {
+        match &self.upper {
+            Bound::Unbounded => false,
+            Bound::Included(bound) => key > &bound[..],
+            Bound::Excluded(bound) => key >= &bound[..],
+        }
+    }
+}
+
+/// How far a walk has come: what goes on from one table to the next.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Pace {
+    pub(super) backward: bool,
+    in_a_row: u32,
+    /// Of the piece asked for last; 0: none yet.
+    bytes: u64,
+    /// Whether the walk had to wait for what was coming.
+    slow: bool,
+}
+
+impl Pace {
+    /// Of a walk through whole tables: large pieces from the start.
+    pub(super) fn whole() -> Pace {
+        Pace { in_a_row: IN_A_ROW_MIN, bytes: BYTES_MAX / 2, ..Pace::default() }
+    }
+
+    /// Another block was entered.
+    #[inline]
+    pub(super) fn step(&mut self, backward: bool) {
+        if self.backward != backward {
+            *self = Pace { backward, ..Pace::default() };
+        }
+        self.in_a_row = self.in_a_row.saturating_add(1);
+    }
+
+    pub(super) fn is_sequential(&self) -> bool {
+        self.in_a_row >= IN_A_ROW_MIN
+    }
+
+    /// Bytes of the piece to read next.
+    pub(super) fn wanted(&self) -> u64 {
+        (self.bytes * 2).clamp(BYTES_MIN, if self.slow { SLOW_BYTES_MAX } else { BYTES_MAX })
+    }
+}
+
+#[derive(Debug)]
+struct Piece {
+    start: u64,
+    bytes: Bytes,
+    _charge: Charge,
+}
+
+impl Piece {
+    fn end(&self) -> u64 {
+        self.start + self.bytes.len() as u64
+    }
+
+    /// The part of `range` that lies in the piece.
+    fn part(&self, range: Range<u64>) -> Bytes {
+        let within = |at: u64| usize::try_from(at.clamp(self.start, self.end()) - self.start).unwrap_or(usize::MAX);
+        self.bytes.slice(within(range.start)..within(range.end))
+    }
+}
+
+/// A piece on its way.
+#[derive(Debug)]
+struct Coming {
+    range: Range<u64>,
+    charge: Charge,
+    completion: Completion<Result<Bytes>>,
+    /// Dropping it gives the read up.
+    _task: Task,
+}
+
+/// What was read ahead of one table. See the module's documentation.
+#[derive(Debug, Default)]
+pub(super) struct ReadAhead {
+    pub(super) pace: Pace,
+    current: Option<Piece>,
+    coming: Option<Coming>,
+}
+
+impl ReadAhead {
+    /// Of a walk that begins, or goes on at `pace` from another table.
+    pub(super) fn at(pace: Pace) -> ReadAhead {
+        ReadAhead { pace, ..ReadAhead::default() }
+    }
+
+    /// Room for a piece, if the budget has it.
+    pub(super) fn room(table: &Table, request: Request, range: &Range<u64>) -> Option<Charge> {
+        let category = if request.purpose == Purpose::Compaction { Category::Compactions } else { Category::Scans };
+        table.cache.budget().try_charge(category, range.end - range.start).ok()
+    }
+
+    /// Takes a piece that was read.
+    pub(super) fn install(&mut self, start: u64, bytes: Bytes, charge: Charge) {
+        self.pace.bytes = bytes.len() as u64;
+        self.coming = None;
+        self.current = Some(Piece { start, bytes, _charge: charge });
+    }
+
+    /// Where the next piece has to begin; `None` when one is coming already.
+    pub(super) fn edge(&self) -> Option<u64> {
+        let piece = self.current.as_ref().filter(|_| self.coming.is_none())?;
+        Some(if self.pace.backward { piece.start } else { piece.end() })
+    }
+
+    /// Begins to read the next piece.
+    pub(super) fn start(&mut self, env: &Env, table: &Arc<Table>, request: Request, range: Range<u64>) {
+        if range.is_empty() {
+            return;
+        }
+        let Some(charge) = ReadAhead::room(table, request, &range) else { return };
+        let (completer, completion) = completion();
+        let class = if request.purpose == Purpose::Compaction { TaskClass::Background } else { TaskClass::Foreground };
+        let (table, wanted) = (Arc::clone(table), range.clone());
+        let task = env.spawn(class, "read ahead", async move { completer.complete(table.read(request, wanted).await) });
+        self.pace.bytes = range.end - range.start;
+        self.coming = Some(Coming { range, charge, completion, _task: task });
+    }
+
+    /// The bytes of a block from what was read ahead and has come, with the offset where they begin.
+    pub(super) fn take(&mut self, handle: BlockHandle) -> Option<(Bytes, u64)> {
+        let piece = self.current.as_ref()?;
+        if piece.start <= handle.offset && handle.end() <= piece.end() {
+            return Some((piece.bytes.clone(), piece.start));
+        }
+        if !self.awaits(handle) || !self.coming.as_ref().is_some_and(|coming| coming.completion.is_ready()) {
+            return None;
+        }
+        let mut coming = self.coming.take()?;
+        let arrived = coming.completion.try_take()?.ok();
+        self.promote(handle, coming, arrived)
+    }
+
+    /// Whether the coming piece brings what is missing of a block.
+    pub(super) fn awaits(&self, handle: BlockHandle) -> bool {
+        let (Some(piece), Some(coming)) = (&self.current, &self.coming) else { return false };
+        let both = piece.start.min(coming.range.start)..piece.end().max(coming.range.end);
+        both.start <= handle.offset && handle.end() <= both.end
+    }
+
+    /// Waits for the coming piece, after which [`ReadAhead::take`] has the block, unless the read failed. If the future is dropped, nothing
+    /// is lost.
+    pub(super) async fn wait(&mut self, handle: BlockHandle) -> Option<(Bytes, u64)> {
+        let arrived = match &mut self.coming {
+            Some(coming) => {
+                // Small pieces are waited for by whoever is fast.
+                self.pace.slow |= self.pace.bytes >= BYTES_MAX;
+                poll_fn(|context| Pin::new(&mut coming.completion).poll(context)).await
+            }
+            None => return None,
+        };
+        let coming = self.coming.take()?;
+        self.promote(handle, coming, arrived.and_then(Result::ok))
+    }
+
+    /// The coming piece becomes the current one; gives the block that asked for it.
+    fn promote(&mut self, handle: BlockHandle, coming: Coming, arrived: Option<Bytes>) -> Option<(Bytes, u64)> {
+        let old = self.current.take()?;
+        let bytes = arrived.filter(|bytes| bytes.len() as u64 == coming.range.end - coming.range.start)?;
+        let piece = Piece { start: coming.range.start, bytes, _charge: coming.charge };
+        let block = handle.offset..handle.end();
+        let taken = if piece.start <= block.start && block.end <= piece.end() {
+            (piece.bytes.clone(), piece.start)
+        } else {
+            let (low, high) = if self.pace.backward { (&piece, &old) } else { (&old, &piece) };
+            let mut whole = BytesMut::with_capacity(handle.length as usize);
+            whole.extend_from_slice(&low.part(block.clone()));
+            whole.extend_from_slice(&high.part(block.clone()));
+            (whole.freeze(), block.start)
+        };
+        self.current = Some(piece);
+        Some(taken)
+    }
+
+    /// Whether a block lies wholly before the pieces, so that they are of no use any more.
+    pub(super) fn has_left(&self, handle: BlockHandle) -> bool {
+        self.current.as_ref().is_some_and(|piece| handle.end() <= piece.start || handle.offset >= piece.end()) && !self.awaits(handle)
+    }
+
+    /// Lets go of the pieces.
+    pub(super) fn clear(&mut self) {
+        (self.current, self.coming) = (None, None);
+    }
+}

@@ -1,0 +1,181 @@
+//! What walks read ahead.
+
+use std::ops::Bound;
+
+use tombolo_env::Env;
+use tombolo_storage::layer::fault::{Fault, FaultObjectStore, FaultPlan, Rule};
+
+use super::*;
+
+const KEYS: u64 = 20_000;
+
+fn plain() -> TableOptions {
+    TableOptions { compression: Compression::None, ..TableOptions::default() }
+}
+
+fn env(fixture: &Fixture) -> Env {
+    fixture.world.process("walker").env()
+}
+
+/// Walks from where the iterator stands, and checks every entry; `first` is the number of the entry where it must stand.
+fn walk(fixture: &Fixture, iterator: &mut TableIterator, entries: &[Owned], first: usize, count: usize, backward: bool) -> usize {
+    let mut number = first;
+    for _ in 0..count {
+        assert_eq!(at(iterator), Some((key(&entries[number]), entries[number].2.as_slice())), "at {number}");
+        let step = if backward { iterator.prev() } else { iterator.next() };
+        done(fixture, iterator, step);
+        let next = if backward { number.checked_sub(1) } else { Some(number + 1).filter(|next| *next < entries.len()) };
+        let Some(next) = next else {
+            assert!(!iterator.valid());
+            break;
+        };
+        number = next;
+    }
+    number
+}
+
+#[test]
+fn walks_both_ways_take_few_requests_and_each_byte_once() {
+    let fixture = Fixture::new();
+    let entries = many(KEYS, 100);
+    let description = fixture.write(&entries, plain());
+    for (backward, background) in [(false, false), (false, true), (true, false), (true, true)] {
+        let table = fixture.table(&description, 2 << 20);
+        fixture.run(table.open(request())).unwrap();
+        fixture.tracer.reset();
+        let mut iterator = table.iterator(request(), true);
+        if background {
+            iterator = iterator.in_background(&env(&fixture));
+        }
+        let step = if backward { iterator.last() } else { iterator.first() };
+        done(&fixture, &mut iterator, step);
+        let first = if backward { entries.len() - 1 } else { 0 };
+        walk(&fixture, &mut iterator, &entries, first, entries.len(), backward);
+        let reads = fixture.tracer.of_kind(RequestKind::Read);
+        assert!(reads.requests < 25, "{} requests for {} bytes", reads.requests, description.length);
+        assert!(reads.bytes < description.length + 300_000, "{} bytes of {}", reads.bytes, description.length);
+    }
+}
+
+#[test]
+fn walks_that_turn_and_seek_find_every_entry() {
+    let fixture = Fixture::new();
+    let entries = many(KEYS, 100);
+    // Partitions of a few blocks: pieces often end within a block that the next partition knows.
+    let description = fixture.write(&entries, TableOptions { partition_bytes: 300, ..plain() });
+    let mut random = 0x5eed_u64;
+    let mut chance = |below: u64| {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        usize::try_from((random >> 33) % below).unwrap()
+    };
+    for (cache, background) in [(0, true), (1 << 20, false), (1 << 20, true), (8 << 20, true)] {
+        let table = fixture.table(&description, cache);
+        let mut iterator = table.iterator(request(), true);
+        if background {
+            iterator = iterator.in_background(&env(&fixture));
+        }
+        for _ in 0..12 {
+            let mut number = chance(KEYS);
+            let step = iterator.seek(key(&entries[number]));
+            done(&fixture, &mut iterator, step);
+            for turn in 0..4 {
+                let count = chance(3000);
+                number = walk(&fixture, &mut iterator, &entries, number, count, turn % 2 == 1);
+                if !iterator.valid() {
+                    break;
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn nothing_beyond_the_range_is_read_ahead() {
+    let fixture = Fixture::new();
+    let entries = many(KEYS, 100);
+    let description = fixture.write(&entries, plain());
+    let (low, high) = (4_000, 6_000);
+    let range = KeyRange { lower: Bound::Included(entries[low].0.clone()), upper: Bound::Excluded(entries[high].0.clone()) };
+    let data_bytes = (high - low) as u64 * 125;
+    for backward in [false, true] {
+        let table = fixture.table(&description, 4 << 20);
+        fixture.run(table.open(request())).unwrap();
+        fixture.tracer.reset();
+        let mut iterator = table.iterator(request(), true).in_background(&env(&fixture)).within(Some(Arc::new(range.clone())));
+        let (from, step) = match backward {
+            false => (low, iterator.seek(key(&entries[low]))),
+            true => (high - 1, iterator.seek(key(&entries[high - 1]))),
+        };
+        done(&fixture, &mut iterator, step);
+        walk(&fixture, &mut iterator, &entries, from, high - low - 1, backward);
+        let read = fixture.tracer.of_kind(RequestKind::Read).bytes;
+        assert!(read > data_bytes / 2 && read < data_bytes + 60_000, "{read} bytes for {data_bytes}");
+    }
+}
+
+#[test]
+fn what_is_in_the_cache_is_not_read_again_and_not_driven_out() {
+    let fixture = Fixture::new();
+    let entries = many(KEYS, 100);
+    let description = fixture.write(&entries, plain());
+    let table = fixture.table(&description, 64 << 20);
+    let lookup = |number: usize| Lookup::new(&entries[number].0, SequenceNumber(u64::MAX >> 8));
+    for number in (0..entries.len()).filter(|number| number / 2_000 % 2 == 1) {
+        fixture.run(table.get(request(), &lookup(number))).unwrap();
+    }
+    fixture.tracer.reset();
+    let mut iterator = table.iterator(request(), true).in_background(&env(&fixture));
+    let step = iterator.first();
+    done(&fixture, &mut iterator, step);
+    walk(&fixture, &mut iterator, &entries, 0, entries.len(), false);
+    let read = fixture.tracer.of_kind(RequestKind::Read).bytes;
+    assert!(read < description.length * 6 / 10, "{read} bytes of {}", description.length);
+
+    // A cache that a scan does not fit: what was in it stays.
+    let table = fixture.table(&description, 1 << 20);
+    for number in (0..entries.len()).step_by(7) {
+        fixture.run(table.get(request(), &lookup(number))).unwrap();
+    }
+    let before = table.cache.stats();
+    let mut iterator = table.iterator(request(), true);
+    let step = iterator.first();
+    done(&fixture, &mut iterator, step);
+    walk(&fixture, &mut iterator, &entries, 0, entries.len(), false);
+    let evicted = table.cache.stats().evictions - before.evictions;
+    // The pieces themselves take their room from the cache: some of it, once.
+    assert!(evicted < 100, "{evicted} entries left for a scan of {} blocks", description.length >> 13);
+}
+
+#[test]
+fn a_piece_that_fails_or_falls_short_costs_a_request_and_no_answer() {
+    let fixture = Fixture::new();
+    let entries = many(KEYS, 100);
+    let description = fixture.write(&entries, plain());
+    for fault in [Fault::Error(ErrorKind::Retry), Fault::Short(1000)] {
+        let plan = FaultPlan::scripted();
+        let inner = Arc::clone(&fixture.inner) as Arc<dyn ObjectStore>;
+        let store = Arc::new(FaultObjectStore::new(&env(&fixture), inner, plan.clone()));
+        let table = Arc::new(Table::new(description.clone(), object(), store, BlockCache::new(8 << 20)));
+        fixture.run(table.open(request())).unwrap();
+        plan.inject(Rule::new(|asked| asked.kind == RequestKind::Read && asked.number % 3 == 0, fault));
+        let mut iterator = table.iterator(request(), true).in_background(&env(&fixture));
+        let mut told = 0;
+        let mut load = |iterator: &mut TableIterator, step: Result<Step>| {
+            if step.unwrap() == Step::Blocked {
+                while fixture.run(iterator.load()).is_err() {
+                    told += 1;
+                }
+            }
+        };
+        let step = iterator.first();
+        load(&mut iterator, step);
+        for entry in &entries {
+            assert_eq!(at(&iterator), Some((key(entry), entry.2.as_slice())));
+            let step = iterator.next();
+            load(&mut iterator, step);
+        }
+        assert!(!iterator.valid());
+        // What failed in the background is asked for again; what the walk itself asked for is told, and asked for again by whoever walks.
+        assert!(told < plan.injected(), "{told} of {}", plan.injected());
+    }
+}
