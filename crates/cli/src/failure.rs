@@ -143,7 +143,9 @@ fn next_step(kind: ErrorKind) -> Option<&'static str> {
         ErrorKind::Fenced => "another process owns the database now: work through it, or run this command again to take over in turn",
         ErrorKind::Retry | ErrorKind::Busy | ErrorKind::DeadlineExceeded => "run the command again",
         ErrorKind::OutcomeUnknown => "read to find out whether it took effect, then write again if not",
-        ErrorKind::NotFound => "check the name; `tombolo db create URI` makes a database, `tombolo db keyspaces URI` lists its keyspaces",
+        ErrorKind::NotFound => {
+            "check the name; `tombolo db create URI` makes a database, `tombolo db keyspace list URI` lists its keyspaces"
+        }
         ErrorKind::AlreadyExists => "choose another name, or use what is there",
         ErrorKind::Corrupt => {
             "restore the object from a copy; `tombolo db verify` says what else is damaged, `tombolo inspect` shows the bytes"

@@ -7,6 +7,7 @@ mod crash;
 mod database;
 mod db;
 mod demo;
+mod doctor;
 mod explain;
 mod failure;
 mod inspect;
@@ -19,21 +20,23 @@ mod text;
 
 use std::process::ExitCode;
 
-use clap::{Arg, ArgAction, ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{Arg, ArgAction, ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap_complete::Shell;
 
 use crate::output::Output;
 
 const EXIT_CODES: &str = "\
 Exit codes:
   0  all is well
-  1  a check failed: the demo lost a write, or verify found damage
+  1  a check failed: the demo lost a write, verify found damage, doctor something bad, or a benchmark an error
   2  wrong usage, a wrong URI or option, or something that this version or store cannot do
   3  what was named does not exist (a key without a value included)
   4  fenced: another process has taken the database over
   5  corrupt: bytes in storage are not what was written
   6  no permission, a read-only disk, or a full one
   7  passing trouble or an unknown outcome: try again
-  8  a bug of Tombolo: report it";
+  8  a bug of Tombolo: report it
+130  interrupted by Ctrl-C";
 
 const JSON_HELP: &str = "Print one JSON document on standard output (a line per entry for scans), and errors as JSON on standard error";
 
@@ -43,7 +46,15 @@ Begin with:
   tombolo db put file:///tmp/orders 1 'two books'
   tombolo db scan file:///tmp/orders
   tombolo explain file:///tmp/orders             what a write survives there
-  tombolo inspect file:///tmp/orders             what the bytes say";
+  tombolo inspect file:///tmp/orders             what the bytes say
+  tombolo doctor file:///tmp/orders              what this machine and store offer, and what is set badly
+  tombolo bench                                  how fast it is here
+
+Every command takes:
+  a database as a URI: file:///path, or mem://name within one process; parameters follow a ?, such as ?form=written
+  --json, before or after its name, for machines; errors then are JSON too, on standard error
+  --set name=value for a setting of the database: docs/operations.md lists them all
+Ctrl-C ends every command where it is safe; a second one ends it at once, which loses nothing that was acknowledged.";
 
 /// An embedded key-value engine whose data lives on shared storage: a process that dies, or is paused, is replaced by another with
 /// nothing acknowledged lost.
@@ -70,6 +81,10 @@ enum Command {
     Explain(explain::Arguments),
     /// Says what the bytes of a database are, with offsets, on damaged files too.
     Inspect(inspect::Arguments),
+    /// Says what this machine and a store offer, and what is set badly; exit code 1 when something is bad.
+    Doctor(doctor::Arguments),
+    /// Prints what a shell needs to complete this command.
+    Completions(Completions),
     /// A writer of the demo, started by it.
     #[command(hide = true)]
     DemoWriter(demo::writer::Arguments),
@@ -85,7 +100,8 @@ enum Command {
 /// FILE`, keeps it, which is why it is no global argument of clap's.
 fn command() -> clap::Command {
     fn add_json(command: clap::Command) -> clap::Command {
-        let command = command.mut_subcommands(add_json);
+        // A negative number is a value: refused with its option's name, or a key.
+        let command = command.mut_subcommands(add_json).allow_negative_numbers(true);
         if command.get_arguments().any(|argument| argument.get_id() == "json") {
             return command;
         }
@@ -100,6 +116,24 @@ fn wants_json(matches: &ArgMatches) -> bool {
     here || matches.subcommand().is_some_and(|(_, matches)| wants_json(matches))
 }
 
+/// Arguments of `completions`.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  source <(tombolo completions bash)
+  tombolo completions zsh > ~/.zfunc/_tombolo          with ~/.zfunc in fpath
+  tombolo completions fish > ~/.config/fish/completions/tombolo.fish")]
+struct Completions {
+    /// The shell.
+    shell: Shell,
+}
+
+fn completions(arguments: &Completions, output: &Output) -> failure::Result<()> {
+    let mut text = Vec::new();
+    clap_complete::generate(arguments.shell, &mut command(), "tombolo", &mut text);
+    output.bytes(&text)
+}
+
 fn main() -> ExitCode {
     let matches = command().get_matches();
     let json = wants_json(&matches);
@@ -111,6 +145,8 @@ fn main() -> ExitCode {
         Command::Db(command) => db::run(&command, &output),
         Command::Explain(arguments) => explain::run(&arguments, &output),
         Command::Inspect(arguments) => inspect::run(&arguments, &output),
+        Command::Doctor(arguments) => doctor::run(&arguments, &output),
+        Command::Completions(arguments) => completions(&arguments, &output),
         Command::DemoWriter(arguments) => demo::writer::run(&arguments),
         Command::Crash(arguments) => crash::run(&arguments, &output),
         Command::CrashWriter(arguments) => crash::writer::run(&arguments),

@@ -184,37 +184,12 @@ impl Target for Engine {
     }
 
     fn statistics(&self) -> String {
-        statistics(&self.db.stats())
+        text::stats(&self.db.stats())
     }
 
     fn describe(&self) -> String {
         format!("tombolo {} at {}", env!("CARGO_PKG_VERSION"), self.place.store)
     }
-}
-
-/// Statistics for people.
-fn statistics(stats: &Stats) -> String {
-    let levels: Vec<_> = stats.tables_by_level.iter().enumerate().map(|(level, tables)| format!("L{level} {tables}")).collect();
-    let mut lines = vec![
-        format!("tables      {} of {} ({})", stats.tables, text::bytes(stats.table_bytes), levels.join(", ")),
-        format!("memtables   {}, {} waiting for their flush", text::bytes(stats.memtable_bytes), stats.memtables_waiting),
-        format!("log         {} not yet freed", text::bytes(stats.log_bytes)),
-        format!(
-            "since open  {} writes, {} flushes, {} compactions",
-            text::count(stats.writes),
-            text::count(stats.flushes),
-            text::count(stats.compactions)
-        ),
-        format!(
-            "opening     {}, {} of log replayed",
-            text::duration(Duration::from_nanos(stats.open_nanos)),
-            text::bytes(stats.replayed_bytes)
-        ),
-    ];
-    if let Some(error) = &stats.background_error {
-        lines.push(format!("background  fails and retries: {error}"));
-    }
-    lines.join("\n")
 }
 
 /// One thread's handle.

@@ -5,21 +5,23 @@
 
 mod engine;
 mod report;
+mod results;
 mod runner;
+mod store;
 
-use std::fs::File;
-use std::io::Write;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use clap::{Args, ValueEnum};
+use clap::{Args, Subcommand, ValueEnum};
 use serde_json::Value;
-use tombolo::{ErrorKind, KeyspaceOptions, OpenMode, Options};
+use tombolo::{ErrorKind, OpenMode, Options};
 use tombolo_workload::Durability;
 use tombolo_workload::bench::{Benchmark, Plan};
 
 use self::engine::{Engine, Place};
 use self::report::{Header, Row};
+use self::results::Results;
+use crate::db;
 use crate::failure::{Failure, Result};
 use crate::interrupt;
 use crate::machine::{self, Machine, Memory};
@@ -42,10 +44,20 @@ also covers what passes between two samples. CPU and memory are those of the who
 
 /// Arguments of `bench`.
 #[derive(Args)]
-#[command(allow_negative_numbers = true, after_help = EXAMPLES, after_long_help = format!("{}\n\n{EXAMPLES}", list()))]
+#[command(after_help = EXAMPLES, after_long_help = format!("{}\n\n{EXAMPLES}", list()))]
+#[command(args_conflicts_with_subcommands = true)]
 pub struct Arguments {
+    #[command(subcommand)]
+    command: Option<Command>,
     #[command(flatten)]
     run: RunArguments,
+}
+
+/// What else is measured.
+#[derive(Subcommand)]
+enum Command {
+    /// Measures what a store itself can do: append, sync, write, put, read, list and delete, by size and depth.
+    Store(store::Arguments),
 }
 
 /// Arguments of a run of benchmarks.
@@ -180,13 +192,7 @@ impl RunArguments {
     }
 
     fn place(&self, store: &str) -> Result<Place> {
-        let mut keyspace_options = KeyspaceOptions::default();
-        for setting in &self.keyspace_settings {
-            let (name, value) = setting
-                .split_once('=')
-                .ok_or_else(|| Failure::Usage(format!("{setting:?} is no setting: write settings as name=value")))?;
-            keyspace_options.set(name.trim(), value.trim())?;
-        }
+        let keyspace_options = db::keyspace_options(&self.keyspace_settings)?;
         Ok(Place {
             store: store.to_owned(),
             log: self.log.clone(),
@@ -199,14 +205,16 @@ impl RunArguments {
 
 /// Runs it.
 pub fn run(arguments: &Arguments, json: bool, output: &Output) -> Result<()> {
+    if let Some(Command::Store(arguments)) = &arguments.command {
+        return store::run(arguments, json, output);
+    }
     let arguments = &arguments.run;
     // Everything that can be wrong is found before anything is made.
     let plan = arguments.plan()?;
     let parse = |name: &String| name.trim().parse::<Benchmark>().map_err(|error| Failure::Usage(error.to_string()));
     let benchmarks = arguments.benchmarks.iter().map(parse).collect::<Result<Vec<_>>>()?;
     arguments.place("mem://checked-only")?;
-    let mut json_file = arguments.json.as_deref().filter(|path| path.as_os_str() != "-").map(open_json).transpose()?;
-    let json_out = json || arguments.json.as_deref().is_some_and(|path| path.as_os_str() == "-");
+    let mut results = Results::open(arguments.json.as_deref(), json)?;
     let scratch = Scratch::new(arguments.store.as_deref(), "bench")?;
     let interrupted = interrupt::listen()?;
 
@@ -227,7 +235,8 @@ pub fn run(arguments: &Arguments, json: bool, output: &Output) -> Result<()> {
         clock: clock_cost(),
         before,
     };
-    let text = |line: String| if json_out { Ok(()) } else { output.line(line).and_then(|()| output.finish()) };
+    let quiet = results.is_standard_output();
+    let text = |line: String| if quiet { Ok(()) } else { output.line(line).and_then(|()| output.finish()) };
     text(header.to_text())?;
     text(format!("\n{}", report::columns()))?;
     let (mut rows, mut touched, mut ended) = (Vec::<Row>::new(), false, Ok(()));
@@ -249,13 +258,7 @@ pub fn run(arguments: &Arguments, json: bool, output: &Output) -> Result<()> {
     }
     text(summary(&rows, &engine, &header)?)?;
     let objects: Vec<Value> = rows.iter().map(|row| row.to_json(&header)).collect();
-    if let Some((file, path)) = &mut json_file {
-        let written = writeln!(file, "{:#}", Value::Array(objects.clone()));
-        written.map_err(|error| Failure::io(error, format!("writing {}", path.display())))?;
-    }
-    if json_out {
-        output.line(format!("{:#}", Value::Array(objects)))?;
-    }
+    results.write(output, &objects)?;
     ended?;
     engine.close()?;
     match rows.iter().find(|row| row.errors() > 0) {
@@ -264,11 +267,6 @@ pub fn run(arguments: &Arguments, json: bool, output: &Output) -> Result<()> {
             Err(Failure::Check(format!("{} of {} failed: {}", row.errors(), row.benchmark, row.first_error().unwrap_or("no reason given"))))
         }
     }
-}
-
-fn open_json(path: &std::path::Path) -> Result<(File, PathBuf)> {
-    let file = File::create(path).map_err(|error| Failure::io(error, format!("making {}", path.display())))?;
-    Ok((file, path.to_owned()))
 }
 
 fn say_how_to_use(failure: Failure, store: &str) -> Failure {

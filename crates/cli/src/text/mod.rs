@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use tombolo::Stats;
+
 use crate::failure::{Failure, Result};
 
 /// How keys and values are written at the prompt.
@@ -127,6 +129,22 @@ pub fn duration(duration: Duration) -> String {
         _ if seconds >= 1e-3 => format!("{:.2} ms", seconds * 1e3),
         _ => format!("{:.0} µs", seconds * 1e6),
     }
+}
+
+/// Statistics for people.
+pub fn stats(stats: &Stats) -> String {
+    let levels: Vec<_> = stats.tables_by_level.iter().enumerate().map(|(level, tables)| format!("L{level} {tables}")).collect();
+    let mut lines = vec![
+        format!("tables      {} of {} ({})", stats.tables, bytes(stats.table_bytes), levels.join(", ")),
+        format!("memtables   {}, {} waiting for their flush", bytes(stats.memtable_bytes), stats.memtables_waiting),
+        format!("log         {} not yet freed", bytes(stats.log_bytes)),
+        format!("since open  {} writes, {} flushes, {} compactions", count(stats.writes), count(stats.flushes), count(stats.compactions)),
+        format!("opening     {}, {} of log replayed", duration(Duration::from_nanos(stats.open_nanos)), bytes(stats.replayed_bytes)),
+    ];
+    if let Some(error) = &stats.background_error {
+        lines.push(format!("background  fails and retries: {error}"));
+    }
+    lines.join("\n")
 }
 
 #[cfg(test)]

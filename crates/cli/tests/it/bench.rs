@@ -88,7 +88,7 @@ fn settings_reach_the_database() {
     for words in ["settings   memtable_bytes=65536; of the keyspace compression=zstd", "writes     durable", "99.99 %"] {
         assert!(text.contains(words), "{words}: {text}");
     }
-    assert!(ok(&["db", "keyspaces", &store]).contains("compression zstd"));
+    assert!(ok(&["db", "keyspace", "list", &store]).contains("compression zstd"));
 }
 
 #[test]
@@ -161,4 +161,30 @@ fn help_lists_every_benchmark() {
     assert!(text.contains("Examples:"));
     let ran = tombolo(&["bench", "-h"]);
     assert!(ran.code == 0 && ran.stdout.contains("--json <FILE>"), "{}", ran.stdout);
+}
+
+#[test]
+fn a_store_is_measured_and_left_as_it_was() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = uri(&folder.path().join("db"));
+    ok(&["db", "put", &store, "mine", "kept"]);
+    let before = ok(&["inspect", &store]);
+    let file = folder.path().join("probe.json");
+    let arguments = ["bench", "store", &store, "--sizes", "100,5000", "--depths", "1,2", "--seconds", "0.02", "--data-size", "1048576"];
+    let text = ok(&[&arguments[..], &["--json", file.to_str().unwrap()]].concat());
+    let rows = json(&fs::read_to_string(&file).unwrap());
+    for (request, figures) in [("write", 1), ("read", 4), ("put", 4), ("list", 1), ("delete", 1), ("append", 2), ("sync", 4)] {
+        let found = rows.as_array().unwrap().iter().filter(|row| row["request"] == request).count();
+        assert_eq!(found, figures, "{request}: {rows}");
+        assert_eq!(text.lines().filter(|line| line.starts_with(&format!("{request} "))).count(), figures, "{request}: {text}");
+    }
+    let after = ok(&["inspect", &store]);
+    let objects = |text: &str| text.lines().filter(|line| !line.starts_with("lane") && !line.starts_with("segment")).count();
+    assert_eq!(objects(&before), objects(&after), "{after}");
+    assert_eq!(ok(&["db", "get", &store, "mine"]), "kept\n");
+    fails(&["bench", "store", &store, "--depths", "0"], 2, &["depths"]);
+    fails(&["bench", "store", &store, "--sizes", "99999999999"], 2, &["16 MiB"]);
+    fails(&["bench", "store", &store, "--seconds", "-1"], 2, &["seconds"]);
+    fails(&["bench", "store", "nowhere"], 2, &["file:///"]);
+    fails(&["bench", "store"], 2, &["URI"]);
 }

@@ -55,14 +55,16 @@ fn keyspaces_are_made_listed_and_dropped() {
     let store = uri(&folder.path().join("db"));
     ok(&["db", "create", &store]);
     fails(&["db", "create", &store], 2, &["AlreadyExists"]);
-    ok(&["db", "create", &store, "--keyspace", "orders", "--compression", "zstd"]);
+    ok(&["db", "keyspace", "create", &store, "orders", "--keyspace-setting", "compression=zstd"]);
+    fails(&["db", "keyspace", "create", &store, "orders"], 2, &["orders", "AlreadyExists"]);
     ok(&["db", "put", &store, "--keyspace", "orders", "1", "x"]);
     fails(&["db", "get", &store, "1"], 3, &["no value in keyspace default"]);
-    let listed = ok(&["db", "keyspaces", &store]);
+    let listed = ok(&["db", "keyspace", "list", &store]);
     assert!(listed.contains("default") && listed.contains("orders") && listed.contains("compression zstd"), "{listed}");
-    ok(&["db", "drop", &store, "--keyspace", "orders"]);
+    ok(&["db", "keyspace", "drop", &store, "orders"]);
+    fails(&["db", "keyspace", "drop", &store, "default"], 2, &["default"]);
     fails(&["db", "get", &store, "--keyspace", "orders", "1"], 3, &["orders"]);
-    fails(&["db", "create", &store, "--compression", "zstd"], 2, &["--keyspace"]);
+    fails(&["db", "keyspace", "create", &store, "x", "--keyspace-setting", "compression=best"], 2, &["compression", "none, lz4 or zstd"]);
 }
 
 #[test]

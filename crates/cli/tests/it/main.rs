@@ -5,7 +5,9 @@ mod bad_input;
 mod bench;
 mod commands;
 mod damage;
+mod doctor;
 mod processes;
+mod transfer;
 
 use std::path::Path;
 use std::process::{Command, Output, Stdio};

@@ -17,7 +17,7 @@ use crate::{
 const APPENDED_BYTES_MAX: u64 = 64 << 20;
 
 /// Measures a log store: `append` (accepted) and `sync` (durable, as many writers at once as the depth says). `told` hears of each
-/// figure as it is there. The log is of a fresh incarnation, and freed at the end.
+/// figure as it is there; its error ends the rest. The log is of a fresh incarnation, and freed at the end.
 ///
 /// # Errors
 /// `Invalid` for a plan that makes no sense; the first error of the store.
@@ -26,7 +26,7 @@ pub async fn log(
     store: &Arc<dyn LogStore>,
     objects: &Arc<dyn ObjectStore>,
     plan: &ProbePlan,
-    told: &(dyn Fn(&Measured) + Send + Sync),
+    told: &(dyn Fn(&Measured) -> Result<()> + Send + Sync),
 ) -> Result<Vec<Measured>> {
     plan.check()?;
     let chain = Arc::new(MemoryChain::default());
@@ -58,7 +58,7 @@ async fn run(
     env: &Env,
     log: &Arc<dyn Log>,
     plan: &ProbePlan,
-    told: &(dyn Fn(&Measured) + Send + Sync),
+    told: &(dyn Fn(&Measured) -> Result<()> + Send + Sync),
     trimmed: &AtomicU64,
 ) -> Result<Vec<Measured>> {
     let mut all = Vec::new();
@@ -97,7 +97,7 @@ async fn run(
                 })
             })
             .await?;
-            told(&measured);
+            told(&measured)?;
             all.push(measured);
             // Room for the next one.
             let before = LogOffset(end.load(Ordering::Relaxed));

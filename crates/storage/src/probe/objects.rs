@@ -32,12 +32,12 @@ struct Probe<'a> {
     env: &'a Env,
     store: &'a Arc<dyn ObjectStore>,
     plan: &'a ProbePlan,
-    told: &'a (dyn Fn(&Measured) + Send + Sync),
+    told: &'a (dyn Fn(&Measured) -> Result<()> + Send + Sync),
     prefix: String,
     measured: Vec<Measured>,
 }
 
-/// Measures an object store; `told` hears of each figure as it is there.
+/// Measures an object store; `told` hears of each figure as it is there; its error ends the rest.
 ///
 /// # Errors
 /// `Invalid` for a plan that makes no sense; the first error of the store.
@@ -45,7 +45,7 @@ pub async fn objects(
     env: &Env,
     store: &Arc<dyn ObjectStore>,
     plan: &ProbePlan,
-    told: &(dyn Fn(&Measured) + Send + Sync),
+    told: &(dyn Fn(&Measured) -> Result<()> + Send + Sync),
 ) -> Result<Vec<Measured>> {
     plan.check()?;
     let mut probe = Probe { env, store, plan, told, prefix: format!("probe-{:016x}", env.random_u64()), measured: Vec::new() };
@@ -59,9 +59,10 @@ fn flush() -> Request {
 }
 
 impl Probe<'_> {
-    fn tell(&mut self, measured: Measured) {
-        (self.told)(&measured);
+    fn tell(&mut self, measured: Measured) -> Result<()> {
+        let told = (self.told)(&measured);
         self.measured.push(measured);
+        told
     }
 
     async fn run(&mut self) -> Result<()> {
@@ -90,7 +91,7 @@ impl Probe<'_> {
         writer.finish().await?;
         let elapsed = self.env.now().since(began);
         let nanos = [u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX)];
-        self.tell(summary("write", written, 1, 1, elapsed.as_secs_f64(), &nanos));
+        self.tell(summary("write", written, 1, 1, elapsed.as_secs_f64(), &nanos))?;
         Ok(name)
     }
 
@@ -110,7 +111,7 @@ impl Probe<'_> {
                         Err(Error::corrupt(&name, start, format!("{size} bytes"), bytes.len()))
                     })
                 });
-                self.tell(measured.await?);
+                self.tell(measured.await?)?;
             }
         }
         Ok(())
@@ -136,7 +137,7 @@ impl Probe<'_> {
                 }
             })
         });
-        self.tell(measured.await?);
+        self.tell(measured.await?)?;
         Ok(())
     }
 
@@ -147,7 +148,7 @@ impl Probe<'_> {
             let (store, prefix) = (Arc::clone(&store), prefix.clone());
             Box::pin(async move { store.list(Request::new(Purpose::Manifest, Epoch::NONE), &prefix, None, 1).await.map(drop) })
         });
-        self.tell(measured.await?);
+        self.tell(measured.await?)?;
         Ok(())
     }
 
@@ -164,7 +165,7 @@ impl Probe<'_> {
                 }
             })
         });
-        self.tell(measured.await?);
+        self.tell(measured.await?)?;
         Ok(())
     }
 

@@ -29,7 +29,10 @@ async fn probed(env: Env, uri: &'static str) -> Result<(Vec<Measured>, usize, us
     let heard = Arc::new(Mutex::new(0));
     let told = {
         let heard = Arc::clone(&heard);
-        move |_: &Measured| *heard.lock() += 1
+        move |_: &Measured| {
+            *heard.lock() += 1;
+            Ok(())
+        }
     };
     let mut measured = objects(&env, &store, &plan(), &told).await?;
     measured.extend(log(&env, &log_store, &store, &plan(), &told).await?);
@@ -93,4 +96,19 @@ fn plans_that_make_no_sense_are_refused() {
         let error = env.block_on(objects(&env, &store, &wrong, &|_| {})).expect_err("refused");
         assert!(error.kind() == ErrorKind::Invalid && error.next_step().is_some(), "{error}");
     }
+}
+
+#[test]
+fn who_is_told_may_end_the_rest_and_nothing_is_left() {
+    let world = World::new(9);
+    let process = world.process("p");
+    let env = process.env().clone();
+    let left = process.run(async move {
+        let (store, _) = open(&env, "file:///probe")?;
+        let enough = |_: &Measured| Err(Error::new(ErrorKind::Closed, "enough"));
+        let error = objects(&env, &store, &plan(), &enough).await.expect_err("it was told to end");
+        assert_eq!(error.kind(), ErrorKind::Closed);
+        Ok::<_, Error>(store.list(Request::new(Purpose::Verify, Epoch::NONE), "", None, 10).await?.objects.len())
+    });
+    assert_eq!(left.expect("it lives").expect("no errors"), 0);
 }

@@ -1,13 +1,17 @@
 //! `tombolo db`: databases at the prompt.
 
+mod look;
+mod transfer;
+
 use std::ops::Bound;
 
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::json;
-use tombolo::{Compression, Db, Durability, Keyspace, KeyspaceOptions, OpenMode};
+use tombolo::{Db, Durability, Keyspace, KeyspaceOptions, OpenMode};
 
 use crate::database::DatabaseArguments;
 use crate::failure::{Failure, Result};
+use crate::interrupt;
 use crate::output::Output;
 use crate::text::{self, Form};
 
@@ -17,8 +21,8 @@ use crate::text::{self, Form};
 /// next write. Reading beside a live writer comes with readers, in a later version.
 #[derive(Subcommand)]
 pub enum Command {
-    /// Creates a database; with --keyspace, a keyspace in it.
-    Create(Create),
+    /// Creates a database.
+    Create(DatabaseArguments),
     /// Writes a key.
     Put(Put),
     /// Prints the value of a key; exit code 3 when it has none.
@@ -27,14 +31,23 @@ pub enum Command {
     Delete(Delete),
     /// Prints keys and values in order.
     Scan(Scan),
-    /// Lists the keyspaces.
-    Keyspaces(DatabaseArguments),
+    /// Reads entries from lines of JSON or with tabs, from a pipe or a file.
+    Import(transfer::Import),
+    /// Writes entries as lines of JSON or with tabs, to a pipe or a file.
+    Export(transfer::Export),
+    /// Lists, creates and drops keyspaces.
+    #[command(subcommand)]
+    Keyspace(KeyspaceCommand),
+    /// Says what the database holds: tables, memory, log, what opening took.
+    Stats(DatabaseArguments),
+    /// Says what each level of the tree holds, from the manifest alone: no writer is disturbed.
+    Levels(look::Levels),
     /// Reads every byte and checks it; exit code 1 when something is damaged.
     Verify(DatabaseArguments),
     /// Merges all tables of each keyspace into one run.
     Compact(DatabaseArguments),
-    /// Drops a keyspace with all in it.
-    Drop(Drop),
+    /// Moves what is in memory and in the log to tables.
+    Flush(DatabaseArguments),
     /// Destroys a database: its objects are deleted, its numbered life ends for ever.
     Destroy(Destroy),
 }
@@ -64,29 +77,8 @@ impl Common {
     }
 }
 
-/// Arguments of `create`.
-#[derive(Args)]
-pub struct Create {
-    #[command(flatten)]
-    database: DatabaseArguments,
-    /// Create this keyspace; the database too, if it does not exist.
-    #[arg(long, value_name = "NAME")]
-    keyspace: Option<String>,
-    /// How the keyspace's tables are compressed.
-    #[arg(long, requires = "keyspace", value_enum)]
-    compression: Option<Compressed>,
-}
-
-/// Compression of tables.
-#[derive(Clone, Copy, ValueEnum)]
-enum Compressed {
-    None,
-    Lz4,
-    Zstd,
-}
-
 /// What a write must survive before the command ends.
-#[derive(Clone, Copy, Default, ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, ValueEnum)]
 enum Survives {
     /// In memory until the database is closed, which this command does.
     Unlogged,
@@ -170,14 +162,41 @@ pub struct Scan {
     keys_only: bool,
 }
 
-/// Arguments of `drop`.
+/// Keyspaces.
+#[derive(Subcommand)]
+#[command(after_help = "\
+Examples:
+  tombolo db keyspace list file:///data/orders
+  tombolo db keyspace create file:///data/orders archive --keyspace-setting compression=zstd
+  tombolo db keyspace drop file:///data/orders archive")]
+pub enum KeyspaceCommand {
+    /// Lists the keyspaces with their settings.
+    List(DatabaseArguments),
+    /// Creates a keyspace; the database too, if it does not exist.
+    Create(CreateKeyspace),
+    /// Drops a keyspace with all in it.
+    Drop(DropKeyspace),
+}
+
+/// Arguments of `keyspace create`.
 #[derive(Args)]
-pub struct Drop {
+pub struct CreateKeyspace {
     #[command(flatten)]
     database: DatabaseArguments,
-    /// The keyspace.
-    #[arg(long, value_name = "NAME")]
-    keyspace: String,
+    /// Its name.
+    name: String,
+    /// A setting of the keyspace, as name=value; may be given several times. A wrong name lists them all.
+    #[arg(long = "keyspace-setting", value_name = "NAME=VALUE")]
+    keyspace_settings: Vec<String>,
+}
+
+/// Arguments of `keyspace drop`.
+#[derive(Args)]
+pub struct DropKeyspace {
+    #[command(flatten)]
+    database: DatabaseArguments,
+    /// Its name.
+    name: String,
 }
 
 /// Arguments of `destroy`.
@@ -198,38 +217,48 @@ pub fn run(command: &Command, output: &Output) -> Result<()> {
         Command::Get(arguments) => get(arguments, output),
         Command::Delete(arguments) => delete(arguments, output),
         Command::Scan(arguments) => scan(arguments, output),
-        Command::Keyspaces(arguments) => keyspaces(arguments, output),
+        Command::Import(arguments) => transfer::import(arguments, output),
+        Command::Export(arguments) => transfer::export(arguments, output),
+        Command::Keyspace(KeyspaceCommand::List(arguments)) => keyspaces(arguments, output),
+        Command::Keyspace(KeyspaceCommand::Create(arguments)) => create_keyspace(arguments, output),
+        Command::Keyspace(KeyspaceCommand::Drop(arguments)) => drop_keyspace(arguments, output),
+        Command::Stats(arguments) => look::stats(arguments, output),
+        Command::Levels(arguments) => look::levels(arguments, output),
         Command::Verify(arguments) => verify(arguments, output),
         Command::Compact(arguments) => compact(arguments, output),
-        Command::Drop(arguments) => drop_keyspace(arguments, output),
+        Command::Flush(arguments) => flush(arguments, output),
         Command::Destroy(arguments) => destroy(arguments, output),
     }
 }
 
-fn create(arguments: &Create, output: &Output) -> Result<()> {
-    let mode = if arguments.keyspace.is_some() { OpenMode::CreateOrOpen } else { OpenMode::Create };
-    let db = arguments.database.open(mode)?;
-    if let Some(name) = &arguments.keyspace {
-        let mut options = KeyspaceOptions::default();
-        if let Some(compression) = arguments.compression {
-            options.compression = match compression {
-                Compressed::None => Compression::None,
-                Compressed::Lz4 => Compression::Lz4,
-                Compressed::Zstd => Compression::Zstd,
-            };
-        }
-        let _ = db.create_keyspace(name, options).wait()?;
-    }
-    let (incarnation, epoch) = (db.incarnation().0, db.epoch().0);
+fn create(arguments: &DatabaseArguments, output: &Output) -> Result<()> {
+    let db = arguments.open(OpenMode::Create)?;
+    let (incarnation, epoch, store) = (db.incarnation().0, db.epoch().0, &arguments.store);
     db.close().wait()?;
-    let store = &arguments.database.store;
     output.result(
-        || json!({ "store": store, "incarnation": incarnation, "epoch": epoch, "keyspace": arguments.keyspace }),
-        || match &arguments.keyspace {
-            Some(name) => format!("keyspace {name} of {store} is there"),
-            None => format!("{store} is there; write to it: tombolo db put {store} KEY VALUE"),
-        },
+        || json!({ "store": store, "incarnation": incarnation, "epoch": epoch }),
+        || format!("{store} is there; write to it: tombolo db put {store} KEY VALUE"),
     )
+}
+
+fn create_keyspace(arguments: &CreateKeyspace, output: &Output) -> Result<()> {
+    let options = keyspace_options(&arguments.keyspace_settings)?;
+    let db = arguments.database.open(OpenMode::CreateOrOpen)?;
+    let keyspace = db.create_keyspace(&arguments.name, options).wait()?;
+    let (name, id, store) = (keyspace.name().to_owned(), keyspace.id(), &arguments.database.store);
+    db.close().wait()?;
+    output.result(|| json!({ "store": store, "keyspace": name, "id": id }), || format!("keyspace {name} of {store} is there"))
+}
+
+/// A keyspace's settings from `name=value` texts.
+pub fn keyspace_options(settings: &[String]) -> Result<KeyspaceOptions> {
+    let mut options = KeyspaceOptions::default();
+    for setting in settings {
+        let (name, value) =
+            setting.split_once('=').ok_or_else(|| Failure::Usage(format!("{setting:?} is no setting: write settings as name=value")))?;
+        options.set(name.trim(), value.trim())?;
+    }
+    Ok(options)
 }
 
 fn put(arguments: &Put, output: &Output) -> Result<()> {
@@ -276,15 +305,9 @@ fn get(arguments: &Get, output: &Output) -> Result<()> {
 fn scan(arguments: &Scan, output: &Output) -> Result<()> {
     let form = arguments.common.form();
     let parse = |text: &Option<String>| text.as_deref().map(|text| form.parse(text)).transpose();
-    let (from, to) = match parse(&arguments.prefix)? {
-        Some(prefix) => (Bound::Included(prefix.clone()), after_prefix(prefix).map_or(Bound::Unbounded, Bound::Excluded)),
-        None => (
-            parse(&arguments.from)?.map_or(Bound::Unbounded, Bound::Included),
-            parse(&arguments.to)?.map_or(Bound::Unbounded, Bound::Excluded),
-        ),
-    };
+    let range = range(parse(&arguments.prefix)?, parse(&arguments.from)?, parse(&arguments.to)?);
     let (db, keyspace) = arguments.common.open()?;
-    let mut entries = keyspace.scan::<Vec<u8>>((from, to));
+    let mut entries = keyspace.scan::<Vec<u8>>(range);
     if arguments.reverse {
         entries.seek_to_last();
     }
@@ -303,6 +326,14 @@ fn scan(arguments: &Scan, output: &Output) -> Result<()> {
     }
     drop(entries);
     Ok(db.close().wait()?)
+}
+
+/// The keys that begin with `prefix`, or those from `from` on and before `to`.
+fn range(prefix: Option<Vec<u8>>, from: Option<Vec<u8>>, to: Option<Vec<u8>>) -> (Bound<Vec<u8>>, Bound<Vec<u8>>) {
+    match prefix {
+        Some(prefix) => (Bound::Included(prefix.clone()), after_prefix(prefix).map_or(Bound::Unbounded, Bound::Excluded)),
+        None => (from.map_or(Bound::Unbounded, Bound::Included), to.map_or(Bound::Unbounded, Bound::Excluded)),
+    }
 }
 
 /// The smallest key after all that begin with `prefix`; `None` when there is none.
@@ -329,8 +360,9 @@ fn keyspaces(arguments: &DatabaseArguments, output: &Output) -> Result<()> {
 }
 
 fn verify(arguments: &DatabaseArguments, output: &Output) -> Result<()> {
+    let interrupted = interrupt::listen()?;
     let db = arguments.open(OpenMode::Open)?;
-    let report = db.verify().wait()?;
+    let report = interrupt::wait(db.verify(), &interrupted, || ())?;
     db.close().wait()?;
     output.result(
         || {
@@ -359,9 +391,10 @@ fn verify(arguments: &DatabaseArguments, output: &Output) -> Result<()> {
 }
 
 fn compact(arguments: &DatabaseArguments, output: &Output) -> Result<()> {
+    let interrupted = interrupt::listen()?;
     let db = arguments.open(OpenMode::Open)?;
     let before = db.stats();
-    db.compact().wait()?;
+    interrupt::wait(db.compact(), &interrupted, || ())?;
     let after = db.stats();
     db.close().wait()?;
     output.result(
@@ -373,9 +406,25 @@ fn compact(arguments: &DatabaseArguments, output: &Output) -> Result<()> {
     )
 }
 
-fn drop_keyspace(arguments: &Drop, output: &Output) -> Result<()> {
+fn flush(arguments: &DatabaseArguments, output: &Output) -> Result<()> {
+    let interrupted = interrupt::listen()?;
+    let db = arguments.open(OpenMode::Open)?;
+    let before = db.stats();
+    interrupt::wait(db.flush(), &interrupted, || ())?;
+    let after = db.stats();
+    db.close().wait()?;
+    output.result(
+        || json!({ "tables_before": before.tables, "bytes_before": before.table_bytes, "tables": after.tables, "bytes": after.table_bytes }),
+        || {
+            let (from, to) = (text::bytes(before.table_bytes), text::bytes(after.table_bytes));
+            format!("{} tables of {from} before, {} tables of {to} now", before.tables, after.tables)
+        },
+    )
+}
+
+fn drop_keyspace(arguments: &DropKeyspace, output: &Output) -> Result<()> {
     let db = arguments.database.open(OpenMode::Open)?;
-    db.drop_keyspace(&arguments.keyspace).wait()?;
+    db.drop_keyspace(&arguments.name).wait()?;
     finish_write(&db, output)
 }
 

@@ -1,0 +1,138 @@
+//! `tombolo db stats` and `levels`: what a database holds.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use clap::Args;
+use serde_json::{Value, json};
+use tombolo::manifest::names::table as table_object;
+use tombolo::{Env, OpenMode, Registry};
+use tombolo_storage::Uri;
+
+use crate::database::DatabaseArguments;
+use crate::failure::{Failure, Result};
+use crate::output::Output;
+use crate::text;
+
+/// Arguments of `levels`.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  tombolo db levels file:///data/orders
+  tombolo db levels file:///data/orders --tables          every table with its keys
+  tombolo --json db levels file:///data/orders | jq .keyspaces[0].levels
+
+Reads the manifest and nothing else: no writer is disturbed, and none is fenced. What is in memory or in the log only is not shown.
+Level 0 holds what flushes wrote, newest first, and may overlap; the tables of every other level do not overlap.")]
+pub struct Levels {
+    /// The store that holds the database, as a URI.
+    #[arg(value_name = "URI")]
+    store: String,
+    /// Only this keyspace.
+    #[arg(long, value_name = "NAME")]
+    keyspace: Option<String>,
+    /// Lists every table.
+    #[arg(long)]
+    tables: bool,
+}
+
+#[derive(Default)]
+struct Sums {
+    tables: u64,
+    bytes: u64,
+    entries: u64,
+    deletes: u64,
+}
+
+/// Runs `levels`.
+pub fn levels(arguments: &Levels, output: &Output) -> Result<()> {
+    let env = Env::real();
+    let objects = Registry::with_defaults().open_object_store(&env, &Uri::parse(&arguments.store)?)?;
+    let (world, store) = (env.clone(), Arc::clone(&objects));
+    let loaded = env.block_on(async move { tombolo::manifest::load(&world, &store).await })?;
+    let (incarnation, state) = (loaded.incarnation, loaded.state);
+    let mut shown = Vec::<Value>::new();
+    for keyspace in state.keyspaces().filter(|keyspace| arguments.keyspace.as_deref().is_none_or(|name| *keyspace.name == *name)) {
+        let mut levels = BTreeMap::<u8, Sums>::new();
+        let mut tables = Vec::new();
+        for table in keyspace.tables() {
+            let sums = levels.entry(table.level).or_default();
+            sums.tables += 1;
+            sums.bytes += table.length;
+            sums.entries += table.entries;
+            sums.deletes += table.deletes;
+            if arguments.tables {
+                tables.push(table);
+            }
+        }
+        tables.sort_by(|left, right| (left.level, &left.first_key).cmp(&(right.level, &right.first_key)));
+        if output.is_json() {
+            let levels: Vec<_> = levels.iter().map(|(level, sums)| {
+                json!({ "level": level, "tables": sums.tables, "bytes": sums.bytes, "entries": sums.entries, "deletes": sums.deletes })
+            }).collect();
+            let tables: Vec<_> = tables
+                .iter()
+                .map(|table| {
+                    json!({
+                        "level": table.level, "name": table_object(incarnation, table.name).to_string(), "bytes": table.length, "entries": table.entries,
+                        "first_key": text::escape(&table.first_key), "last_key": text::escape(&table.last_key),
+                    })
+                })
+                .collect();
+            let mut keyspace = json!({ "name": &*keyspace.name, "id": keyspace.id, "levels": levels });
+            if let (true, Some(fields)) = (arguments.tables, keyspace.as_object_mut()) {
+                fields.insert("tables".to_owned(), json!(tables));
+            }
+            shown.push(keyspace);
+            continue;
+        }
+        shown.push(Value::Null);
+        output.line(format!("keyspace {}{}", keyspace.name, if levels.is_empty() { ": no tables" } else { "" }))?;
+        for (level, sums) in &levels {
+            let (entries, deletes) = (text::count(sums.entries), text::count(sums.deletes));
+            let (tables, bytes) = (text::count(sums.tables), text::bytes(sums.bytes));
+            output.line(format!("  level {level:<3} {tables:>8} tables  {bytes:>11}  {entries:>15} entries  {deletes:>12} deletes"))?;
+        }
+        for table in tables {
+            let (first, last) = (text::escape(&table.first_key), text::escape(&table.last_key));
+            let bytes = text::bytes(table.length);
+            output.line(format!(
+                "    {:<3} {:<34} {bytes:>11}  {first} – {last}",
+                table.level,
+                table_object(incarnation, table.name).to_string()
+            ))?;
+        }
+    }
+    if let (Some(name), true) = (&arguments.keyspace, shown.is_empty()) {
+        return Err(Failure::NotFound(format!("there is no keyspace {name:?} in {}", arguments.store)));
+    }
+    if output.is_json() {
+        output.line(json!({ "epoch": state.epoch().0, "manifest_record": state.slot(), "keyspaces": shown }))?;
+    }
+    Ok(())
+}
+
+/// Runs `stats`.
+pub fn stats(arguments: &DatabaseArguments, output: &Output) -> Result<()> {
+    let db = arguments.open(OpenMode::Open)?;
+    let (stats, memory) = (db.stats(), Arc::clone(db.memory()));
+    let epoch = db.epoch().0;
+    db.close().wait()?;
+    output.result(
+        || {
+            json!({
+                "epoch": epoch,
+                "tables": stats.tables, "table_bytes": stats.table_bytes, "tables_by_level": stats.tables_by_level,
+                "memtable_bytes": stats.memtable_bytes, "memtables_waiting": stats.memtables_waiting,
+                "log_bytes": stats.log_bytes, "last_sequence": stats.last_sequence,
+                "replayed_bytes": stats.replayed_bytes, "open_nanos": stats.open_nanos,
+                "memory_bytes": memory.bytes(), "memory_used_bytes": memory.used_bytes(),
+                "background_error": stats.background_error,
+            })
+        },
+        || {
+            let budget = format!("memory      {} used of a budget of {}", text::bytes(memory.used_bytes()), text::bytes(memory.bytes()));
+            format!("{}\n{budget}\nepoch       {epoch}, sequence number {}", text::stats(&stats), stats.last_sequence)
+        },
+    )
+}

@@ -1,0 +1,272 @@
+//! `tombolo db import` and `export`: entries as lines, through pipes or files, with bounded memory.
+//!
+//! Import: `reader thread → chunks → lines → entry → batches`; export: `scan → entry → lines`. What a line looks like is [`lines`]'.
+
+mod lines;
+mod source;
+
+use std::fs::File;
+use std::io::{BufWriter, Read, Write};
+use std::ops::Bound;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::json;
+use tombolo::{Batch, Db, ErrorKind, Keyspace, KeyspaceOptions, OpenMode};
+
+use self::lines::Lines;
+use self::source::Source;
+use super::{Survives, range};
+use crate::database::DatabaseArguments;
+use crate::failure::{Failure, Result};
+use crate::interrupt;
+use crate::output::Output;
+use crate::text::{self, Form};
+
+pub const FORMATS: &str = "\
+A line is one entry, in one of two forms:
+  ndjson   {\"key\":\"1\",\"value\":\"two books\"}: a string stands for its UTF-8 bytes; bytes that are no UTF-8 are {\"hex\":\"00ff\"}
+  tsv      the key, a tab, the value; tab, newline, return, zero byte and backslash are \\t \\n \\r \\0 \\\\, any byte is \\xHH
+What export writes import reads back, byte for byte, in either form. `db scan` prints tsv too.";
+
+/// Arguments of `import`.
+#[derive(Args)]
+#[command(after_help = format!("{FORMATS}
+
+Examples:
+  tombolo db import file:///data/orders < orders.ndjson
+  zcat old.tsv.gz | tombolo db import file:///data/orders --format tsv --keyspace old --create-keyspace
+  tombolo db export file:///data/a | tombolo db import file:///data/b
+
+Batches of about --batch-bytes are written in the order of the lines, each whole or not at all; of a key that comes twice, the last value
+stays. A line that is none ends the import: its number is told, and what came before it is written. All is durable when the command ends."))]
+pub struct Import {
+    #[command(flatten)]
+    database: DatabaseArguments,
+    /// The keyspace.
+    #[arg(long, value_name = "NAME", default_value = "default")]
+    keyspace: String,
+    /// Creates the keyspace, with its settings at their defaults, if it does not exist.
+    #[arg(long)]
+    create_keyspace: bool,
+    /// What the lines look like; told by the ending of --file when not given, else ndjson.
+    #[arg(long, value_enum)]
+    format: Option<Lines>,
+    /// Reads this file instead of standard input.
+    #[arg(long, value_name = "PATH")]
+    file: Option<PathBuf>,
+    /// Bytes of keys and values that are written together.
+    #[arg(long, value_name = "BYTES", default_value_t = 1 << 20, value_parser = clap::value_parser!(u64).range(1..=64 << 20))]
+    batch_bytes: u64,
+    /// What each batch survives while the import goes on; at its end all is durable.
+    #[arg(long, value_enum, default_value_t = Survives::Accepted)]
+    durability: Survives,
+}
+
+/// Arguments of `export`.
+#[derive(Args)]
+#[command(after_help = format!("{FORMATS}
+
+Examples:
+  tombolo db export file:///data/orders > orders.ndjson
+  tombolo db export file:///data/orders --prefix 2026- --format tsv | cut -f1
+  tombolo db export file:///data/orders --file /backup/orders.ndjson
+
+All lines are of one moment. The order is that of the keys' bytes."))]
+pub struct Export {
+    #[command(flatten)]
+    database: DatabaseArguments,
+    /// The keyspace.
+    #[arg(long, value_name = "NAME", default_value = "default")]
+    keyspace: String,
+    /// What the lines look like; told by the ending of --file when not given, else ndjson.
+    #[arg(long, value_enum)]
+    format: Option<Lines>,
+    /// Writes to this new file instead of standard output.
+    #[arg(long, value_name = "PATH")]
+    file: Option<PathBuf>,
+    /// Only keys that begin with this, with the escapes of tsv.
+    #[arg(long, conflicts_with_all = ["from", "to"])]
+    prefix: Option<String>,
+    /// Keys from this one on.
+    #[arg(long)]
+    from: Option<String>,
+    /// Keys before this one.
+    #[arg(long)]
+    to: Option<String>,
+}
+
+/// How often progress is drawn.
+const DRAW: Duration = Duration::from_millis(100);
+
+/// What has gone through.
+struct Progress {
+    bar: ProgressBar,
+    verb: &'static str,
+    begun: Instant,
+    drawn: Instant,
+    entries: u64,
+    bytes: u64,
+}
+
+impl Progress {
+    fn new(verb: &'static str, watched: bool) -> Progress {
+        let bar = if watched { ProgressBar::new_spinner() } else { ProgressBar::hidden() };
+        if let Ok(style) = ProgressStyle::with_template("{spinner} {wide_msg}") {
+            bar.set_style(style);
+        }
+        Progress { bar, verb, begun: Instant::now(), drawn: Instant::now(), entries: 0, bytes: 0 }
+    }
+
+    fn count(&mut self, key: &[u8], value: &[u8]) {
+        self.entries += 1;
+        self.bytes += (key.len() + value.len()) as u64;
+        if self.entries.is_multiple_of(256) && !self.bar.is_hidden() && self.drawn.elapsed() >= DRAW {
+            self.drawn = Instant::now();
+            self.bar.set_message(self.to_text());
+            self.bar.tick();
+        }
+    }
+
+    fn to_text(&self) -> String {
+        let elapsed = self.begun.elapsed();
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss, reason = "a rate for people")]
+        let rate = (self.entries as f64 / elapsed.as_secs_f64().max(1e-3)) as u64;
+        let (entries, bytes) = (text::count(self.entries), text::bytes(self.bytes));
+        format!("{} {entries} entries, {bytes}, in {} ({} per second)", self.verb, text::duration(elapsed), text::count(rate))
+    }
+
+    fn to_json(&self) -> serde_json::Value {
+        json!({ self.verb: self.entries, "bytes": self.bytes, "seconds": self.begun.elapsed().as_secs_f64() })
+    }
+}
+
+fn form(format: Option<Lines>, file: Option<&Path>) -> Lines {
+    let ending = file.and_then(Path::extension).and_then(|ending| ending.to_str());
+    format.unwrap_or(if ending == Some("tsv") { Lines::Tsv } else { Lines::Ndjson })
+}
+
+/// Runs `import`.
+pub fn import(arguments: &Import, output: &Output) -> Result<()> {
+    let input: Box<dyn Read + Send> = match &arguments.file {
+        Some(path) => Box::new(File::open(path).map_err(|error| Failure::io(error, format!("opening {}", path.display())))?),
+        None => Box::new(std::io::stdin()),
+    };
+    let name = arguments.file.as_ref().map_or("standard input".to_owned(), |path| path.display().to_string());
+    let interrupted = interrupt::listen()?;
+    let db = arguments.database.open(OpenMode::CreateOrOpen)?;
+    let keyspace = match db.keyspace(&arguments.keyspace) {
+        Err(error) if error.kind() == ErrorKind::NotFound && arguments.create_keyspace => {
+            db.create_keyspace(&arguments.keyspace, KeyspaceOptions::default()).wait()?
+        }
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            return Err(Failure::NotFound(format!("there is no keyspace {:?}: say --create-keyspace to make it", arguments.keyspace)));
+        }
+        found => found?,
+    };
+    let form = form(arguments.format, arguments.file.as_deref());
+    let mut progress = Progress::new("imported", output.is_watched());
+    let mut writer = Writer { db: &db, keyspace: &keyspace, arguments, batch: Batch::new() };
+    let read = pump(Source::new(input, name), form, &mut writer, &mut progress, &interrupted);
+    progress.bar.finish_and_clear();
+    // What came before a wrong line, or before Ctrl-C, is written all the same.
+    let written = writer.write();
+    db.close().wait()?;
+    written?;
+    read?;
+    output.result(|| progress.to_json(), || progress.to_text())
+}
+
+struct Writer<'a> {
+    db: &'a Db,
+    keyspace: &'a Keyspace,
+    arguments: &'a Import,
+    batch: Batch,
+}
+
+impl Writer<'_> {
+    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+        self.batch.put(self.keyspace, key, value);
+        if self.batch.bytes() as u64 >= self.arguments.batch_bytes { self.write() } else { Ok(()) }
+    }
+
+    fn write(&mut self) -> Result<()> {
+        let batch = std::mem::take(&mut self.batch);
+        if batch.is_empty() {
+            return Ok(());
+        }
+        Ok(self.db.write_with(batch, self.arguments.durability.into()).wait()?)
+    }
+}
+
+fn pump(mut source: Source, form: Lines, writer: &mut Writer<'_>, progress: &mut Progress, interrupted: &AtomicBool) -> Result<()> {
+    while let Some(line) = source.next(interrupted)? {
+        if line.is_empty() {
+            continue;
+        }
+        let entry = form.parse(line).and_then(|(key, value)| {
+            tombolo_format::key::check_limits(&key, &value).map_err(|error| error.to_string())?;
+            Ok((key, value))
+        });
+        let (key, value) = match entry {
+            Ok(entry) => entry,
+            Err(what) => return Err(source.wrong(&what, progress.entries)),
+        };
+        writer.put(&key, &value)?;
+        progress.count(&key, &value);
+    }
+    Ok(())
+}
+
+/// Runs `export`.
+pub fn export(arguments: &Export, output: &Output) -> Result<()> {
+    let key = |text: &Option<String>| text.as_deref().map(|text| Form::Escaped.parse(text)).transpose();
+    let range: (Bound<Vec<u8>>, Bound<Vec<u8>>) = range(key(&arguments.prefix)?, key(&arguments.from)?, key(&arguments.to)?);
+    let form = form(arguments.format, arguments.file.as_deref());
+    let interrupted = interrupt::listen()?;
+    let db = arguments.database.open(OpenMode::Open)?;
+    let keyspace = db.keyspace(&arguments.keyspace)?;
+    let mut file = arguments.file.as_deref().map(new_file).transpose()?;
+    let mut progress = Progress::new("exported", output.is_watched());
+    let mut line = Vec::new();
+    for entry in keyspace.scan::<Vec<u8>>(range) {
+        let (key, value) = entry?;
+        line.clear();
+        form.show(&key, &value, &mut line);
+        match (&mut file, &arguments.file) {
+            (Some(file), Some(path)) => {
+                file.write_all(&line).map_err(|error| Failure::io(error, format!("writing {}", path.display())))?;
+            }
+            _ => output.bytes(&line)?,
+        }
+        progress.count(&key, &value);
+        if interrupted.load(Ordering::Relaxed) {
+            return Err(Failure::Interrupted);
+        }
+    }
+    progress.bar.finish_and_clear();
+    db.close().wait()?;
+    match (file, &arguments.file) {
+        (Some(file), Some(path)) => {
+            let failed = |error| Failure::io(error, format!("writing {}", path.display()));
+            let file = file.into_inner().map_err(|error| failed(error.into_error()))?;
+            file.sync_all().map_err(failed)?;
+            output.result(|| progress.to_json(), || progress.to_text())
+        }
+        _ => {
+            output.finish()?;
+            if output.is_watched() {
+                eprintln!("{}", progress.to_text());
+            }
+            Ok(())
+        }
+    }
+}
+
+fn new_file(path: &Path) -> Result<BufWriter<File>> {
+    let file = File::create_new(path).map_err(|error| Failure::io(error, format!("making the new file {}", path.display())))?;
+    Ok(BufWriter::with_capacity(1 << 20, file))
+}

@@ -1,0 +1,156 @@
+//! One entry as one line.
+
+use clap::ValueEnum;
+use serde_json::Value;
+
+use crate::text::Form;
+
+/// What lines look like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Lines {
+    /// A JSON object with `key` and `value`.
+    Ndjson,
+    /// Key, tab, value, with escapes.
+    Tsv,
+}
+
+/// What a line of JSON must be.
+const WANTED: &str = "write {\"key\":…,\"value\":…}, each a string, or {\"hex\":\"00ff\"} for bytes that are no UTF-8";
+
+impl Lines {
+    /// Reads a line.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn parse(self, line: &[u8]) -> Result<(Vec<u8>, Vec<u8>), String> {
+        match self {
+            Lines::Ndjson => parse_json(line),
+            Lines::Tsv => parse_tsv(line),
+        }
+    }
+
+    /// Appends a line, its newline included.
+    pub fn show(self, key: &[u8], value: &[u8], line: &mut Vec<u8>) {
+        match self {
+            Lines::Ndjson => {
+                line.extend_from_slice(b"{\"key\":");
+                show_json(key, line);
+                line.extend_from_slice(b",\"value\":");
+                show_json(value, line);
+                line.extend_from_slice(b"}\n");
+            }
+            Lines::Tsv => {
+                line.extend_from_slice(Form::Escaped.show(key).as_bytes());
+                line.push(b'\t');
+                line.extend_from_slice(Form::Escaped.show(value).as_bytes());
+                line.push(b'\n');
+            }
+        }
+    }
+}
+
+fn parse_json(line: &[u8]) -> Result<(Vec<u8>, Vec<u8>), String> {
+    let parsed: Value = serde_json::from_slice(line).map_err(|error| format!("no JSON ({error}): {WANTED}"))?;
+    let Value::Object(mut fields) = parsed else { return Err(format!("no JSON object: {WANTED}")) };
+    let mut take = |name: &str| {
+        let value = fields.remove(name).ok_or_else(|| format!("without {name:?}: {WANTED}"))?;
+        bytes_of(value).ok_or_else(|| format!("{name:?} is neither a string nor {{\"hex\":…}}: {WANTED}"))
+    };
+    let (key, value) = (take("key")?, take("value")?);
+    match fields.keys().next() {
+        None => Ok((key, value)),
+        Some(name) => Err(format!("the field {name:?} has no meaning here: {WANTED}")),
+    }
+}
+
+fn bytes_of(value: Value) -> Option<Vec<u8>> {
+    match value {
+        Value::String(text) => Some(text.into_bytes()),
+        Value::Object(fields) if fields.len() == 1 => Form::Hexadecimal.parse(fields.get("hex")?.as_str()?).ok(),
+        _ => None,
+    }
+}
+
+fn show_json(bytes: &[u8], line: &mut Vec<u8>) {
+    match std::str::from_utf8(bytes) {
+        // Writing to memory cannot fail; were it to, the line would be no JSON and say so when it is read.
+        Ok(text) => drop(serde_json::to_writer(&mut *line, text)),
+        Err(_) => {
+            line.extend_from_slice(b"{\"hex\":\"");
+            line.extend_from_slice(Form::Hexadecimal.show(bytes).as_bytes());
+            line.extend_from_slice(b"\"}");
+        }
+    }
+}
+
+fn parse_tsv(line: &[u8]) -> Result<(Vec<u8>, Vec<u8>), String> {
+    let text = std::str::from_utf8(line).map_err(|_| "no UTF-8: write such bytes as \\xHH".to_owned())?;
+    let Some((key, value)) = text.split_once('\t') else { return Err("without a tab between key and value".to_owned()) };
+    if value.contains('\t') {
+        return Err("with more than one tab: write a tab that is part of a key or value as \\t".to_owned());
+    }
+    let parse = |text: &str| Form::Escaped.parse(text).map_err(|failure| failure.to_string());
+    Ok((parse(key)?, parse(value)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn known_lines() {
+        let show = |form: Lines, key: &[u8], value: &[u8]| {
+            let mut line = Vec::new();
+            form.show(key, value, &mut line);
+            String::from_utf8(line).unwrap()
+        };
+        assert_eq!(show(Lines::Ndjson, b"1", b"a \"b\"\n"), "{\"key\":\"1\",\"value\":\"a \\\"b\\\"\\n\"}\n");
+        assert_eq!(show(Lines::Ndjson, b"\0\xff", b""), "{\"key\":{\"hex\":\"00ff\"},\"value\":\"\"}\n");
+        assert_eq!(show(Lines::Tsv, b"a\tb", b"\\ \xff\n"), "a\\tb\t\\\\ \\xff\\n\n");
+    }
+
+    #[test]
+    fn wrong_lines_say_what_is_wrong() {
+        for (form, line, word) in [
+            (Lines::Ndjson, "{", "no JSON"),
+            (Lines::Ndjson, "[]", "no JSON object"),
+            (Lines::Ndjson, r#"{"key":"a"}"#, "without \"value\""),
+            (Lines::Ndjson, r#"{"key":1,"value":"x"}"#, "\"key\" is neither"),
+            (Lines::Ndjson, r#"{"key":{"hex":"0"},"value":"x"}"#, "\"key\" is neither"),
+            (Lines::Ndjson, r#"{"key":{"hex":"00","b":1},"value":"x"}"#, "\"key\" is neither"),
+            (Lines::Ndjson, r#"{"key":"a","value":null}"#, "\"value\" is neither"),
+            (Lines::Ndjson, r#"{"key":"a","value":"b","ttl":5}"#, "\"ttl\""),
+            (Lines::Tsv, "only a key", "without a tab"),
+            (Lines::Tsv, "a\tb\tc", "more than one tab"),
+            (Lines::Tsv, "a\t\\q", "escape"),
+        ] {
+            let error = form.parse(line.as_bytes()).unwrap_err();
+            assert!(error.contains(word), "{line}: {error}");
+        }
+        assert!(Lines::Tsv.parse(b"\xff\tx").unwrap_err().contains("no UTF-8"));
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_shown_is_read_back(key: Vec<u8>, value: Vec<u8>, text: String) {
+            for form in [Lines::Ndjson, Lines::Tsv] {
+                for value in [&value[..], text.as_bytes()] {
+                    let mut line = Vec::new();
+                    form.show(&key, value, &mut line);
+                    prop_assert_eq!(line.iter().filter(|byte| **byte == b'\n').count(), 1);
+                    line.pop();
+                    prop_assert_eq!(form.parse(&line), Ok((key.clone(), value.to_vec())));
+                }
+            }
+        }
+
+        #[test]
+        fn no_line_panics(line: Vec<u8>) {
+            for form in [Lines::Ndjson, Lines::Tsv] {
+                let _ = form.parse(&line);
+            }
+        }
+    }
+}

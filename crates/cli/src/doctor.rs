@@ -1,0 +1,179 @@
+//! `tombolo doctor`: what this machine and a store offer, and what is set badly.
+//!
+//! The facts come from the library, which judges them; added are those that only the command line knows: the build, the memory budget as it
+//! would be set, and whether what lies at the URI is a database. Nothing is changed, no writer is disturbed.
+
+use std::sync::Arc;
+
+use clap::Args;
+use serde_json::json;
+use tombolo::{Env, Epoch, ErrorKind, Options, Registry};
+use tombolo_storage::facts::{self, Fact, Verdict};
+use tombolo_storage::{LogStore, ObjectStore, Purpose, Request, Uri};
+
+use crate::database::HowArguments;
+use crate::failure::{Failure, Result};
+use crate::machine::Machine;
+use crate::output::Output;
+use crate::text;
+
+/// Arguments of `doctor`.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  tombolo doctor                                             this machine
+  tombolo doctor file:///data/orders                         and the store there, before or after a database is in it
+  tombolo doctor file:///data/orders --set memory_bytes=8589934592
+  tombolo --json doctor file:///data/orders | jq '.facts[] | select(.verdict != \"ok\")'
+
+Each line is ok, warn (it works, slower or with less room than it could) or bad (it will fail, or can lose data), and says what to do.
+Exit code 1 when something is bad. Nothing is changed, and no writer is disturbed. What a store can do is measured by `tombolo bench store`.")]
+pub struct Arguments {
+    /// A store, as a URI; only this machine when not given.
+    #[arg(value_name = "URI")]
+    store: Option<String>,
+    #[command(flatten)]
+    how: HowArguments,
+}
+
+/// Facts of one kind.
+struct Group {
+    about: String,
+    facts: Vec<Fact>,
+}
+
+/// Runs it.
+pub fn run(arguments: &Arguments, output: &Output) -> Result<()> {
+    let env = Env::real();
+    let options = Options::parse(arguments.how.settings.iter().map(String::as_str))?;
+    if arguments.store.is_none() && arguments.how.log.is_some() {
+        return Err(Failure::Usage("a log without a store: name the store too".to_owned()));
+    }
+    let mut groups = vec![machine(&env, &options)];
+    if let Some(store) = &arguments.store {
+        groups.extend(store_groups(&env, store, arguments.how.log.as_deref())?);
+    }
+    show(&groups, output)?;
+    output.finish()?;
+    let bad: Vec<_> = groups.iter().flat_map(|group| &group.facts).filter(|fact| fact.verdict == Verdict::Bad).collect();
+    match bad[..] {
+        [] => Ok(()),
+        [fact] => Err(Failure::Check(format!("{} is bad", fact.name))),
+        _ => Err(Failure::Check(format!("{} are bad", bad.iter().map(|fact| fact.name).collect::<Vec<_>>().join(", ")))),
+    }
+}
+
+fn machine(env: &Env, options: &Options) -> Group {
+    let machine = Machine::look();
+    let mut all = vec![Fact::fine("processor", machine.processor.clone())];
+    all.extend(facts::host(env));
+    all.push(budget(options.memory_bytes, env.host_facts().memory_bytes));
+    all.push(load(&machine));
+    all.push(if cfg!(debug_assertions) {
+        Fact::warning("build", "without optimisation", "figures of this build mean nothing: cargo build --release")
+    } else {
+        Fact::fine("build", format!("{}, optimised", env!("CARGO_PKG_VERSION")))
+    });
+    Group { about: "this machine".to_owned(), facts: all }
+}
+
+/// The memory budget against the memory that there is.
+fn budget(budget: u64, memory: u64) -> Fact {
+    let name = "memory budget";
+    let value = format!("{} of {}", text::bytes(budget), text::bytes(memory));
+    match () {
+        () if budget >= memory => Fact::bad(name, value, "the process would be killed: --set memory_bytes to at most half of the memory"),
+        () if budget > memory / 4 * 3 => {
+            let advice = "little is left for the page cache and other programs: --set memory_bytes to at most half of the memory";
+            Fact::warning(name, value, advice)
+        }
+        () => Fact::fine(name, value),
+    }
+}
+
+fn load(machine: &Machine) -> Fact {
+    #[allow(clippy::cast_precision_loss, reason = "a few cores")]
+    let is_busy = machine.load > machine.cores as f64;
+    let value = format!("{:.2} on {} cores", machine.load, machine.cores);
+    match is_busy {
+        true => Fact::warning("load", value, "more wants to run than can: what is measured now is worth little"),
+        false => Fact::fine("load", value),
+    }
+}
+
+fn store_groups(env: &Env, store: &str, log: Option<&str>) -> Result<Vec<Group>> {
+    let registry = Registry::with_defaults();
+    let store = Uri::parse(store)?;
+    let log = log.map(Uri::parse).transpose()?;
+    let objects = registry.open_object_store(env, &store)?;
+    let logs = registry.open_log_store(env, &store, log.as_ref(), &objects)?;
+    let mut found = env.block_on(objects.facts(Request::new(Purpose::Open, Epoch::NONE)))?;
+    found.push(database(env, &objects));
+    let mut groups = vec![Group { about: format!("store {store}"), facts: found }];
+    groups.push(Group { about: format!("log {}", log.as_ref().unwrap_or(&store)), facts: survival(logs.as_ref()) });
+    Ok(groups)
+}
+
+/// What lies at the URI.
+fn database(env: &Env, objects: &Arc<dyn ObjectStore>) -> Fact {
+    let (world, store) = (env.clone(), Arc::clone(objects));
+    match env.block_on(async move { tombolo::manifest::load(&world, &store).await }) {
+        Ok(loaded) => {
+            let tables = text::count(loaded.state.table_count() as u64);
+            Fact::fine("database", format!("epoch {}, {tables} tables, manifest record {}", loaded.state.epoch().0, loaded.state.slot()))
+        }
+        Err(error) if error.kind() == ErrorKind::NotFound => Fact::fine("database", "none here yet"),
+        Err(error) => Fact::bad("database", Failure::from(error).to_string(), "`tombolo inspect` shows the bytes; restore what is damaged"),
+    }
+}
+
+fn survival(logs: &dyn LogStore) -> Vec<Fact> {
+    let survival = logs.survival();
+    vec![
+        Fact::fine("kind", survival.store),
+        Fact::fine("accepted writes", survival.accepted),
+        Fact::fine("durable writes", survival.durable),
+    ]
+}
+
+const fn word(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Fine => "ok",
+        Verdict::Warning => "warn",
+        Verdict::Bad => "bad",
+    }
+}
+
+fn show(groups: &[Group], output: &Output) -> Result<()> {
+    if output.is_json() {
+        let facts: Vec<_> = groups
+            .iter()
+            .flat_map(|group| group.facts.iter().map(move |fact| (group, fact)))
+            .map(|(group, fact)| {
+                json!({ "about": group.about, "name": fact.name, "value": fact.value, "verdict": word(fact.verdict), "to_do": fact.advice })
+            })
+            .collect();
+        return output.line(json!({ "facts": facts }));
+    }
+    for group in groups {
+        output.line(&group.about)?;
+        for fact in &group.facts {
+            output.line(format!("  {:<4}  {:<16} {}", word(fact.verdict), fact.name, fact.value))?;
+            if let Some(advice) = &fact.advice {
+                output.line(format!("  {:<4}  {:<16} → {advice}", "", ""))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn budgets_are_judged_by_the_memory_that_there_is() {
+        let verdict = |bytes| budget(bytes, 1000).verdict;
+        assert_eq!((verdict(500), verdict(900), verdict(1000)), (Verdict::Fine, Verdict::Warning, Verdict::Bad));
+    }
+}

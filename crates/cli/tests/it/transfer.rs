@@ -1,0 +1,149 @@
+//! `tombolo db import`, `export`, `levels`, `stats`, `flush`.
+
+use std::fs;
+use std::io::Write;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use super::{fails, json, ok, uri};
+
+/// Runs the command with `input` on standard input; gives exit code, output, messages.
+fn with_input(arguments: &[&str], input: &[u8]) -> (i32, String, String) {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_tombolo"))
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // Whoever refuses its arguments does not read.
+    let _ = child.stdin.take().unwrap().write_all(input);
+    let output = child.wait_with_output().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
+}
+
+#[test]
+fn what_is_exported_is_imported_again_in_both_forms() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = uri(&folder.path().join("a"));
+    let mut input = String::new();
+    for number in 0..3000 {
+        input += &format!("{{\"key\":\"k{number:05}\",\"value\":\"value {number} \\u00e9 \\\"\\n\"}}\n");
+    }
+    input += "{\"key\":{\"hex\":\"ff00\"},\"value\":{\"hex\":\"80\"}}\r\n\n{\"value\":\"\",\"key\":\"z\"}";
+    let (code, text, message) = with_input(&["--json", "db", "import", &store, "--batch-bytes", "1000"], input.as_bytes());
+    assert_eq!(code, 0, "{message}");
+    assert_eq!(json(&text)["imported"].as_u64(), Some(3002));
+
+    let exported = ok(&["db", "export", &store]);
+    assert_eq!(exported.lines().count(), 3002);
+    assert!(exported.ends_with("{\"key\":\"z\",\"value\":\"\"}\n{\"key\":{\"hex\":\"ff00\"},\"value\":{\"hex\":\"80\"}}\n"));
+    for format in ["ndjson", "tsv"] {
+        let lines = ok(&["db", "export", &store, "--format", format]);
+        let other = uri(&folder.path().join(format));
+        let (code, text, message) =
+            with_input(&["db", "import", &other, "--format", format, "--keyspace", "k", "--create-keyspace"], lines.as_bytes());
+        assert!(code == 0 && text.contains("imported 3,002 entries"), "{text}{message}");
+        assert_eq!(ok(&["db", "export", &other, "--keyspace", "k"]), exported, "{format}");
+    }
+    // A scan prints what import reads.
+    assert_eq!(ok(&["db", "export", &store, "--format", "tsv"]), ok(&["db", "scan", &store]));
+}
+
+#[test]
+fn files_are_named_and_their_ending_tells_the_form() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = uri(&folder.path().join("db"));
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    fs::write(folder.path().join("in.tsv"), "a\t1\nb\t2\nc\t3\n").unwrap();
+    ok(&["db", "import", &store, "--file", &path("in.tsv")]);
+    let text = ok(&["db", "export", &store, "--file", &path("out.ndjson"), "--from", "b"]);
+    assert!(text.contains("exported 2 entries"), "{text}");
+    assert_eq!(fs::read_to_string(path("out.ndjson")).unwrap(), "{\"key\":\"b\",\"value\":\"2\"}\n{\"key\":\"c\",\"value\":\"3\"}\n");
+    assert_eq!(ok(&["db", "export", &store, "--prefix", "a", "--format", "tsv"]), "a\t1\n");
+    fails(&["db", "export", &store, "--file", &path("out.ndjson")], 2, &["out.ndjson"]);
+    fails(&["db", "import", &store, "--file", &path("none")], 3, &["none"]);
+}
+
+#[test]
+fn a_wrong_line_is_named_and_what_came_before_is_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = uri(&folder.path().join("db"));
+    for (arguments, line, words) in [
+        (&[][..], "{\"key\":\"c\"}", &["line 3 of standard input", "\"value\"", "the 2 entries before it are written"][..]),
+        (&[][..], "not json", &["line 3", "no JSON"]),
+        (&["--format", "tsv"], "no tab", &["line 3", "tab"]),
+    ] {
+        let good = if arguments.is_empty() { "{\"key\":\"a\",\"value\":\"1\"}\n{\"key\":\"b\",\"value\":\"2\"}\n" } else { "a\t1\nb\t2\n" };
+        let (code, text, message) = with_input(&[&["db", "import", &store], arguments].concat(), format!("{good}{line}\n").as_bytes());
+        assert!(code == 2 && text.is_empty(), "{code} {text}{message}");
+        for word in words {
+            assert!(message.contains(word), "{word}: {message}");
+        }
+        assert_eq!(ok(&["db", "scan", &store]), "a\t1\nb\t2\n");
+    }
+    let long = format!("{}\tv\n", "k".repeat(70_000));
+    let (code, _, message) = with_input(&["db", "import", &store, "--format", "tsv"], long.as_bytes());
+    assert!(code == 2 && message.contains("line 1 of") && message.contains("65535"), "{message}");
+    let (code, _, message) = with_input(&["db", "import", &store, "--keyspace", "none"], b"");
+    assert!(code == 3 && message.contains("--create-keyspace"), "{message}");
+    let (code, _, message) = with_input(&["db", "import", &store, "--batch-bytes", "0"], b"");
+    assert!(code == 2 && message.contains("--batch-bytes"), "{message}");
+}
+
+#[test]
+fn an_import_that_waits_for_input_sees_ctrl_c() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = uri(&folder.path().join("db"));
+    let mut child = Command::new(env!("CARGO_BIN_EXE_tombolo"))
+        .args(["db", "import", &store, "--format", "tsv"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut input = child.stdin.take().unwrap();
+    input.write_all(b"a\t1\n").unwrap();
+    input.flush().unwrap();
+    // Once the database is there, it listens: it does so before it opens.
+    while !folder.path().join("db").exists() {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130), "{}", String::from_utf8_lossy(&output.stderr));
+    drop(input);
+    assert!(["", "a\t1\n"].contains(&&*ok(&["db", "scan", &store])));
+}
+
+#[test]
+fn levels_and_stats_tell_what_is_there() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = uri(&folder.path().join("db"));
+    let input: String = (0..500).map(|number| format!("key{number:04}\tvalue {number}\n")).collect();
+    with_input(&["db", "import", &store, "--format", "tsv"], input.as_bytes());
+    assert!(ok(&["db", "levels", &store]).contains("keyspace default: no tables"));
+    let flushed = json(&ok(&["--json", "db", "flush", &store]));
+    assert_eq!((flushed["tables_before"].as_u64(), flushed["tables"].as_u64()), (Some(0), Some(1)));
+    let levels = json(&ok(&["--json", "db", "levels", &store, "--tables"]));
+    let keyspace = &levels["keyspaces"][0];
+    assert_eq!((keyspace["name"].as_str(), keyspace["levels"][0]["entries"].as_u64()), (Some("default"), Some(500)));
+    assert_eq!(
+        (keyspace["tables"][0]["first_key"].as_str(), keyspace["tables"][0]["last_key"].as_str()),
+        (Some("key0000"), Some("key0499"))
+    );
+    let table = keyspace["tables"][0]["name"].as_str().unwrap();
+    assert!(ok(&["inspect", &store, table]).contains("500"));
+    // Looking at the levels has claimed nothing; looking at the statistics, which opens, has.
+    let epoch = |text: String| json(&text)["epoch"].as_u64().unwrap();
+    let before = epoch(ok(&["--json", "db", "levels", &store]));
+    assert_eq!(epoch(ok(&["--json", "db", "levels", &store])), before);
+    let stats = json(&ok(&["--json", "db", "stats", &store]));
+    assert!(stats["epoch"].as_u64().unwrap() > before, "{stats}");
+    assert_eq!((stats["tables"].as_u64(), stats["memory_bytes"].as_u64()), (Some(1), Some(256 << 20)));
+    for words in ["tables      1 of", "memory", "log", "epoch"] {
+        assert!(ok(&["db", "stats", &store]).contains(words), "{words}");
+    }
+    fails(&["db", "levels", &store, "--keyspace", "none"], 3, &["none"]);
+}
