@@ -72,7 +72,7 @@ fn an_error_ends_the_probe_and_is_cleaned_up_after() {
                 let faults = FaultPlan::scripted();
                 faults.inject(Rule::of_kind(kind, Fault::Error(ErrorKind::Retry)).skip(2).times(1));
                 let store: Arc<dyn ObjectStore> = Arc::new(FaultObjectStore::new(&env, Arc::clone(&inner), faults));
-                let error = objects(&env, &store, &plan(), &|_| {}).await.expect_err("injected");
+                let error = objects(&env, &store, &plan(), &|_| Ok(())).await.expect_err("injected");
                 assert_eq!(error.kind(), ErrorKind::Retry);
                 assert!(error.to_string().contains("measuring"), "{error}");
                 let left = inner.list(Request::new(Purpose::Verify, Epoch::NONE), "", None, 10).await.expect("listed");
@@ -93,7 +93,7 @@ fn plans_that_make_no_sense_are_refused() {
         ProbePlan { depths: vec![DEPTH_MAX + 1], ..plan() },
         ProbePlan { data_bytes: 10, ..plan() },
     ] {
-        let error = env.block_on(objects(&env, &store, &wrong, &|_| {})).expect_err("refused");
+        let error = env.block_on(objects(&env, &store, &wrong, &|_| Ok(()))).expect_err("refused");
         assert!(error.kind() == ErrorKind::Invalid && error.next_step().is_some(), "{error}");
     }
 }
