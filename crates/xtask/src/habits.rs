@@ -139,3 +139,21 @@ pub fn simulate(root: &Path, arguments: &Simulate) -> Result<(), String> {
     command.extend(arguments.rest.iter().cloned());
     cargo(root, &command, &[])
 }
+
+/// Options of `metamorphic`.
+#[derive(Args)]
+pub struct Metamorphic {
+    /// How many histories, each under every option set.
+    #[arg(long, default_value_t = 50)]
+    seeds: u64,
+    /// The first one's seed.
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+}
+
+/// Runs the simulator's scenario of that name in release.
+pub fn metamorphic(root: &Path, arguments: &Metamorphic) -> Result<(), String> {
+    let Metamorphic { seeds, seed } = arguments;
+    let line = format!("run --quiet --release --package tombolo-simulator -- --scenario metamorphic --seed {seed} --runs {seeds}");
+    cargo(root, &words(&line), &[])
+}

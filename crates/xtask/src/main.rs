@@ -50,6 +50,8 @@ enum Habit {
     Instructions(instructions::Arguments),
     /// The demo in release, as the README shows it.
     Demo(habits::Demo),
+    /// One history of operations under every option set gives one result, that of an ordered map.
+    Metamorphic(habits::Metamorphic),
     /// The whole engine in a simulated world, by seed: crashes, two writers, bit rot, mutants.
     ///
     /// A failing seed prints the command that replays it. `--help` of the simulator lists scenarios and options.
@@ -71,6 +73,7 @@ fn main() -> ExitCode {
         Habit::Model(arguments) => habits::model(&root, &arguments),
         Habit::Instructions(arguments) => instructions::run(&root, &arguments),
         Habit::Demo(arguments) => habits::demo(&root, &arguments),
+        Habit::Metamorphic(arguments) => habits::metamorphic(&root, &arguments),
         Habit::Simulate(arguments) => habits::simulate(&root, &arguments),
     };
     match result {

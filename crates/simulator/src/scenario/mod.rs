@@ -4,6 +4,7 @@
 
 mod bit_rot;
 mod crash;
+mod metamorphic;
 mod random;
 mod stale_appender;
 mod two_writers;
@@ -39,7 +40,7 @@ impl std::fmt::Debug for Scenario {
 }
 
 /// All scenarios.
-pub const ALL: [Scenario; 7] = [
+pub const ALL: [Scenario; 8] = [
     Scenario {
         name: "crash-everywhere",
         purpose: "a scripted history, crashed at each disk operation in turn, recovered, continued, recovered again",
@@ -81,6 +82,13 @@ pub const ALL: [Scenario; 7] = [
         runs: 40,
         runs_whole: None,
         run: stale_appender::run,
+    },
+    Scenario {
+        name: "metamorphic",
+        purpose: "one history under many option sets, with crashes and reopening between: one result, that of an ordered map",
+        runs: 20,
+        runs_whole: None,
+        run: metamorphic::run,
     },
     Scenario {
         name: "bit-rot",

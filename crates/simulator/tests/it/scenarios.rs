@@ -42,6 +42,11 @@ fn what_a_stale_writer_still_appends_is_never_seen() {
 }
 
 #[test]
+fn one_history_under_many_option_sets_gives_one_result() {
+    passes("metamorphic", 0..6);
+}
+
+#[test]
 fn damage_is_an_error_or_harmless() {
     passes("bit-rot", 0..16);
 }

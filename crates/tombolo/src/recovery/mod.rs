@@ -128,7 +128,7 @@ async fn recover(
 
 /// What an error of recovery means: a log that is missing because a successor has freed it meanwhile is no damage.
 async fn judge(context: &LogContext, error: Error) -> Error {
-    if error.kind() == ErrorKind::Corrupt
+    if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::NotFound)
         && let Ok(newest) = manifest::load(&context.env, &context.objects).await
         && (newest.incarnation, newest.state.epoch()) != (context.incarnation, context.epoch)
     {

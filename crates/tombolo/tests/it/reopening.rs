@@ -1,7 +1,12 @@
 //! A database that is opened briefly again and again: what it costs, and what it leaves.
 
+use std::sync::Arc;
+
 use tombolo::{Db, Env, KeyspaceOptions, Options, Result};
 use tombolo_env::simulated::{Crash, World};
+use tombolo_storage::LogStore;
+use tombolo_storage::backend::memory::{MemoryLogStore, MemoryObjectStore};
+use tombolo_storage::layer::trace::{TraceObjectStore, Tracer};
 
 const FORMS: [&str; 2] = ["mapped", "written"];
 
@@ -95,4 +100,33 @@ fn a_flush_ends_the_logs_that_were_replayed() {
     });
     assert_eq!(stats.unwrap().unwrap().tables, 2, "one of each keyspace");
     assert_eq!(logs(&world), 1, "its own");
+}
+
+/// No claim is ever deleted; an opening must not read them.
+#[test]
+fn an_opening_costs_no_more_for_the_claims_before_it() {
+    let world = World::new(10);
+    let process = world.process("opener");
+    let env = process.env();
+    let objects = Arc::new(MemoryObjectStore::unnamed(&env));
+    let log: Arc<dyn LogStore> = Arc::new(MemoryLogStore::unnamed(&env));
+    let requests = process.run(async move {
+        let mut requests = Vec::new();
+        for number in 0..600u32 {
+            let tracer = Tracer::new(&env);
+            let traced = Arc::new(TraceObjectStore::new(objects.clone(), tracer.clone()));
+            let options = Options::parse(["memory_bytes=1048576", "automatic_compaction=false"]).unwrap();
+            let builder = Db::builder("mem://opened").env(env.clone()).options(options).stores(traced, Arc::clone(&log));
+            let db = builder.open().await.unwrap();
+            if number % 3 == 0 {
+                db.default_keyspace().put(key(number), b"value").await.unwrap();
+            }
+            db.close().await.unwrap();
+            requests.push(tracer.counters().values().map(|counters| counters.requests).sum::<u64>());
+        }
+        requests
+    });
+    let requests = requests.unwrap();
+    let (first, last): (u64, u64) = (requests[..200].iter().sum(), requests[400..].iter().sum());
+    assert!(last * 10 <= first * 11, "200 openings made {first} requests, the same after 400 others {last}");
 }

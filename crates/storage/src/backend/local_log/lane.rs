@@ -255,12 +255,13 @@ impl Lane {
 
     /// Goes over into the next segment, with room for `bytes`. On an error nothing took effect.
     fn roll(&self, writer: &mut Writer, bytes: u64) -> Result<()> {
-        let next = self.supply.take(u64::from(FIRST_BYTE) + bytes, writer.live_bytes().next_power_of_two())?;
+        let taken = self.supply.take(u64::from(FIRST_BYTE) + bytes, writer.live_bytes().next_power_of_two());
+        let next = taken.map_err(|error| self.or_fenced(error))?;
         let predecessor = LogOffset::new(writer.segment.number, writer.position);
         if let Err(error) = self.begin_segment(&next, predecessor) {
             let error = Error::io(error, "beginning a log segment; nothing took effect", next.path.display());
             self.supply.retire(next, false);
-            return Err(error);
+            return Err(self.or_fenced(error));
         }
         let segment = std::mem::replace(&mut writer.segment, next);
         writer.full_bytes += u64::from(writer.position - FIRST_BYTE);
@@ -268,6 +269,14 @@ impl Lane {
         writer.position = FIRST_BYTE;
         writer.broken = false;
         Ok(())
+    }
+
+    /// What a failure means: a successor frees the log of whom it has fenced, and with it the directory.
+    fn or_fenced(&self, error: Error) -> Error {
+        match self.control.raised_by(&self.env) {
+            Some(by) => self.control.fenced(by).source(error),
+            None => error,
+        }
     }
 
     /// Starts the helpers that an append may call for.

@@ -1,0 +1,364 @@
+//! One history of operations under many option sets gives one result: that of an ordered map.
+//!
+//! ```text
+//! seed ──▶ history ──▶ map            (what each operation must answer)
+//!             └──────▶ engine × sets  (what it answers)
+//! ```
+//!
+//! - [`history`] draws the operations, and says what an ordered map answers.
+//! - [`sets`] has the option sets: memory, blocks, compression, filters, forms of the log, stores.
+//!
+//! So that the answers are the same under every set, what a crash may or may not keep is settled before it: unlogged writes are flushed, and a
+//! durable write ends what was only accepted. The other scenarios crash anywhere.
+
+mod history;
+mod sets;
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tombolo::{Batch, Db, Durability, Error, Keyspace, KeyspaceOptions, Op, OpenMode, Options, Registry, Snapshot};
+use tombolo_env::simulated::{Crash, Process};
+
+use super::{Run, guarded, mix};
+use crate::failure::{Failure, Report, Violation};
+use crate::oracle::show;
+use history::{Action, Answer, Model, Write, history};
+use sets::{OptionSet, SETS};
+
+const NAME: &str = "metamorphic";
+
+/// Operations of a history.
+const ACTIONS: usize = 160;
+
+/// Writes called and not waited for, at most.
+const PIPELINED_MAX: usize = 12;
+
+/// Runs a seed: its history under every set.
+pub(super) fn run(seed: u64) -> Result<Report, Failure> {
+    let actions = Arc::new(history(seed, ACTIONS));
+    let mut report = Report::default();
+    for set in SETS {
+        let place = || format!("option set {:?}", set.name);
+        // The same world for every set: what differs is the set alone.
+        report.add(&guarded(NAME, seed, place, mix(seed, 6), |run| run_set(run, set, &actions))?);
+    }
+    Ok(report)
+}
+
+/// What the lives of a history share.
+#[derive(Clone)]
+struct Shared {
+    set: &'static OptionSet,
+    registry: Registry,
+    actions: Arc<Vec<Action>>,
+    model: Arc<Mutex<Model>>,
+}
+
+/// How a life ended: the next operation, and the crash that comes between.
+struct Ended {
+    next: usize,
+    crash: Option<Crash>,
+}
+
+fn run_set(run: &Run, set: &'static OptionSet, actions: &Arc<Vec<Action>>) -> Result<(), Violation> {
+    let shared =
+        Shared { set, registry: Registry::with_defaults(), actions: Arc::clone(actions), model: Arc::new(Mutex::new(Model::default())) };
+    let mut next = 0;
+    loop {
+        let process = run.world.process("user");
+        let life = live(process.clone(), shared.clone(), next);
+        let ended = match process.run(life) {
+            None => return Err(Violation::new(format!("the process ended by itself after operation {next}"))),
+            Some(ended) => ended?,
+        };
+        let mut oracle = run.oracle.lock();
+        oracle.report.opened += 1;
+        oracle.report.writes += actions[next..ended.next].iter().filter(|action| matches!(action, Action::Write(..))).count() as u64;
+        oracle.report.verified += (ended.next - next) as u64;
+        next = ended.next;
+        match ended.crash {
+            None => return Ok(()),
+            Some(Crash::Kill) => process.kill(),
+            // Stores in memory do not know the power; the process ends.
+            Some(Crash::PowerLoss) => run.world.host(0).power_loss(),
+        }
+        oracle.report.crashes += 1;
+    }
+}
+
+/// One life of the database, from operation `first` to a crash or the end.
+async fn live(process: Process, shared: Shared, first: usize) -> Result<Ended, Violation> {
+    let mut life = Life {
+        db: open(&process, &shared).await.map_err(|error| unexpected("opening", &error))?,
+        process,
+        shared,
+        pending: Vec::new(),
+        snapshots: Vec::new(),
+        unlogged: false,
+    };
+    life.check_all().await.map_err(|violation| violation.at(format!("after opening, before operation {first}")))?;
+    for number in first..life.shared.actions.len() {
+        let action = life.shared.actions[number].clone();
+        if let Action::Crash(crash) = action {
+            life.settle_for(crash).await.map_err(|error| unexpected("before a crash", &error))?;
+            life.shared.model.lock().snapshots.clear();
+            return Ok(Ended { next: number + 1, crash: Some(crash) });
+        }
+        let expected = life.shared.model.lock().apply(&action, number);
+        let answered = life.act(&action, number).await.map_err(|error| unexpected(&format!("operation {number}, {action:?}"), &error))?;
+        if answered != expected {
+            return Err(Violation::new(format!(
+                "operation {number}, {action:?}: answered {}, expected {}",
+                answered.show(),
+                expected.show()
+            )));
+        }
+    }
+    life.settle().await.map_err(|error| unexpected("the end", &error))?;
+    life.check_all().await.map_err(|violation| violation.at("the end"))?;
+    let report = life.db.verify().await.map_err(|error| unexpected("verifying", &error))?;
+    if !report.damage.is_empty() {
+        return Err(Violation::new(format!("verify finds damage where none is: {}", report.damage.join("; "))));
+    }
+    life.snapshots.clear();
+    life.db.close().await.map_err(|error| unexpected("closing", &error))?;
+    Ok(Ended { next: life.shared.actions.len(), crash: None })
+}
+
+fn unexpected(place: &str, error: &Error) -> Violation {
+    Violation::new(format!("{place}: {error}"))
+}
+
+async fn open(process: &Process, shared: &Shared) -> Result<Db, Error> {
+    let options = Options::parse(shared.set.options.iter().copied())?;
+    let (store, log) = shared.set.stores;
+    Db::builder(store)
+        .log(log)
+        .env(process.env())
+        .registry(shared.registry.clone())
+        .options(options)
+        .mode(OpenMode::CreateOrOpen)
+        .open()
+        .await
+}
+
+/// An open database and what was called on it.
+struct Life {
+    process: Process,
+    shared: Shared,
+    db: Db,
+    pending: Vec<Op<()>>,
+    /// As many as the model has, in its order.
+    snapshots: Vec<Snapshot>,
+    /// Whether there are writes that a crash would lose.
+    unlogged: bool,
+}
+
+impl Life {
+    async fn settle(&mut self) -> Result<(), Error> {
+        for op in std::mem::take(&mut self.pending) {
+            op.await?;
+        }
+        Ok(())
+    }
+
+    /// Makes sure of what a crash may or may not keep.
+    async fn settle_for(&mut self, crash: Crash) -> Result<(), Error> {
+        self.settle().await?;
+        if std::mem::take(&mut self.unlogged) {
+            self.db.flush().await?;
+        }
+        if crash == Crash::PowerLoss {
+            // A delete of nothing, durable with all before it.
+            self.db.default_keyspace().delete_with(b"\xffnever", Durability::Durable).await?;
+        }
+        self.snapshots.clear();
+        Ok(())
+    }
+
+    async fn act(&mut self, action: &Action, number: usize) -> Result<Answer, Error> {
+        if let Action::Write(writes, durability, waits) = action {
+            self.write(writes, *durability, number)?;
+            if *waits || self.pending.len() > PIPELINED_MAX {
+                self.settle().await?;
+            }
+            return Ok(Answer::Done);
+        }
+        // A write that found no room in memory is not to be seen before it has ended.
+        self.settle().await?;
+        match action {
+            Action::Write(..) | Action::Crash(_) => {}
+            Action::Create(name) => {
+                let mut options = KeyspaceOptions::default();
+                for setting in self.shared.set.keyspace {
+                    let (name, value) = setting.split_once('=').unwrap_or((setting, ""));
+                    options.set(name, value)?;
+                }
+                if self.db.keyspace(name).is_err() {
+                    self.db.create_keyspace(name, options).await?;
+                }
+            }
+            Action::Drop(name) => {
+                if self.db.keyspace(name).is_ok() {
+                    self.db.drop_keyspace(name).await?;
+                }
+            }
+            Action::Flush => {
+                self.db.flush().await?;
+                self.unlogged = false;
+            }
+            Action::Compact => {
+                self.db.compact().await?;
+                self.unlogged = false;
+            }
+            Action::Snapshot => self.snapshots.push(self.db.snapshot()),
+            Action::DropSnapshot => {
+                if !self.snapshots.is_empty() {
+                    self.snapshots.remove(0);
+                }
+            }
+            Action::Reopen => {
+                self.snapshots.clear();
+                self.db.close().await?;
+                self.db = open(&self.process, &self.shared).await?;
+                self.unlogged = false;
+            }
+            Action::TakeOver => {
+                self.settle_for(Crash::Kill).await?;
+                let successor = open(&self.process, &self.shared).await?;
+                let stale = std::mem::replace(&mut self.db, successor);
+                let refused = stale.default_keyspace().put(b"stale", b"never").await;
+                return Ok(Answer::Fenced(refused.is_err_and(|error| error.kind() == tombolo::ErrorKind::Fenced)));
+            }
+            Action::Get(keyspace, key) => {
+                let Some(keyspace) = self.keyspace(keyspace) else { return Ok(Answer::None) };
+                let value = keyspace.get(key).await?;
+                let with = keyspace.get_with(key, <[u8]>::to_vec).await?;
+                return Ok(if value.as_deref() == with.as_deref() { Answer::Value(with) } else { Answer::Disagree });
+            }
+            Action::MultiGet(keyspace, keys) => {
+                let Some(keyspace) = self.keyspace(keyspace) else { return Ok(Answer::None) };
+                let values = keyspace.multi_get(keys).await?;
+                return Ok(Answer::Values(values.into_iter().map(|value| value.map(|value| value.to_vec())).collect()));
+            }
+            Action::Scan(keyspace, from, to, forward) => {
+                let Some(keyspace) = self.keyspace(keyspace) else { return Ok(Answer::None) };
+                return entries(keyspace.scan(from.clone()..to.clone()), *forward).await;
+            }
+            Action::Prefix(keyspace, prefix, forward) => {
+                let Some(keyspace) = self.keyspace(keyspace) else { return Ok(Answer::None) };
+                return entries(keyspace.prefix(prefix), *forward).await;
+            }
+            Action::Walk(keyspace, key) => {
+                let Some(keyspace) = self.keyspace(keyspace) else { return Ok(Answer::None) };
+                return walk(&keyspace, key).await;
+            }
+            Action::ReadSnapshot(keyspace, nth) => {
+                let (Some(keyspace), Some(snapshot)) = (self.keyspace(keyspace), self.snapshots.get(*nth)) else {
+                    return Ok(Answer::None);
+                };
+                return entries(snapshot.scan::<&[u8]>(&keyspace, ..), nth % 2 == 0).await;
+            }
+        }
+        Ok(Answer::Done)
+    }
+
+    fn keyspace(&self, name: &str) -> Option<Keyspace> {
+        self.db.keyspace(name).ok()
+    }
+
+    /// Calls a write, without waiting for its end.
+    fn write(&mut self, writes: &[Write], durability: Durability, number: usize) -> Result<(), Error> {
+        let known: Vec<(Keyspace, &Write)> =
+            writes.iter().filter_map(|write| self.keyspace(&write.keyspace).map(|keyspace| (keyspace, write))).collect();
+        self.unlogged |= durability == Durability::Unlogged && !known.is_empty();
+        let op = match &known[..] {
+            [] => return Ok(()),
+            [(keyspace, write)] => match write.value(number) {
+                Some(value) => keyspace.put_with(&write.key, value, durability),
+                None => keyspace.delete_with(&write.key, durability),
+            },
+            many => {
+                let mut batch = Batch::new();
+                for (keyspace, write) in many {
+                    match write.value(number) {
+                        Some(value) => batch.put(keyspace, &write.key, value),
+                        None => batch.delete(keyspace, &write.key),
+                    };
+                }
+                self.db.write_with(batch, durability)
+            }
+        };
+        self.pending.push(op);
+        Ok(())
+    }
+
+    /// Reads everything, both ways.
+    async fn check_all(&mut self) -> Result<(), Violation> {
+        let content = self.shared.model.lock().content.clone();
+        let names: Vec<String> = self.db.keyspaces().iter().map(|keyspace| keyspace.name().to_owned()).collect();
+        if !names.iter().eq(content.keys()) {
+            return Err(Violation::new(format!("keyspaces are {names:?}, expected {:?}", content.keys())));
+        }
+        for keyspace in self.db.keyspaces() {
+            for forward in [true, false] {
+                let found = entries(keyspace.scan::<&[u8]>(..), forward).await.map_err(|error| unexpected("reading all", &error))?;
+                let expected = Answer::entries(content[keyspace.name()].iter(), forward);
+                if found != expected {
+                    return Err(Violation::new(format!(
+                        "keyspace {} holds {}, expected {}",
+                        keyspace.name(),
+                        found.show(),
+                        expected.show()
+                    )));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+async fn entries(mut scan: tombolo::Scan, forward: bool) -> Result<Answer, Error> {
+    let mut found = Vec::new();
+    if !forward {
+        scan.seek_to_last();
+    }
+    while let Some((key, value)) = if forward { scan.next_async().await? } else { scan.prev_async().await? } {
+        found.push((key.to_vec(), value.to_vec()));
+    }
+    Ok(Answer::Entries(found))
+}
+
+/// Some entries from `key` on, then some before it.
+async fn walk(keyspace: &Keyspace, key: &[u8]) -> Result<Answer, Error> {
+    let mut cursor = keyspace.cursor::<&[u8]>(..);
+    let mut found = Vec::new();
+    for forward in [true, false] {
+        let mut valid = if forward { cursor.seek_async(key).await? } else { cursor.seek_for_prev_async(key).await? };
+        for _ in 0..history::WALK_ENTRIES {
+            if !valid {
+                break;
+            }
+            found.push((cursor.key().to_vec(), cursor.value().to_vec()));
+            valid = if forward { cursor.next_async().await? } else { cursor.prev_async().await? };
+        }
+    }
+    Ok(Answer::Entries(found))
+}
+
+impl Answer {
+    fn show(&self) -> String {
+        match self {
+            Answer::Value(value) => format!("{:?}", value.as_deref().map(show)),
+            Answer::Values(values) => format!("{:?}", values.iter().map(|value| value.as_deref().map(show)).collect::<Vec<_>>()),
+            Answer::Entries(entries) => {
+                format!("{:?}", entries.iter().map(|(key, value)| format!("{}={}", show(key), show(value))).collect::<Vec<_>>())
+            }
+            other => format!("{other:?}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

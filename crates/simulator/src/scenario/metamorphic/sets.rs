@@ -1,0 +1,64 @@
+//! The option sets: each differs from the defaults in what a part of the engine does otherwise.
+
+/// How the database of a run is opened, and how its keyspaces are made.
+#[derive(Debug)]
+pub(super) struct OptionSet {
+    pub(super) name: &'static str,
+    /// URIs of objects and log.
+    pub(super) stores: (&'static str, &'static str),
+    /// Settings of the database.
+    pub(super) options: &'static [&'static str],
+    /// Settings of the keyspaces created; `default` keeps the defaults.
+    pub(super) keyspace: &'static [&'static str],
+}
+
+const MAPPED: (&str, &str) = ("file:///data/db", "file:///data/db?form=mapped");
+const WRITTEN: (&str, &str) = ("file:///data/db", "file:///data/db?form=written");
+const ELSEWHERE: (&str, &str) = ("file:///data/db", "file:///log/db?form=mapped");
+const MEMORY: (&str, &str) = ("mem://db", "mem://db");
+const MEMORY_LOG_ON_DISK: (&str, &str) = ("mem://db", "file:///log/db?form=written");
+
+const fn set(
+    name: &'static str,
+    stores: (&'static str, &'static str),
+    options: &'static [&'static str],
+    keyspace: &'static [&'static str],
+) -> OptionSet {
+    OptionSet { name, stores, options, keyspace }
+}
+
+/// Least memory; a flush for every few writes.
+const TINY: &[&str] = &["memory_bytes=1048576", "memtable_bytes=4096"];
+const SMALL: &[&str] = &["memory_bytes=1048576", "memtable_bytes=16384"];
+const SMALL_BY_HAND: &[&str] = &["memory_bytes=1048576", "memtable_bytes=16384", "automatic_compaction=false"];
+const TINY_BY_HAND: &[&str] = &["memory_bytes=1048576", "memtable_bytes=4096", "automatic_compaction=false"];
+const LARGE: &[&str] = &["memory_bytes=8388608", "memtable_bytes=1048576"];
+const FEW_IN_FLIGHT: &[&str] = &["memory_bytes=1048576", "memtable_bytes=8192", "writes_in_flight_max=1"];
+
+pub(super) const SETS: &[OptionSet] = &[
+    set("defaults of 4 MiB", MAPPED, &["memory_bytes=4194304"], &[]),
+    set("defaults of 4 MiB, written log", WRITTEN, &["memory_bytes=4194304"], &[]),
+    set("tiny memtables", MAPPED, TINY, &[]),
+    set("tiny memtables, written log", WRITTEN, TINY, &[]),
+    set("tiny memtables, compaction by hand", MAPPED, TINY_BY_HAND, &[]),
+    set("tiny memtables, written log, compaction by hand", WRITTEN, TINY_BY_HAND, &["compression=none"]),
+    set("no flush but those asked for", MAPPED, LARGE, &[]),
+    set("no flush but those asked for, written log", WRITTEN, LARGE, &["compression=zstd", "block_bytes=65536"]),
+    set("log in another directory", ELSEWHERE, SMALL, &[]),
+    set("log in another directory, by hand", ELSEWHERE, SMALL_BY_HAND, &["filter_bits=0"]),
+    set("no compression", MAPPED, SMALL, &["compression=none"]),
+    set("no compression, smallest blocks", WRITTEN, SMALL, &["compression=none", "block_bytes=1024"]),
+    set("ZSTD", MAPPED, SMALL, &["compression=zstd"]),
+    set("ZSTD, smallest blocks", WRITTEN, TINY, &["compression=zstd", "block_bytes=1024"]),
+    set("LZ4, smallest blocks, no filter", MAPPED, TINY, &["compression=lz4", "block_bytes=1024", "filter_bits=0"]),
+    set("largest blocks", MAPPED, SMALL, &["block_bytes=1048576"]),
+    set("no filter", WRITTEN, SMALL, &["filter_bits=0"]),
+    set("one filter bit", MAPPED, TINY, &["filter_bits=1"]),
+    set("thirty filter bits", WRITTEN, TINY_BY_HAND, &["filter_bits=30"]),
+    set("one write in flight", MAPPED, FEW_IN_FLIGHT, &[]),
+    set("one write in flight, written log", WRITTEN, FEW_IN_FLIGHT, &["block_bytes=2048"]),
+    set("in memory", MEMORY, SMALL, &[]),
+    set("in memory, tiny memtables", MEMORY, TINY, &["compression=zstd", "filter_bits=4"]),
+    set("in memory, by hand", MEMORY, SMALL_BY_HAND, &["compression=none", "filter_bits=0"]),
+    set("objects in memory, log on disk", MEMORY_LOG_ON_DISK, TINY, &[]),
+];

@@ -1,0 +1,36 @@
+//! The map of the scenario answers as a map, and the sets are many and differ.
+
+use std::collections::BTreeSet;
+
+use super::history::{Action, Answer, Model, Write, history};
+use super::sets::SETS;
+
+#[test]
+fn there_are_many_sets_and_no_two_are_equal() {
+    assert!(SETS.len() >= 24);
+    let names: BTreeSet<_> = SETS.iter().map(|set| set.name).collect();
+    let contents: BTreeSet<_> = SETS.iter().map(|set| (set.stores, set.options, set.keyspace)).collect();
+    assert_eq!((names.len(), contents.len()), (SETS.len(), SETS.len()));
+}
+
+/// A setting that no two sets have differently is not shown to leave answers as they are.
+#[test]
+fn histories_have_every_kind_of_operation() {
+    let kinds: BTreeSet<String> = (0..20)
+        .flat_map(|seed| history(seed, 200))
+        .map(|action| format!("{action:?}").split('(').next().unwrap_or_default().into())
+        .collect();
+    assert_eq!(kinds.len(), 16, "{kinds:?}");
+}
+
+#[test]
+fn the_map_walks_both_ways() {
+    let mut model = Model::default();
+    let write = |key: &[u8]| Write { keyspace: "default".into(), key: key.to_vec(), bytes: Some(0) };
+    let keys = [&b"a"[..], b"b", b"c"];
+    let writes = keys.iter().map(|key| write(key)).collect();
+    model.apply(&Action::Write(writes, tombolo::Durability::Durable, true), 1);
+    let entry = |key: &[u8]| (key.to_vec(), b"1:".to_vec());
+    let walked = model.apply(&Action::Walk("default".into(), b"b".to_vec()), 2);
+    assert_eq!(walked, Answer::Entries(vec![entry(b"b"), entry(b"c"), entry(b"b"), entry(b"a")]));
+}
