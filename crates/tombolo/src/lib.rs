@@ -21,6 +21,7 @@ pub mod manifest;
 mod memtable;
 pub mod op;
 pub mod options;
+mod pace;
 mod read;
 mod recovery;
 mod signal;

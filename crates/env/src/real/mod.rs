@@ -9,7 +9,6 @@ mod files;
 mod mapping;
 mod network;
 mod reads;
-mod write_out;
 
 use std::cell::RefCell;
 use std::future::Future;

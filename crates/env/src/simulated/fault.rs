@@ -24,9 +24,7 @@ pub enum OperationKind {
     Metadata,
     Read,
     Write,
-    /// `set_length` and `allocate`.
     SetLength,
-    WriteOut,
     Sync,
     Lock,
     Map,

@@ -1,193 +1,236 @@
 //! Compaction: `pick (pure) → run (anywhere) → install (writer only)`.
 //!
-//! A simple strategy: once a keyspace has several runs in level 0, all of them are merged with what they overlap in level 1.
+//! - `pick`: which tables to merge next, and why.
+//! - `job`: runs a job in parts by key range; `merge`: its inner loop.
+//! - this module: workers that share what runs, and install what they made.
 //!
 //! Invariants:
-//! 1. A job's inputs are all runs of level 0, the oldest included, so that level 0 stays newer than level 1.
-//! 2. A job's result is installed only by the epoch that began it, in one record with the end of its inputs, and only if all inputs are
+//! 1. A job's result is installed only by the epoch that began it, in one record with the end of its inputs, and only if all inputs are
 //!    still live.
-//! 3. What a snapshot sees is kept: snapshots are listed after the inputs were chosen.
+//! 2. Jobs that run at once share no input and write no common range of a level (see `pick`).
+//! 3. A table that cannot be read is reported once and set aside; everything else goes on.
+
+mod garbage;
+mod job;
+mod merge;
+mod pick;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use tombolo_format::manifest::{Edit, TableDescription};
-use tombolo_storage::{Purpose, Result};
+use parking_lot::Mutex;
+use tombolo_format::key::SequenceNumber;
+use tombolo_format::manifest::{Edit, TableDescription, TableName};
+use tombolo_storage::{Error, ErrorKind, Result};
 
-use crate::collection::Collector;
-use crate::engine::{COMPACTION, Engine, KeyspaceInfo};
-use crate::flush::{Retention, Retries, delete_unnamed, never_named};
-use crate::manifest::TableStatus;
-use crate::read::{Merge, Source};
-use crate::version::{Levels, TableHandle, TableWriter};
+pub(crate) use garbage::collect;
 
-/// Runs of level 0 that start a compaction.
-const RUNS_MAX: usize = 4;
+use crate::engine::{COMPACTION, CompactionRequest, DAMAGE, Engine, KeyspaceInfo};
+use crate::flush::{Retries, delete_unnamed, never_named};
+use crate::manifest::{TableStatus, names};
+use crate::version::Version;
+use job::Run;
+use merge::{Failure, Merged};
+use pick::{Asked, Busy, Cursors, Job, Picking, Settings, Turn};
 
-/// Size at which an output ends.
-const OUTPUT_BYTES: u64 = 64 << 20;
+/// Jobs at once. How many of them run side by side the pool of the background class says.
+pub(crate) const WORKERS: usize = 3;
 
-/// What to merge.
-#[derive(Debug)]
-pub(crate) struct Job {
-    keyspace: u32,
-    /// Newest first.
-    runs: Vec<Arc<TableHandle>>,
-    /// Tables of level 1 that the runs overlap, in order.
-    sorted: Arc<Vec<Arc<TableHandle>>>,
+/// What the workers share.
+#[derive(Debug, Default)]
+pub(crate) struct Compactor(Mutex<Shared>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    busy: Busy,
+    cursors: Cursors,
+    /// In the order in which they were asked for.
+    asked: Vec<(Asked, CompactionRequest)>,
 }
 
-impl Job {
-    fn inputs(&self) -> impl Iterator<Item = &Arc<TableHandle>> {
-        self.runs.iter().chain(self.sorted.iter())
-    }
+/// A job that was taken, and what it needs to be given back.
+struct Begun {
+    number: u64,
+    job: Arc<Job>,
+    keyspace: Arc<KeyspaceInfo>,
 }
 
-/// Deletes what left the version, once nothing of this process reads it and no pin keeps it; until the database stops. A pass follows
-/// background work, so that an idle database makes no request.
-pub(crate) async fn collect(engine: Arc<Engine>) {
-    let collector = Collector::new(engine.manifest.clone());
-    if let Err(error) = collector.collect_orphans().await {
-        engine.note(&error);
-        tracing::warn!(error = %error, "collecting orphans failed");
-    }
+/// Compacts what needs it, until the database stops. Several workers share a compactor.
+pub(crate) async fn run(engine: Arc<Engine>, compactor: Arc<Compactor>) {
+    let mut retries = Retries::new(COMPACTION);
     loop {
         // Subscribed before it looks: a stop in between is not missed.
         let work = engine.work.subscribe();
         if engine.is_stopping() {
             return;
         }
-        if engine.manifest.state().unneeded().next().is_some()
-            && let Err(error) = collector.collect(|table| engine.versions.is_used(table)).await
+        let Some(begun) = compactor.begin(&engine) else {
+            let _woken = work.await;
+            continue;
+        };
+        let result = compact(&engine, &begun).await;
+        let result = compactor.end(&engine, &begun, result).await;
+        // Others may have waited for its inputs.
+        engine.work.raise();
+        engine.progress.raise();
+        match retries.after(&engine, result).await {
+            Ok(true) => retries = Retries::new(COMPACTION),
+            Ok(false) => {}
+            Err(_) => return,
+        }
+    }
+}
+
+impl Compactor {
+    /// Takes the next job: what somebody asked for comes first.
+    fn begin(&self, engine: &Arc<Engine>) -> Option<Begun> {
+        let mut shared = self.0.lock();
+        let requests = std::mem::take(&mut *engine.compaction_requests.lock());
+        shared.asked.extend(
+            requests.into_iter().map(|request| (Asked::new(request.keyspace, request.first.clone(), request.last.clone()), request)),
+        );
+        // Loaded under the lock: what a job that was given back has installed is in it.
+        let view = engine.view_owned();
+        if shared.busy.has_damage() {
+            let state = engine.manifest.state();
+            shared.busy.retain_damaged(|name| state.table(name).is_some_and(|table| table.status == TableStatus::Live));
+        }
+        let job = shared.next_asked(engine, &view.version).or_else(|| shared.next_needed(engine, &view.version));
+        let (job, keyspace) = job?;
+        if job.from > 0
+            && let Some(last) = job.upper.last()
         {
-            engine.note(&error);
-            tracing::warn!(error = %error, "collection failed");
+            shared.cursors.insert((job.keyspace, job.from), last.description().last_key.clone());
         }
-        let _woken = work.await;
+        let number = shared.busy.take(&job);
+        engine.counters.compactions_running.fetch_add(1, Ordering::Relaxed);
+        Some(Begun { number, job: Arc::new(job), keyspace })
     }
-}
 
-/// Chooses a job for a keyspace with at least `runs_min` runs in level 0. Pure.
-pub(crate) fn pick(keyspace: u32, levels: &Levels, runs_min: usize) -> Option<Job> {
-    if levels.runs.is_empty() || levels.runs.len() < runs_min {
-        return None;
-    }
-    let first = levels.runs.iter().map(|table| &table.description().first_key).min()?;
-    let last = levels.runs.iter().map(|table| &table.description().last_key).max()?;
-    let overlapping = levels.level(1).map_or_else(Vec::new, |run| run.range(run.overlapping(first, last)).cloned().collect());
-    Some(Job { keyspace, runs: levels.runs.clone(), sorted: Arc::new(overlapping) })
-}
-
-/// Compacts what needs it, until the database stops.
-pub(crate) async fn run(engine: Arc<Engine>) {
-    loop {
-        // Subscribed before it looks: a stop in between is not missed.
-        let work = engine.work.subscribe();
-        if engine.is_stopping() {
-            return;
-        }
-        let wanted = engine.counters.compact_wanted.load(Ordering::Acquire);
-        let everything = wanted > engine.counters.compact_done.load(Ordering::Acquire);
-        let runs_min = if everything { 1 } else { RUNS_MAX };
-        let job = (everything || engine.options.load().automatic_compaction).then(|| next_job(&engine, runs_min)).flatten();
-        match job {
-            Some((job, keyspace)) => {
-                let mut retries = Retries::new(COMPACTION);
-                while !match retries.after(&engine, compact(&engine, &job, &keyspace).await).await {
-                    Ok(done) => done,
-                    Err(_) => return,
-                } {}
-                engine.progress.raise();
+    /// Gives back what a job took, and sets a damaged table aside.
+    async fn end(&self, engine: &Arc<Engine>, begun: &Begun, result: Merged<()>) -> Result<()> {
+        let judged = match result {
+            Ok(()) => Ok(()),
+            Err(Failure { error, table }) => Err((engine.judge(error).await, table)),
+        };
+        engine.counters.compactions_running.fetch_sub(1, Ordering::Relaxed);
+        let mut shared = self.0.lock();
+        shared.busy.give_back(begun.number, &begun.job);
+        match judged {
+            Ok(()) => Ok(()),
+            Err((error, Some(table))) if error.kind() == ErrorKind::Corrupt => {
+                if shared.busy.set_aside(table) {
+                    report_damage(engine, table, &error);
+                }
+                Ok(())
             }
-            None if everything => {
-                engine.counters.compact_done.store(wanted, Ordering::Release);
-                engine.progress.raise();
-            }
-            None => {
-                let _woken = work.await;
-            }
+            Err((error, _)) => Err(error),
         }
     }
 }
 
-fn next_job(engine: &Engine, runs_min: usize) -> Option<(Job, Arc<KeyspaceInfo>)> {
-    let view = engine.view_owned();
-    let jobs = view.version.keyspaces().filter_map(|(id, levels)| pick(id, levels, runs_min));
-    // The keyspace with the most runs is read and written slowest.
-    let job = jobs.filter(|job| engine.catalog.by_id(job.keyspace).is_some()).max_by_key(|job| job.runs.len())?;
-    let keyspace = engine.catalog.by_id(job.keyspace)?;
-    Some((job, keyspace))
-}
-
-async fn compact(engine: &Arc<Engine>, job: &Job, keyspace: &KeyspaceInfo) -> Result<()> {
-    let mut outputs = Vec::new();
-    let merged = merge(engine, job, keyspace, &mut outputs).await;
-    if let Err(error) = merged {
-        delete_unnamed(engine, &outputs).await;
-        return Err(never_named(error));
+impl Shared {
+    fn picking<'a>(busy: &'a Busy, cursors: &'a Cursors, engine: &Engine, keyspace: &KeyspaceInfo) -> Picking<'a> {
+        let options = keyspace.options();
+        let settings = Settings::new(engine.options.memtable_bytes(), options.compression_of_lowest() == options.compression);
+        let oldest_snapshot = engine.snapshots.list().first().copied().unwrap_or(SequenceNumber::MAX);
+        Picking { keyspace: keyspace.id, settings, busy, cursors, oldest_snapshot }
     }
-    install(engine, job, outputs).await
-}
 
-/// Merges the inputs into tables of level 1 with fresh names.
-async fn merge(engine: &Arc<Engine>, job: &Job, keyspace: &KeyspaceInfo, outputs: &mut Vec<TableDescription>) -> Result<()> {
-    let sources = job.inputs().map(|table| Source::Table(table.cursor(Purpose::Compaction))).collect();
-    let mut merge = Merge::new(sources);
-    merge.first().await?;
-    let mut retention = Retention::bottom(engine.snapshots.list());
-    let mut output: Option<TableWriter> = None;
-    let mut since_yield = 0;
-    while let Some((key, trailer)) = merge.entry() {
-        // All versions of a key stay in one table: level 1 must not overlap.
-        let full = output.as_ref().is_some_and(|writer| writer.written_bytes() >= OUTPUT_BYTES) && retention.is_new(key);
-        if retention.keeps(key, trailer) {
-            if full && let Some(writer) = output.take() {
-                outputs.extend(writer.finish().await?);
+    /// A job for what somebody asked for. Answers requests that are done.
+    fn next_asked(&mut self, engine: &Engine, version: &Version) -> Option<(Job, Arc<KeyspaceInfo>)> {
+        let Shared { busy, cursors, asked } = self;
+        let (mut found, mut ended) = (None, false);
+        asked.retain_mut(|(asked, request)| {
+            if found.is_some() {
+                return true;
             }
-            let writer = match &mut output {
-                Some(writer) => writer,
-                None => output.insert(begin_output(engine, job, keyspace).await?),
+            let keyspace = engine.catalog.by_id(asked.keyspace);
+            let turn = match (&keyspace, version.levels(asked.keyspace)) {
+                (Some(keyspace), Some(levels)) => asked.next(levels, &Shared::picking(busy, cursors, engine, keyspace)),
+                // Dropped or empty.
+                _ => Turn::Done,
             };
-            let value = merge.source().map_or(&[][..], Source::value);
-            writer.add(key, trailer, value).await?;
-        }
-        merge.next().await?;
-        since_yield += 1;
-        if since_yield == 4096 {
-            since_yield = 0;
-            if engine.is_stopping() {
-                return Err(tombolo_storage::Error::new(tombolo_storage::ErrorKind::Closed, "the database is stopping"));
+            match turn {
+                Turn::Do(job) => {
+                    found = keyspace.map(|keyspace| (*job, keyspace));
+                    true
+                }
+                Turn::Wait => true,
+                Turn::Done => {
+                    request.end(asked.met_damage.map_or(Ok(()), |table| Err(stayed(engine, table))));
+                    ended = true;
+                    false
+                }
             }
-            engine.env.yield_now().await;
+        });
+        if ended {
+            engine.progress.raise();
         }
+        found
     }
-    if let Some(writer) = output {
-        outputs.extend(writer.finish().await?);
+
+    /// A job for the keyspace that needs it most: the one with the most runs is read and written slowest.
+    fn next_needed(&self, engine: &Engine, version: &Version) -> Option<(Job, Arc<KeyspaceInfo>)> {
+        if !engine.options.load().automatic_compaction {
+            return None;
+        }
+        let mut keyspaces: Vec<_> = version.keyspaces().collect();
+        keyspaces.sort_by_key(|(_, levels)| std::cmp::Reverse(levels.runs.len()));
+        keyspaces.into_iter().find_map(|(id, levels)| {
+            let keyspace = engine.catalog.by_id(id)?;
+            let job = pick::pick(levels, &Shared::picking(&self.busy, &self.cursors, engine, &keyspace))?;
+            Some((job, keyspace))
+        })
     }
-    Ok(())
 }
 
-async fn begin_output(engine: &Engine, job: &Job, keyspace: &KeyspaceInfo) -> Result<TableWriter> {
-    let name = engine.manifest.fresh_table_name();
-    TableWriter::create(engine.versions.tables(), name, job.keyspace, 1, &keyspace.options(), Purpose::Compaction).await
+/// Why what was asked for is not wholly done.
+fn stayed(engine: &Engine, table: TableName) -> Error {
+    let object = names::table(engine.context.incarnation, table);
+    let error = Error::new(ErrorKind::Corrupt, "a damaged table was left where it is").object(object);
+    error.advice("verify the database, and restore the table's keyspace from a checkpoint or a backup")
+}
+
+fn report_damage(engine: &Engine, table: TableName, error: &Error) {
+    let object = names::table(engine.context.incarnation, table);
+    tracing::error!(%error, %object, "a table cannot be compacted: it is set aside, and everything else goes on");
+    let advice = "verify the database, and restore the table's keyspace from a checkpoint or a backup";
+    engine.set_background_error(DAMAGE, Some(error.clone().context(format!("compacting {object}")).advice(advice)));
+}
+
+async fn compact(engine: &Arc<Engine>, begun: &Begun) -> Merged<()> {
+    let job = &begun.job;
+    if job.is_move {
+        let edits = job.upper.iter().map(|table| Edit::TableMoved { name: table.description().name, level: job.to }).collect();
+        return Ok(install(engine, job, edits, Vec::new()).await?);
+    }
+    let run = Run::new(engine, job, &begun.keyspace);
+    let merged = run.run().await;
+    let outputs = run.take_outputs();
+    if let Err(Failure { error, table }) = merged {
+        delete_unnamed(engine, &outputs).await;
+        return Err(Failure { error: never_named(error), table });
+    }
+    let mut edits: Vec<_> = job.inputs().map(|table| Edit::TableObsolete { name: table.description().name }).collect();
+    edits.extend(outputs.iter().cloned().map(Edit::TableAdded));
+    engine.counters.compacted_bytes_read.fetch_add(job.bytes(), Ordering::Relaxed);
+    let written: u64 = outputs.iter().map(|table| table.length).sum();
+    engine.counters.compacted_bytes_written.fetch_add(written, Ordering::Relaxed);
+    Ok(install(engine, job, edits, outputs).await?)
 }
 
 /// Puts the outputs in the place of the inputs.
-async fn install(engine: &Arc<Engine>, job: &Job, outputs: Vec<TableDescription>) -> Result<()> {
+async fn install(engine: &Arc<Engine>, job: &Job, edits: Vec<Edit>, outputs: Vec<TableDescription>) -> Result<()> {
     let state = engine.manifest.state();
-    let live: BTreeSet<_> = job
-        .inputs()
-        .map(|table| table.description().name)
-        .filter(|name| state.table(*name).is_some_and(|table| table.status == TableStatus::Live))
-        .collect();
+    let is_live = |name: TableName| state.table(name).is_some_and(|table| table.status == TableStatus::Live);
+    let inputs: BTreeSet<_> = job.inputs().map(|table| table.description().name).collect();
     // The keyspace may have been dropped meanwhile; its tables are obsolete then.
-    if live.len() != job.inputs().count() {
+    if !inputs.into_iter().all(is_live) {
         delete_unnamed(engine, &outputs).await;
         return Ok(());
     }
-    let mut edits: Vec<_> = live.into_iter().map(|name| Edit::TableObsolete { name }).collect();
-    edits.extend(outputs.iter().cloned().map(Edit::TableAdded));
     if let Err(error) = engine.manifest.commit_until(edits, None).await {
         use tombolo_storage::ErrorKind::{Closed, Fenced, OutcomeUnknown};
         if !matches!(error.kind(), Fenced | OutcomeUnknown | Closed) {
@@ -201,6 +244,15 @@ async fn install(engine: &Arc<Engine>, job: &Job, outputs: Vec<TableDescription>
     }
     engine.install(None);
     engine.counters.compactions.fetch_add(1, Ordering::Relaxed);
-    engine.work.raise();
+    tracing::debug!(
+        keyspace = job.keyspace,
+        reason = ?job.reason,
+        from = job.from,
+        to = job.to,
+        inputs = job.upper.len() + job.lower.len(),
+        outputs = outputs.len(),
+        moved = job.is_move,
+        "compacted"
+    );
     Ok(())
 }

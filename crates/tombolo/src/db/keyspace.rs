@@ -10,7 +10,7 @@ use tombolo_format::key::{EntryKind, SequenceNumber};
 use tombolo_storage::Result;
 
 use crate::db::{Cursor, Handle, Scan};
-use crate::engine::{Engine, KeyspaceInfo};
+use crate::engine::{CompactionRequest, Engine, KeyspaceInfo};
 use crate::lifecycle;
 use crate::op::Op;
 use crate::options::{Durability, KeyspaceOptions};
@@ -161,6 +161,30 @@ impl Keyspace {
     /// A cursor over the keys in `range`, at one moment; it starts before the first. It lends its entries and moves freely.
     pub fn cursor<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Cursor {
         self.cursor_at(None, range)
+    }
+
+    /// Flushes, then merges the tables that hold keys of `range` down to the last level: what is there at the call, however much is
+    /// written meanwhile. Whole tables take part, and all of level 0. Reclaims the space of what was deleted or overwritten.
+    ///
+    /// # Errors
+    /// As [`crate::Db::compact`].
+    pub fn compact_range<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Op<()> {
+        let engine = Arc::clone(self.engine());
+        if let Err(error) = engine.check_writable().and_then(|()| self.info.check()) {
+            return Op::ready(Err(error));
+        }
+        // Tables are taken whole, so that an excluded bound may be taken as an included one.
+        let key = |bound: Bound<&K>| match bound {
+            Bound::Included(key) | Bound::Excluded(key) => Some(Bytes::copy_from_slice(key.as_ref())),
+            Bound::Unbounded => None,
+        };
+        let request = CompactionRequest::new(self.info.id, key(range.start_bound()), key(range.end_bound()));
+        let last = write::seal(&engine);
+        let env = engine.env.clone();
+        Op::start(&env, TaskClass::Background, "wait for compaction", async move {
+            lifecycle::flushed(&engine, last).await?;
+            lifecycle::compacted(&engine, vec![request]).await
+        })
     }
 
     pub(crate) fn new(handle: Arc<Handle>, info: Arc<KeyspaceInfo>) -> Keyspace {

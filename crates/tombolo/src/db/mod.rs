@@ -29,7 +29,7 @@ use tombolo_env::TaskClass;
 use tombolo_storage::{Epoch, Error, ErrorKind, Incarnation, Result};
 
 use crate::checkpoint::Checkpoint;
-use crate::engine::{Engine, KeyspaceInfo, MAIN_LANE};
+use crate::engine::{CompactionRequest, Engine, KeyspaceInfo, MAIN_LANE};
 use crate::op::Op;
 use crate::options::{Durability, KeyspaceOptions, Options};
 use crate::recovery::DEFAULT_KEYSPACE;
@@ -97,6 +97,14 @@ pub struct Stats {
     pub flushes: u64,
     /// Compactions installed.
     pub compactions: u64,
+    /// Compactions that run.
+    pub compactions_running: u64,
+    /// Bytes of the tables that flushes made.
+    pub flushed_bytes: u64,
+    /// Bytes of the tables that compactions merged. What was moved unwritten does not count.
+    pub compacted_bytes_read: u64,
+    /// Bytes of the tables that compactions made.
+    pub compacted_bytes_written: u64,
     /// Bytes of the log not yet freed.
     pub log_bytes: u64,
     /// The newest sequence number that reads see.
@@ -242,7 +250,8 @@ impl Db {
         Op::start(&env, TaskClass::Flush, "wait for flush", async move { lifecycle::flushed(&engine, last).await })
     }
 
-    /// Flushes, then merges all tables of each keyspace into one sorted run.
+    /// Flushes, then merges the tables of each keyspace into one sorted run: what is there at the call, however much is written
+    /// meanwhile. Tables that fit the last level as they are, are moved and not rewritten.
     ///
     /// # Errors
     /// As [`Db::flush`].
@@ -255,7 +264,8 @@ impl Db {
         let env = engine.env.clone();
         Op::start(&env, TaskClass::Background, "wait for compaction", async move {
             lifecycle::flushed(&engine, last).await?;
-            lifecycle::compacted(&engine).await
+            let keyspaces = engine.catalog.all().into_iter().map(|keyspace| keyspace.id);
+            lifecycle::compacted(&engine, keyspaces.map(|id| CompactionRequest::new(id, None, None)).collect()).await
         })
     }
 
@@ -352,6 +362,10 @@ impl Db {
             writes: engine.stream.writes(),
             flushes: engine.counters.flushes.load(Ordering::Relaxed),
             compactions: engine.counters.compactions.load(Ordering::Relaxed),
+            compactions_running: engine.counters.compactions_running.load(Ordering::Relaxed),
+            flushed_bytes: engine.counters.flushed_bytes.load(Ordering::Relaxed),
+            compacted_bytes_read: engine.counters.compacted_bytes_read.load(Ordering::Relaxed),
+            compacted_bytes_written: engine.counters.compacted_bytes_written.load(Ordering::Relaxed),
             log_bytes: engine.log.pressure(MAIN_LANE).live_bytes,
             last_sequence: engine.stream.visible().0,
             replayed_bytes: engine.counters.replayed_bytes.load(Ordering::Relaxed),

@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
+use bytes::Bytes;
 use parking_lot::Mutex;
 use tombolo_env::{Env, Task};
 use tombolo_format::key::SequenceNumber;
@@ -31,6 +32,7 @@ use crate::checkpoint::Checkpoints;
 use crate::manifest::{self, Manifest};
 use crate::memtable::Memtable;
 use crate::options::{LiveOptions, Options};
+use crate::pace::Pace;
 use crate::signal::{Signal, Turn};
 use crate::version::{Version, Versions};
 
@@ -43,6 +45,8 @@ pub(crate) const MAIN_STREAM: u32 = 0;
 pub(crate) const FLUSH: &str = "flush";
 /// As above.
 pub(crate) const COMPACTION: &str = "compaction";
+/// Damage that was found and is worked around, as messages name it.
+pub(crate) const DAMAGE: &str = "damaged table";
 
 /// What a read sees: memtables and tables.
 #[derive(Debug)]
@@ -103,6 +107,10 @@ pub(crate) struct Engine {
     background_errors: Mutex<BTreeMap<&'static str, Error>>,
     pub(crate) tasks: Mutex<Vec<Task>>,
     pub(crate) counters: Counters,
+    /// Compactions that were asked for and that nobody has taken up.
+    pub(crate) compaction_requests: Mutex<Vec<CompactionRequest>>,
+    /// Bounds what background work moves.
+    pub(crate) pace: Pace,
     membership: Membership,
     /// What it reads without a claim; not set of a writer.
     read_only: OnceLock<ReadOnly>,
@@ -119,6 +127,33 @@ pub(crate) enum ReadOnly {
     Newest { slot: u64 },
 }
 
+/// A compaction of a range of a keyspace that somebody asked for.
+#[derive(Clone, Debug)]
+pub(crate) struct CompactionRequest {
+    pub(crate) keyspace: u32,
+    /// Inclusive; `None` without bound.
+    pub(crate) first: Option<Bytes>,
+    /// Inclusive; `None` without bound.
+    pub(crate) last: Option<Bytes>,
+    ended: Arc<Mutex<Option<Result<()>>>>,
+}
+
+impl CompactionRequest {
+    pub(crate) fn new(keyspace: u32, first: Option<Bytes>, last: Option<Bytes>) -> CompactionRequest {
+        CompactionRequest { keyspace, first, last, ended: Arc::default() }
+    }
+
+    /// Says how it went; the engine's `progress` tells.
+    pub(crate) fn end(&self, result: Result<()>) {
+        *self.ended.lock() = Some(result);
+    }
+
+    /// How it went, once it has ended.
+    pub(crate) fn ended(&self) -> Option<Result<()>> {
+        self.ended.lock().clone()
+    }
+}
+
 /// Counts since opening.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
@@ -128,9 +163,12 @@ pub(crate) struct Counters {
     pub(crate) open_nanos: AtomicU64,
     /// The newest sequence number whose tables are installed.
     pub(crate) flushed: AtomicU64,
-    /// Compactions of everything that were asked for, and that were done.
-    pub(crate) compact_wanted: AtomicU64,
-    pub(crate) compact_done: AtomicU64,
+    /// Bytes of the tables that flushes made.
+    pub(crate) flushed_bytes: AtomicU64,
+    /// Bytes of the tables that compactions merged, and of those that they made.
+    pub(crate) compacted_bytes_read: AtomicU64,
+    pub(crate) compacted_bytes_written: AtomicU64,
+    pub(crate) compactions_running: AtomicU64,
 }
 
 /// What an engine is made of, once recovery has it together.
@@ -158,6 +196,7 @@ impl fmt::Debug for Engine {
 
 impl Engine {
     pub(crate) fn new(parts: Parts) -> Arc<Engine> {
+        let pace = Pace::new(parts.options.background_bytes_per_second_max);
         Arc::new(Engine {
             env: parts.env,
             options: LiveOptions::new(parts.options),
@@ -182,6 +221,8 @@ impl Engine {
             background_errors: Mutex::default(),
             tasks: Mutex::default(),
             counters: Counters::default(),
+            compaction_requests: Mutex::default(),
+            pace,
             membership: parts.membership,
             read_only: OnceLock::new(),
             checkpointing: Turn::default(),
@@ -198,7 +239,11 @@ impl Engine {
     /// # Errors
     /// `Invalid` of the change, or when the memory would be too small.
     pub(crate) fn change_options(&self, change: impl FnOnce(&mut Options) -> Result<()>) -> Result<()> {
-        self.options.change(change, |options| self.membership.change(options.memory_bytes_needed(), options.memory_bytes))
+        self.options.change(change, |options| {
+            self.membership.change(options.memory_bytes_needed(), options.memory_bytes)?;
+            self.pace.set(options.background_bytes_per_second_max);
+            Ok(())
+        })
     }
 
     /// What reads see now.

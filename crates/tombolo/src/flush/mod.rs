@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use tombolo_format::key::SequenceNumber;
+use tombolo_format::key::{InternalKey, SequenceNumber};
 use tombolo_format::manifest::{Edit, TableDescription};
 use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Error, ErrorKind, Purpose, Result};
@@ -24,7 +24,7 @@ use crate::engine::{Engine, FLUSH, MAIN_LANE, MAIN_STREAM, Sealed};
 use crate::manifest::names;
 use crate::memtable::List;
 use crate::options::KeyspaceOptions;
-use crate::version::TableWriter;
+use crate::version::{Output, TableWriter};
 use crate::write;
 
 /// Pauses between attempts: doubled from the first to the last.
@@ -156,6 +156,7 @@ async fn flush(engine: &Arc<Engine>, sealed: &Arc<Sealed>) -> Result<()> {
     }
     engine.install(Some(sealed));
     engine.counters.flushes.fetch_add(1, Ordering::Relaxed);
+    engine.counters.flushed_bytes.fetch_add(tables.iter().map(|table| table.length).sum(), Ordering::Relaxed);
     engine.counters.flushed.fetch_max(sealed.last_sequence.0, Ordering::AcqRel);
     engine.work.raise();
     free_logs(engine, sealed).await;
@@ -182,9 +183,13 @@ async fn write_tables(engine: &Arc<Engine>, sealed: &Sealed, tables: &mut Vec<Ta
     for (id, list) in sealed.memtable.lists() {
         let Some(options) = options(engine, sealed, id)? else { continue };
         let name = engine.manifest.fresh_table_name();
-        let mut writer = TableWriter::create(engine.versions.tables(), name, id, 0, &options, Purpose::Flush).await?;
+        let output = Output { name, keyspace: id, level: 0, lowest: false, oldest_unix_seconds: None, purpose: Purpose::Flush };
+        let mut writer = TableWriter::create(engine.versions.tables(), output, &options).await?;
         write_list(engine, &list, &mut writer).await?;
-        tables.extend(writer.finish().await?);
+        if let Some((table, bytes)) = writer.finish().await? {
+            tables.push(table);
+            engine.pace.take(&engine.env, bytes).await;
+        }
     }
     Ok(())
 }
@@ -194,8 +199,11 @@ async fn write_list(engine: &Engine, list: &List, writer: &mut TableWriter) -> R
     let mut cursor = list.cursor();
     cursor.first();
     while let Some(entry) = cursor.entry() {
-        if retention.keeps(entry.key, entry.trailer) {
-            writer.add(entry.key, entry.trailer, entry.value).await?;
+        if retention.keeps(entry.key, entry.trailer, |_| false)
+            && writer.add_now(InternalKey::new(entry.key, entry.trailer), entry.value)?
+        {
+            let bytes = writer.flush().await?;
+            engine.pace.take(&engine.env, bytes).await;
         }
         cursor.next();
     }

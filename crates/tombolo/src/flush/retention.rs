@@ -9,22 +9,15 @@ use tombolo_format::key::{EntryKind, SequenceNumber, Trailer};
 pub(crate) struct Retention {
     /// Ascending.
     snapshots: Vec<SequenceNumber>,
-    /// Nothing older of the keys lies anywhere else: a delete that all see need not be kept.
-    bottom: bool,
     key: Vec<u8>,
     /// The stripe of the last version kept of `key`; `None` before the first.
     stripe: Option<usize>,
 }
 
 impl Retention {
-    /// For what stays above other runs.
+    /// For readers that look from `snapshots`, ascending, and from now on.
     pub(crate) fn new(snapshots: Vec<SequenceNumber>) -> Retention {
-        Retention { snapshots, bottom: false, key: Vec::new(), stripe: None }
-    }
-
-    /// For what is merged with all that is older.
-    pub(crate) fn bottom(snapshots: Vec<SequenceNumber>) -> Retention {
-        Retention { bottom: true, ..Retention::new(snapshots) }
+        Retention { snapshots, key: Vec::new(), stripe: None }
     }
 
     /// Whether `key` is another than that of the entry before.
@@ -32,20 +25,24 @@ impl Retention {
         self.stripe.is_none() || self.key != key
     }
 
-    /// Whether the next entry is kept.
-    pub(crate) fn keeps(&mut self, key: &[u8], trailer: Trailer) -> bool {
+    /// Whether the next entry is kept. `is_bottom` is asked of deletes that all see: whether nothing older of the key lies anywhere else.
+    #[inline]
+    pub(crate) fn keeps(&mut self, key: &[u8], trailer: Trailer, is_bottom: impl FnOnce(&[u8]) -> bool) -> bool {
         if self.is_new(key) {
             self.key.clear();
             self.key.extend_from_slice(key);
             self.stripe = None;
         }
-        let stripe = self.snapshots.partition_point(|snapshot| *snapshot < trailer.sequence());
+        let stripe = match self.snapshots.len() {
+            0 => 0,
+            _ => self.snapshots.partition_point(|snapshot| *snapshot < trailer.sequence()),
+        };
         if self.stripe == Some(stripe) {
             return false;
         }
         self.stripe = Some(stripe);
         // In the oldest stripe, a delete says what absence says as well.
-        !(self.bottom && stripe == 0 && trailer.kind() == Some(EntryKind::Delete))
+        !(stripe == 0 && trailer.kind() == Some(EntryKind::Delete) && is_bottom(key))
     }
 }
 
@@ -55,9 +52,9 @@ mod tests {
 
     fn kept(snapshots: &[u64], bottom: bool, entries: &[(&str, u64, EntryKind)]) -> Vec<(String, u64)> {
         let snapshots = snapshots.iter().map(|sequence| SequenceNumber(*sequence)).collect();
-        let mut retention = if bottom { Retention::bottom(snapshots) } else { Retention::new(snapshots) };
+        let mut retention = Retention::new(snapshots);
         let keep = |(key, sequence, kind): &&(&str, u64, EntryKind)| {
-            retention.keeps(key.as_bytes(), Trailer::new(SequenceNumber(*sequence), *kind))
+            retention.keeps(key.as_bytes(), Trailer::new(SequenceNumber(*sequence), *kind), |_| bottom)
         };
         let mut keep = keep;
         entries.iter().filter(|entry| keep(entry)).map(|(key, sequence, _)| ((*key).to_owned(), *sequence)).collect()

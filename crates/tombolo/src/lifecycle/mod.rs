@@ -2,7 +2,6 @@
 
 use std::future::Future;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::task::Poll;
 
 use tombolo_env::{Env, Instant};
@@ -11,7 +10,7 @@ use tombolo_format::manifest::Edit;
 use tombolo_storage::{Error, ErrorKind, Result};
 
 use crate::checkpoint::Checkpoint;
-use crate::engine::{COMPACTION, Engine, FLUSH, KeyspaceInfo};
+use crate::engine::{COMPACTION, CompactionRequest, Engine, FLUSH, KeyspaceInfo};
 use crate::options::KeyspaceOptions;
 use crate::{manifest, write};
 
@@ -53,11 +52,12 @@ pub(crate) async fn flushed(engine: &Engine, last: SequenceNumber) -> Result<()>
     wait_for(engine, FLUSH, || engine.view().waiting.iter().all(|sealed| sealed.last_sequence > last)).await
 }
 
-/// Asks for a compaction of everything and waits for it.
-pub(crate) async fn compacted(engine: &Engine) -> Result<()> {
-    let wanted = engine.counters.compact_wanted.fetch_add(1, Ordering::AcqRel) + 1;
+/// Asks for compactions and waits for them; the first that fails says why.
+pub(crate) async fn compacted(engine: &Engine, requests: Vec<CompactionRequest>) -> Result<()> {
+    engine.compaction_requests.lock().extend(requests.iter().cloned());
     engine.work.raise();
-    wait_for(engine, COMPACTION, || engine.counters.compact_done.load(Ordering::Acquire) >= wanted).await
+    wait_for(engine, COMPACTION, || requests.iter().all(|request| request.ended().is_some())).await?;
+    requests.iter().try_for_each(|request| request.ended().unwrap_or(Ok(())))
 }
 
 /// Waits for `work`, until it fails: another's trouble is not its own.

@@ -45,11 +45,20 @@ pub struct Options {
     pub writes_in_flight_max: u64,
     /// Whether compaction runs by itself. Default true; false for bulk loads that end with [`crate::Db::compact`].
     pub automatic_compaction: bool,
+    /// Most bytes a second that flush, compaction and verification move together; 0 for no bound. Default 0; a bound keeps the disk free
+    /// for reads and the log, and slows writers once background work falls behind.
+    pub background_bytes_per_second_max: u64,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { memory_bytes: 256 << 20, memtable_bytes: None, writes_in_flight_max: 65_536, automatic_compaction: true }
+        Options {
+            memory_bytes: 256 << 20,
+            memtable_bytes: None,
+            writes_in_flight_max: 65_536,
+            automatic_compaction: true,
+            background_bytes_per_second_max: 0,
+        }
     }
 }
 
@@ -75,6 +84,10 @@ impl Options {
             help: "unfinished writes before Busy (default 65536): less bounds what a crash leaves unknown",
         },
         Setting { name: "automatic_compaction", help: "true or false (default true): false for bulk loads" },
+        Setting {
+            name: "background_bytes_per_second_max",
+            help: "bytes a second of flush, compaction and verification together (default 0, no bound): a bound keeps the disk free for reads",
+        },
     ];
 
     /// Sets one setting by name, as command lines give it.
@@ -87,6 +100,7 @@ impl Options {
             "memtable_bytes" => self.memtable_bytes = Some(number(name, value)?),
             "writes_in_flight_max" => self.writes_in_flight_max = number(name, value)?,
             "automatic_compaction" => self.automatic_compaction = truth(name, value)?,
+            "background_bytes_per_second_max" => self.background_bytes_per_second_max = number(name, value)?,
             _ => return Err(unknown(name, Options::SETTINGS)),
         }
         Ok(())
@@ -162,12 +176,25 @@ pub enum Compression {
     Zstd,
 }
 
+impl Compression {
+    /// Its name in settings.
+    fn name(self) -> &'static str {
+        match self {
+            Compression::None => "none",
+            Compression::Lz4 => "lz4",
+            Compression::Zstd => "zstd",
+        }
+    }
+}
+
 /// Settings of a keyspace, fixed when it is created.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct KeyspaceOptions {
     /// How blocks are compressed. Default LZ4.
     pub compression: Compression,
+    /// How blocks of the last level are compressed, which holds most of the data. Default `None`: as the others.
+    pub compression_lowest: Option<Compression>,
     /// Bytes of a data block before compression. Default 8 KiB. Larger: smaller tables, dearer single reads.
     pub block_bytes: u32,
     /// Filter bits per key; 0 for none. Default 10: about 1 % of the reads of absent keys touch a block.
@@ -176,7 +203,7 @@ pub struct KeyspaceOptions {
 
 impl Default for KeyspaceOptions {
     fn default() -> KeyspaceOptions {
-        KeyspaceOptions { compression: Compression::Lz4, block_bytes: 8 << 10, filter_bits: 10 }
+        KeyspaceOptions { compression: Compression::Lz4, compression_lowest: None, block_bytes: 8 << 10, filter_bits: 10 }
     }
 }
 
@@ -184,6 +211,10 @@ impl KeyspaceOptions {
     /// All names that [`KeyspaceOptions::set`] takes.
     pub const SETTINGS: &'static [Setting] = &[
         Setting { name: "compression", help: "none, lz4 or zstd (default lz4): zstd for cold data" },
+        Setting {
+            name: "compression_lowest",
+            help: "none, lz4, zstd or same (default same): of the last level, which holds most of the data; zstd saves space",
+        },
         Setting { name: "block_bytes", help: "bytes of a block, 1024 to 1048576 (default 8192): more for scans, less for single reads" },
         Setting { name: "filter_bits", help: "filter bits per key, 0 to 30 (default 10): 0 when absent keys are never read" },
     ];
@@ -194,13 +225,9 @@ impl KeyspaceOptions {
     /// `Invalid` for an unknown name or a value out of range.
     pub fn set(&mut self, name: &str, value: &str) -> Result<()> {
         match name {
-            "compression" => {
-                self.compression = match value {
-                    "none" => Compression::None,
-                    "lz4" => Compression::Lz4,
-                    "zstd" => Compression::Zstd,
-                    _ => return Err(bad_value(name, value, "none, lz4 or zstd")),
-                }
+            "compression" => self.compression = compression(name, value)?,
+            "compression_lowest" => {
+                self.compression_lowest = if value == "same" { None } else { Some(compression(name, value)?) };
             }
             "block_bytes" => {
                 let bytes = number(name, value)?;
@@ -227,15 +254,16 @@ impl KeyspaceOptions {
         KeyspaceOptions::from_manifest(&self.to_manifest()).map(drop)
     }
 
+    /// How blocks of the last level are compressed.
+    pub(crate) fn compression_of_lowest(&self) -> Compression {
+        self.compression_lowest.unwrap_or(self.compression)
+    }
+
     /// As the manifest and the log keep them.
     pub(crate) fn to_manifest(&self) -> manifest::KeyspaceOptions {
-        let compression = match self.compression {
-            Compression::None => "none",
-            Compression::Lz4 => "lz4",
-            Compression::Zstd => "zstd",
-        };
         manifest::KeyspaceOptions(vec![
-            ("compression".into(), compression.into()),
+            ("compression".into(), self.compression.name().into()),
+            ("compression_lowest".into(), self.compression_lowest.map_or("same", Compression::name).into()),
             ("block_bytes".into(), self.block_bytes.to_string()),
             ("filter_bits".into(), self.filter_bits.to_string()),
         ])
@@ -254,6 +282,11 @@ impl KeyspaceOptions {
 
 fn number(name: &str, value: &str) -> Result<u64> {
     value.parse().map_err(|_| bad_value(name, value, "a whole number"))
+}
+
+fn compression(name: &str, value: &str) -> Result<Compression> {
+    let all = [Compression::None, Compression::Lz4, Compression::Zstd];
+    all.into_iter().find(|compression| compression.name() == value).ok_or_else(|| bad_value(name, value, "none, lz4 or zstd"))
 }
 
 fn truth(name: &str, value: &str) -> Result<bool> {

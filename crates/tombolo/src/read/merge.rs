@@ -288,26 +288,6 @@ impl Merge {
         Ok(())
     }
 
-    /// As [`Merge::try_first`], and completes it.
-    pub(crate) async fn first(&mut self) -> Result<()> {
-        let step = self.try_first()?;
-        self.complete(step).await
-    }
-
-    /// As [`Merge::try_next`], and completes it. Where every entry counts, call that and await only what is blocked.
-    #[inline]
-    pub(crate) async fn next(&mut self) -> Result<()> {
-        let step = self.try_next()?;
-        self.complete(step).await
-    }
-
-    async fn complete(&mut self, step: Step) -> Result<()> {
-        match step {
-            Step::Done => Ok(()),
-            Step::Blocked => self.load().await,
-        }
-    }
-
     /// Moves all sources.
     fn enter(&mut self, backward: bool, mut each: impl FnMut(&mut Source) -> Result<Step>) -> Result<Step> {
         self.heap.clear();

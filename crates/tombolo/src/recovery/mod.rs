@@ -315,7 +315,9 @@ fn serve(engine: &Arc<Engine>) {
         }
     });
     let flush = engine.env.spawn(TaskClass::Flush, "flush", flush::run(Arc::clone(engine)));
-    let compaction = engine.env.spawn(TaskClass::Background, "compaction", compaction::run(Arc::clone(engine)));
+    let compactor = Arc::new(compaction::Compactor::default());
+    let compact = || compaction::run(Arc::clone(engine), Arc::clone(&compactor));
+    let workers = (0..compaction::WORKERS).map(|_| engine.env.spawn(TaskClass::Background, "compaction", compact()));
     let collection = engine.env.spawn(TaskClass::Background, "collection", compaction::collect(Arc::clone(engine)));
     let sweeping = Arc::clone(engine);
     let sweep = engine.env.spawn(TaskClass::Background, "sweep", async move {
@@ -324,7 +326,7 @@ fn serve(engine: &Arc<Engine>) {
             tracing::warn!(error = %error, "sweeping unfinished checkpoints failed; the next opening tries again");
         }
     });
-    engine.tasks.lock().extend([flush, compaction, collection, sweep]);
+    engine.tasks.lock().extend(workers.chain([flush, collection, sweep]));
 }
 
 /// Deletes what processes that ended left of checkpoints half made or half deleted.

@@ -211,6 +211,23 @@ impl Table {
         Ok(&opened.top)
     }
 
+    /// Keys that cut the table into pieces of about equal size, ascending: those of its top index, one for each partition.
+    ///
+    /// # Errors
+    /// As [`Table::open`].
+    pub async fn sample_keys(&self, request: Request) -> Result<Vec<Bytes>> {
+        let top = self.open(request).await?;
+        let at = top.footer.top_index.offset;
+        let mut cursor = tombolo_format::block::Cursor::new();
+        let mut keys = Vec::new();
+        cursor.first(&top.index).map_err(|error| self.damaged(error.shifted(at)))?;
+        while cursor.valid() {
+            keys.push(Bytes::copy_from_slice(cursor.key().user_key));
+            cursor.next(&top.index).map_err(|error| self.damaged(error.shifted(at)))?;
+        }
+        Ok(keys)
+    }
+
     /// Whether the table was opened.
     pub fn is_open(&self) -> bool {
         self.opened.get().is_some()

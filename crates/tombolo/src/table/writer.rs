@@ -80,6 +80,11 @@ impl TableWriter {
         self.builder.output_bytes() >= PIECE_BYTES
     }
 
+    /// Bytes that [`TableWriter::flush`] would hand to the store.
+    pub fn pending_bytes(&self) -> u64 {
+        self.builder.output_bytes() as u64
+    }
+
     /// Hands the output so far to the store.
     ///
     /// # Errors

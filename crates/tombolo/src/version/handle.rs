@@ -76,12 +76,17 @@ impl TableHandle {
         self.table.verify(Request::new(Purpose::Verify, self.epoch)).await
     }
 
-    /// A cursor that stands nowhere.
-    pub(crate) fn cursor(&self, purpose: Purpose) -> TableCursor {
-        self.cursor_within(purpose, None)
+    /// A cursor over all of it, for one who reads it once.
+    pub(crate) fn whole_cursor(&self) -> TableIterator {
+        self.table.iterator(Request::new(Purpose::Compaction, self.epoch), false)
     }
 
-    /// As [`TableHandle::cursor`], for a walk that is about `range`.
+    /// Keys that cut the table into pieces of about equal size, ascending. One request if the table was not opened.
+    pub(crate) async fn sample_keys(&self, purpose: Purpose) -> Result<Vec<Bytes>> {
+        self.table.sample_keys(Request::new(purpose, self.epoch)).await
+    }
+
+    /// A cursor that stands nowhere, for a walk that is about `range`.
     pub(crate) fn cursor_within(&self, purpose: Purpose, range: Option<Arc<KeyRange>>) -> TableCursor {
         // What is read once would only drive out what is read again.
         let fill_cache = purpose == Purpose::Scan;
@@ -162,21 +167,33 @@ impl TableCursor {
     }
 }
 
+/// What a new table is for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Output {
+    /// Fresh.
+    pub(crate) name: TableName,
+    pub(crate) keyspace: u32,
+    pub(crate) level: u8,
+    /// Nothing lies below its level, and most of the data in it.
+    pub(crate) lowest: bool,
+    /// When its oldest data was written; `None`: now.
+    pub(crate) oldest_unix_seconds: Option<u64>,
+    pub(crate) purpose: Purpose,
+}
+
 /// Writes a table, entries in order.
 #[derive(Debug)]
-pub(crate) struct TableWriter(Writer);
+pub(crate) struct TableWriter {
+    writer: Writer,
+    flushed_bytes: u64,
+}
 
 impl TableWriter {
     /// Begins a table under a fresh name. Nothing but the description that [`TableWriter::finish`] gives names it.
-    pub(crate) async fn create(
-        tables: &Tables,
-        name: TableName,
-        keyspace: u32,
-        level: u8,
-        options: &KeyspaceOptions,
-        purpose: Purpose,
-    ) -> Result<TableWriter> {
-        let compression = match options.compression {
+    pub(crate) async fn create(tables: &Tables, output: Output, options: &KeyspaceOptions) -> Result<TableWriter> {
+        let Output { name, keyspace, level, lowest, oldest_unix_seconds, purpose } = output;
+        let compression = if lowest { options.compression_of_lowest() } else { options.compression };
+        let compression = match compression {
             Compression::None => FormatCompression::None,
             Compression::Lz4 => FormatCompression::Lz4,
             Compression::Zstd => FormatCompression::Zstd,
@@ -186,31 +203,41 @@ impl TableWriter {
             compression,
             filter_bits_per_key: u32::from(options.filter_bits),
             keyspace,
-            oldest_unix_seconds: tables.env.unix_time().as_secs(),
+            oldest_unix_seconds: oldest_unix_seconds.unwrap_or_else(|| tables.env.unix_time().as_secs()),
             ..TableOptions::default()
         };
         let object = names::table(tables.incarnation, name);
         let new = NewTable { name, object, identity: tables.env.random_u64(), level, age_seconds: 0, options };
-        Writer::create(&*tables.objects, tables.request(purpose), new).await.map(TableWriter)
+        let writer = Writer::create(&*tables.objects, tables.request(purpose), new).await?;
+        Ok(TableWriter { writer, flushed_bytes: 0 })
     }
 
-    /// Adds the next entry.
+    /// Adds the next entry, in memory; whether [`TableWriter::flush`] should follow.
     #[inline]
-    pub(crate) async fn add(&mut self, key: &[u8], trailer: Trailer, value: &[u8]) -> Result<()> {
-        self.0.add(InternalKey::new(key, trailer), value)?;
-        if self.0.wants_flush() {
-            self.0.flush().await?;
-        }
-        Ok(())
+    pub(crate) fn add_now(&mut self, key: InternalKey<'_>, value: &[u8]) -> Result<bool> {
+        self.writer.add(key, value)?;
+        Ok(self.writer.wants_flush())
+    }
+
+    /// Hands what was added so far to the store; says how many bytes of the table that were.
+    pub(crate) async fn flush(&mut self) -> Result<u64> {
+        let bytes = self.writer.pending_bytes();
+        self.writer.flush().await?;
+        self.flushed_bytes += bytes;
+        Ok(bytes)
     }
 
     /// Bytes written so far.
     pub(crate) fn written_bytes(&self) -> u64 {
-        self.0.data_bytes()
+        self.writer.data_bytes()
     }
 
-    /// Makes the table durable; `None` when nothing was added.
-    pub(crate) async fn finish(self) -> Result<Option<TableDescription>> {
-        self.0.finish().await
+    /// Makes the table durable, and says how many bytes that were beside those flushed; `None` when nothing was added.
+    pub(crate) async fn finish(self) -> Result<Option<(TableDescription, u64)>> {
+        let table = self.writer.finish().await?;
+        Ok(table.map(|table| {
+            let bytes = table.length - self.flushed_bytes.min(table.length);
+            (table, bytes)
+        }))
     }
 }

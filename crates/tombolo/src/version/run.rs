@@ -20,13 +20,15 @@ pub(super) struct Chunk {
     last_prefixes: Box<[u64]>,
     tables: Box<[Arc<TableHandle>]>,
     bytes: u64,
+    entries: u64,
 }
 
 impl Chunk {
     pub(super) fn new(source: &LevelChunk, tables: Box<[Arc<TableHandle>]>) -> Chunk {
         let last_prefixes = tables.iter().map(|table| prefix(&table.description().last_key)).collect();
         let bytes = tables.iter().map(|table| table.description().length).sum();
-        Chunk { source: Arc::clone(source), last_prefixes, tables, bytes }
+        let entries = tables.iter().map(|table| table.description().entries).sum();
+        Chunk { source: Arc::clone(source), last_prefixes, tables, bytes, entries }
     }
 
     /// Tables whose last key lies before `key`.
@@ -63,6 +65,7 @@ pub(crate) struct SortedRun {
     starts: Vec<usize>,
     length: usize,
     bytes: u64,
+    entries: u64,
 }
 
 impl SortedRun {
@@ -72,6 +75,7 @@ impl SortedRun {
             run.starts.push(run.length);
             run.length += chunk.tables.len();
             run.bytes += chunk.bytes;
+            run.entries += chunk.entries;
         }
         run.chunks = chunks;
         run
@@ -95,6 +99,11 @@ impl SortedRun {
     #[inline]
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    /// Entries of all tables.
+    pub(crate) fn entries(&self) -> u64 {
+        self.entries
     }
 
     /// Table `at` in order.

@@ -3,6 +3,7 @@
 
 mod basics;
 mod checkpoint;
+mod compaction;
 mod cursor;
 mod damage;
 mod full_disk;

@@ -1,4 +1,3 @@
-mod full;
 mod real;
 mod simulated;
 

@@ -1,0 +1,303 @@
+//! Running a job: `parts by key range → merge → tables under fresh names`. Nothing is named before it is installed.
+//!
+//! A large job is cut into parts by key range that run side by side. An output ends where it is full, where the level below asks for
+//! it, and never within a key; a part aims at tables of equal size, so that its last one is no leftover.
+//!
+//! Invariants:
+//! 1. What a snapshot sees is kept: snapshots are listed after the inputs were chosen.
+//! 2. A delete goes only where nothing older of its key can lie below the output.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use tombolo_env::{Completion, Task, TaskClass, completion};
+use tombolo_format::key::SequenceNumber;
+use tombolo_format::manifest::TableDescription;
+use tombolo_storage::{Error, ErrorKind, Purpose, Result};
+
+use super::merge::{Failure, Merge, Merged};
+use super::pick::{Job, LEVEL_LAST};
+use crate::engine::{Engine, KeyspaceInfo};
+use crate::flush::Retention;
+use crate::version::{Output, SortedRun, TableHandle, TableWriter};
+
+/// Most parts of one job.
+const PARTS_MAX: u64 = 4;
+/// A part merges at least this many full tables: below it, a part costs more than it gains.
+const PART_TABLES_MIN: u64 = 2;
+/// Entries between two looks at whether others want to run: a few milliseconds.
+const ENTRIES_PER_TURN: u32 = 4096;
+
+/// What the parts of a job share.
+pub(super) struct Run {
+    engine: Arc<Engine>,
+    job: Arc<Job>,
+    keyspace: Arc<KeyspaceInfo>,
+    snapshots: Vec<SequenceNumber>,
+    oldest_unix_seconds: u64,
+    /// A part failed: the others need not go on.
+    failed: AtomicBool,
+    /// Complete tables, in no order.
+    outputs: Mutex<Vec<TableDescription>>,
+}
+
+/// From a key to a key, without the latter.
+type Range = (Option<Bytes>, Option<Bytes>);
+
+impl Run {
+    pub(super) fn new(engine: &Arc<Engine>, job: &Arc<Job>, keyspace: &Arc<KeyspaceInfo>) -> Arc<Run> {
+        Arc::new(Run {
+            engine: Arc::clone(engine),
+            job: Arc::clone(job),
+            keyspace: Arc::clone(keyspace),
+            snapshots: engine.snapshots.list(),
+            oldest_unix_seconds: job.inputs().map(|table| table.description().oldest_unix_seconds).min().unwrap_or(0),
+            failed: AtomicBool::new(false),
+            outputs: Mutex::default(),
+        })
+    }
+
+    /// The tables written so far; all of them once the job has run.
+    pub(super) fn take_outputs(&self) -> Vec<TableDescription> {
+        std::mem::take(&mut *self.outputs.lock())
+    }
+
+    /// Runs all parts, and waits for all, however they end.
+    pub(super) async fn run(self: &Arc<Run>) -> Merged<()> {
+        let mut ranges = ranges(&split_keys(&self.job).await?);
+        let parts = ranges.len() as u64;
+        let first = ranges.remove(0);
+        let others: Vec<_> = ranges.into_iter().map(|range| self.spawn(range, parts)).collect();
+        let mut result = self.part(first, parts).await;
+        for (task, ended) in others {
+            let ended = ended.await.unwrap_or_else(|| Err(Error::new(ErrorKind::Bug, "a part of a compaction panicked").into()));
+            drop(task);
+            result = match (result, ended) {
+                // A part that was given up says nothing; the one that failed says why.
+                (Err(one), Err(other)) if one.error.kind() == ErrorKind::Closed => Err(other),
+                (result, ended) => result.and(ended),
+            };
+        }
+        result
+    }
+
+    fn spawn(self: &Arc<Run>, range: Range, parts: u64) -> (Task, Completion<Merged<()>>) {
+        let (ended, ending) = completion();
+        let run = Arc::clone(self);
+        let part = async move { ended.complete(run.part(range, parts).await) };
+        (self.engine.env.spawn(TaskClass::Background, "compaction part", part), ending)
+    }
+
+    async fn part(&self, range: Range, parts: u64) -> Merged<()> {
+        let result = self.merge(range, parts).await;
+        if result.is_err() {
+            self.failed.store(true, Ordering::Release);
+        }
+        result
+    }
+
+    /// Merges one part.
+    async fn merge(&self, (start, end): Range, parts: u64) -> Merged<()> {
+        let mut merge = Merge::open(inputs(&self.job), start.as_ref(), end.as_ref()).await?;
+        let mut retention = Retention::new(self.snapshots.clone());
+        let mut below = Below::new(&self.job);
+        let mut cutter = Cutter::new(&self.job, self.job.bytes() / parts);
+        let mut output: Option<TableWriter> = None;
+        let mut entries = 0;
+        while let Some((key, value)) = merge.entry() {
+            let new = retention.is_new(key.user_key);
+            if retention.keeps(key.user_key, key.trailer, |key| !below.may_hold(key)) {
+                // All versions of a key stay in one table: sorted levels do not overlap.
+                if new && cutter.cuts(key.user_key, output.as_ref().map_or(0, TableWriter::written_bytes)) {
+                    self.finish(&mut output).await?;
+                }
+                let writer = match &mut output {
+                    Some(writer) => writer,
+                    None => output.insert(self.begin_output().await?),
+                };
+                if writer.add_now(key, value)? {
+                    let bytes = writer.flush().await?;
+                    self.engine.pace.take(&self.engine.env, bytes).await;
+                }
+            }
+            if let Some(step) = merge.advance()? {
+                merge.settle(step).await?;
+            }
+            entries += 1;
+            if entries == ENTRIES_PER_TURN {
+                entries = 0;
+                self.let_others_run().await?;
+            }
+        }
+        self.finish(&mut output).await
+    }
+
+    async fn let_others_run(&self) -> Merged<()> {
+        if self.engine.is_stopping() || self.failed.load(Ordering::Acquire) {
+            return Err(Error::new(ErrorKind::Closed, "the compaction was given up").into());
+        }
+        let mut yielded = false;
+        std::future::poll_fn(|context| {
+            if std::mem::replace(&mut yielded, true) {
+                return std::task::Poll::Ready(());
+            }
+            context.waker().wake_by_ref();
+            std::task::Poll::Pending
+        })
+        .await;
+        Ok(())
+    }
+
+    async fn begin_output(&self) -> Result<TableWriter> {
+        let output = Output {
+            name: self.engine.manifest.fresh_table_name(),
+            keyspace: self.job.keyspace,
+            level: self.job.to,
+            lowest: self.job.to == LEVEL_LAST,
+            oldest_unix_seconds: Some(self.oldest_unix_seconds),
+            purpose: Purpose::Compaction,
+        };
+        TableWriter::create(self.engine.versions.tables(), output, &self.keyspace.options()).await
+    }
+
+    async fn finish(&self, output: &mut Option<TableWriter>) -> Merged<()> {
+        if let Some(writer) = output.take()
+            && let Some((table, bytes)) = writer.finish().await?
+        {
+            self.outputs.lock().push(table);
+            self.engine.pace.take(&self.engine.env, bytes).await;
+        }
+        Ok(())
+    }
+}
+
+/// The inputs as sorted runs: each run of level 0 is one.
+fn inputs(job: &Job) -> Vec<Vec<Arc<TableHandle>>> {
+    let mut runs: Vec<Vec<_>> = match job.from {
+        0 => job.upper.iter().map(|table| vec![Arc::clone(table)]).collect(),
+        _ => vec![job.upper.clone()],
+    };
+    if !job.lower.is_empty() {
+        runs.push(job.lower.clone());
+    }
+    runs
+}
+
+/// Keys at which a large job is cut into parts of about equal size.
+async fn split_keys(job: &Job) -> Merged<Vec<Bytes>> {
+    let parts = (job.bytes() / job.table_bytes.saturating_mul(PART_TABLES_MIN).max(1)).min(PARTS_MAX);
+    if parts < 2 || job.to == 0 {
+        return Ok(Vec::new());
+    }
+    // Each key stands for about as many bytes as the others: an index partition covers a fixed number of blocks.
+    let mut keys = Vec::new();
+    for table in job.inputs() {
+        let sampled = table.sample_keys(Purpose::Compaction).await;
+        keys.extend(sampled.map_err(|error| Failure { error, table: Some(table.description().name) })?);
+    }
+    keys.sort_unstable();
+    let parts = usize::try_from(parts).unwrap_or(1);
+    let mut chosen: Vec<Bytes> = (1..parts).filter_map(|part| keys.get(part * keys.len() / parts).cloned()).collect();
+    chosen.dedup();
+    Ok(chosen)
+}
+
+fn ranges(keys: &[Bytes]) -> Vec<Range> {
+    let starts = std::iter::once(None).chain(keys.iter().cloned().map(Some));
+    let ends = keys.iter().cloned().map(Some).chain(std::iter::once(None));
+    starts.zip(ends).collect()
+}
+
+/// A place in a sorted run that moves with ascending keys.
+#[derive(Debug)]
+struct Place {
+    run: Arc<SortedRun>,
+    at: usize,
+}
+
+impl Place {
+    /// Whether a table's range holds `key`.
+    fn may_hold(&mut self, key: &[u8]) -> bool {
+        while self.run.get(self.at).is_some_and(|table| &table.description().last_key[..] < key) {
+            self.at += 1;
+        }
+        self.run.get(self.at).is_some_and(|table| &table.description().first_key[..] <= key)
+    }
+}
+
+/// What lies below the output.
+#[derive(Debug)]
+struct Below {
+    runs: Vec<Arc<TableHandle>>,
+    levels: Vec<Place>,
+}
+
+impl Below {
+    fn new(job: &Job) -> Below {
+        let levels = job.deeper.iter().map(|run| Place { run: Arc::clone(run), at: 0 }).collect();
+        Below { runs: job.older_runs.clone(), levels }
+    }
+
+    /// Whether something of `key` may lie below. Keys must ascend from call to call.
+    fn may_hold(&mut self, key: &[u8]) -> bool {
+        let run_holds = |table: &Arc<TableHandle>| {
+            let description = table.description();
+            &description.first_key[..] <= key && key <= &description.last_key[..]
+        };
+        self.runs.iter().any(run_holds) || self.levels.iter_mut().any(|level| level.may_hold(key))
+    }
+}
+
+/// Says where outputs end.
+#[derive(Debug)]
+struct Cutter {
+    table_bytes: u64,
+    grandparents: Option<Arc<SortedRun>>,
+    at: usize,
+    /// The last key of `grandparents[at]`.
+    boundary: Option<Bytes>,
+    overlap_bytes: u64,
+    overlap_bytes_max: u64,
+    /// A boundary of the level below lies between the last key and this one.
+    at_boundary: bool,
+}
+
+impl Cutter {
+    fn new(job: &Job, part_bytes: u64) -> Cutter {
+        let tables = (part_bytes + job.table_bytes / 2) / job.table_bytes.max(1);
+        let equal = part_bytes.checked_div(tables).unwrap_or(job.table_bytes);
+        let table_bytes = equal.clamp(job.table_bytes / 2, job.table_bytes);
+        let grandparents = job.deeper.first().filter(|_| job.to != 0).cloned();
+        let boundary = grandparents.as_ref().and_then(|run| run.get(0)).map(|table| table.description().last_key.clone());
+        let overlap_bytes_max = job.grandparent_bytes_max();
+        Cutter { table_bytes, grandparents, at: 0, boundary, overlap_bytes: 0, overlap_bytes_max, at_boundary: false }
+    }
+
+    /// Whether an output of `written` bytes ends before `key`, which is greater than all before.
+    fn cuts(&mut self, key: &[u8], written: u64) -> bool {
+        while let Some(boundary) = &self.boundary
+            && &boundary[..] < key
+        {
+            self.step();
+        }
+        let at_boundary = std::mem::take(&mut self.at_boundary);
+        let cuts = written >= self.table_bytes
+            || (at_boundary && written >= self.table_bytes / 4 * 3)
+            || (self.overlap_bytes > self.overlap_bytes_max && written >= self.table_bytes / 8);
+        if cuts || written == 0 {
+            self.overlap_bytes = 0;
+        }
+        cuts && written > 0
+    }
+
+    #[cold]
+    fn step(&mut self) {
+        let Some(run) = &self.grandparents else { return };
+        self.overlap_bytes += run.get(self.at).map_or(0, |table| table.description().length);
+        self.at += 1;
+        self.at_boundary = true;
+        self.boundary = run.get(self.at).map(|table| table.description().last_key.clone());
+    }
+}

@@ -1,0 +1,646 @@
+//! Picking: which tables to merge next. Pure: levels, settings and what runs already in, a job out.
+//!
+//! Level 0 holds runs that overlap; levels 1 to 6 hold one sorted run each. Data enters the *base level*, which is chosen by the size of
+//! the largest level: with little data that is level 6 itself; it moves up as the data grows, so that each level holds a few times
+//! what the one above it may hold, and most of the data lies in the last one.
+//!
+//! What is wanted most comes first, by score:
+//! 1. Level 0 once it has several runs: all that may go go to the base level. Where that would rewrite far more than it brings, or the
+//!    base is busy, its newest runs become one run instead.
+//! 2. A level beyond its target gives the table that overlaps least of the next level; between equals they take turns.
+//! 3. Tables of which a large part are deletes go down early, and at the bottom are written again once no snapshot sees what they deleted.
+//!
+//! Invariants of a job:
+//! 1. None of its inputs is an input of another job.
+//! 2. It takes all tables of its output level that meet the range of what it takes from above; no other job writes to that level within
+//!    the range of all its inputs.
+//! 3. A run of level 0 stays above every older run that it meets.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tombolo_format::key::SequenceNumber;
+use tombolo_format::manifest::TableName;
+
+use crate::version::{Levels, SortedRun, TableHandle};
+
+/// The last level.
+pub(crate) const LEVEL_LAST: u8 = 6;
+
+/// Runs of level 0 that start a compaction.
+const RUNS_TRIGGER: usize = 4;
+/// A level holds at least this many times what the level above holds, and at most about ten times.
+const FACTOR_MIN: u64 = 4;
+/// Up to this many times what enters at once, data goes to the last level directly: one more level would write more.
+const DIRECT_MAX: u64 = 6;
+/// An output overlaps at most this many full tables of the level below it, so that its own compaction stays small.
+const GRANDPARENTS_MAX: u64 = 10;
+/// Level 0 merges within itself rather than rewrite this many times its bytes.
+const REWRITE_MAX: u64 = 10;
+/// A table with at least one delete in this many entries is compacted early.
+const ENTRIES_PER_DELETE: u64 = 4;
+/// A small table of the output level next to a job's range joins it when it is at most this many times as large as the job.
+const NEIGHBOUR_MAX: u64 = 4;
+/// Most tables that one job takes from a sorted level because they are small.
+const SMALL_TABLES_MAX: usize = 64;
+
+/// Sizes that follow from the memtable's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Settings {
+    /// A table of the base level ends at this many bytes.
+    pub(crate) table_bytes: u64,
+    /// What enters the base level at once, roughly.
+    pub(crate) base_bytes: u64,
+    /// Whether tables of the last level are compressed as those of the others: else none moves there unwritten.
+    pub(crate) same_compression: bool,
+}
+
+impl Settings {
+    /// For memtables of this size.
+    pub(crate) fn new(memtable_bytes: u64, same_compression: bool) -> Settings {
+        let base_bytes = memtable_bytes * RUNS_TRIGGER as u64;
+        Settings { table_bytes: memtable_bytes.clamp(16 << 10, 64 << 20), base_bytes, same_compression }
+    }
+
+    /// A table of `level` ends at this many bytes: larger further down, where there is more.
+    pub(crate) fn table_bytes_at(&self, level: u8, base: u8) -> u64 {
+        (self.table_bytes << level.saturating_sub(base).min(6)).min(self.table_bytes.max(64 << 20))
+    }
+}
+
+/// Why a job is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reason {
+    /// Level 0 has many runs.
+    Runs,
+    /// Level 0 has many runs, and the base level would not take them.
+    WithinLevel0,
+    /// A level is larger than its target.
+    Size,
+    /// A table has many deletes.
+    Deletes,
+    /// Somebody asked for it.
+    Asked,
+}
+
+/// What to merge, and where to.
+#[derive(Clone, Debug)]
+pub(crate) struct Job {
+    pub(crate) keyspace: u32,
+    pub(crate) reason: Reason,
+    pub(crate) from: u8,
+    /// Tables of level `from`: of level 0 newest first, else in order.
+    pub(crate) upper: Vec<Arc<TableHandle>>,
+    pub(crate) to: u8,
+    /// Tables of level `to`, in order; none when `from` is `to`.
+    pub(crate) lower: Vec<Arc<TableHandle>>,
+    /// The tables fit where they go as they are: nothing is read or written.
+    pub(crate) is_move: bool,
+    /// Outputs end at this many bytes.
+    pub(crate) table_bytes: u64,
+    /// Runs of level 0 that are older than the inputs: deletes stay for them.
+    pub(crate) older_runs: Vec<Arc<TableHandle>>,
+    /// Levels below the output, from top to bottom: deletes stay for them, and outputs end where the first of them asks for it.
+    pub(crate) deeper: Vec<Arc<SortedRun>>,
+}
+
+impl Job {
+    pub(crate) fn inputs(&self) -> impl Iterator<Item = &Arc<TableHandle>> {
+        self.upper.iter().chain(self.lower.iter())
+    }
+
+    /// Bytes of all inputs.
+    pub(crate) fn bytes(&self) -> u64 {
+        sum(self.inputs())
+    }
+
+    /// The keys that the inputs span.
+    pub(crate) fn range(&self) -> Option<(Bytes, Bytes)> {
+        range_of(self.inputs())
+    }
+
+    /// Overlap with the level below at which an output ends.
+    pub(crate) fn grandparent_bytes_max(&self) -> u64 {
+        self.table_bytes * GRANDPARENTS_MAX
+    }
+}
+
+/// What jobs that run have taken.
+#[derive(Debug, Default)]
+pub(crate) struct Busy {
+    tables: BTreeSet<TableName>,
+    outputs: BTreeMap<u64, Output>,
+    /// Tables that cannot be read: nobody takes them.
+    damaged: BTreeSet<TableName>,
+    next: u64,
+}
+
+/// Where a job that runs writes.
+#[derive(Debug)]
+struct Output {
+    keyspace: u32,
+    level: u8,
+    first: Bytes,
+    last: Bytes,
+}
+
+impl Busy {
+    /// Takes what `job` needs; the number gives it back.
+    pub(crate) fn take(&mut self, job: &Job) -> u64 {
+        self.next += 1;
+        self.tables.extend(job.inputs().map(|table| table.description().name));
+        if let Some((first, last)) = job.range() {
+            self.outputs.insert(self.next, Output { keyspace: job.keyspace, level: job.to, first, last });
+        }
+        self.next
+    }
+
+    /// Gives back what `job` took under `number`.
+    pub(crate) fn give_back(&mut self, number: u64, job: &Job) {
+        for table in job.inputs() {
+            self.tables.remove(&table.description().name);
+        }
+        self.outputs.remove(&number);
+    }
+
+    /// Sets a table aside; whether it was not yet.
+    pub(crate) fn set_aside(&mut self, table: TableName) -> bool {
+        self.damaged.insert(table)
+    }
+
+    pub(crate) fn is_damaged(&self, table: &TableHandle) -> bool {
+        self.damaged.contains(&table.description().name)
+    }
+
+    /// Forgets set-aside tables that `lives` does not say are still there.
+    pub(crate) fn retain_damaged(&mut self, lives: impl Fn(TableName) -> bool) {
+        self.damaged.retain(|table| lives(*table));
+    }
+
+    pub(crate) fn has_damage(&self) -> bool {
+        !self.damaged.is_empty()
+    }
+
+    fn is_free(&self, table: &TableHandle) -> bool {
+        let name = table.description().name;
+        !self.tables.contains(&name) && !self.damaged.contains(&name)
+    }
+
+    /// Whether a job may write `first..=last` of a level. Level 0 takes anything.
+    fn may_write(&self, keyspace: u32, level: u8, first: &Bytes, last: &Bytes) -> bool {
+        level == 0
+            || !self
+                .outputs
+                .values()
+                .any(|output| (output.keyspace, output.level) == (keyspace, level) && output.first <= *last && *first <= output.last)
+    }
+}
+
+/// The last key that each level gave away: the next one follows it.
+pub(crate) type Cursors = BTreeMap<(u32, u8), Bytes>;
+
+/// What picking goes by, beside the levels.
+#[derive(Debug)]
+pub(crate) struct Picking<'a> {
+    pub(crate) keyspace: u32,
+    pub(crate) settings: Settings,
+    pub(crate) busy: &'a Busy,
+    pub(crate) cursors: &'a Cursors,
+    /// The oldest number that a snapshot looks from: deletes up to it can go.
+    pub(crate) oldest_snapshot: SequenceNumber,
+}
+
+/// How much each level may hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Targets {
+    /// The level that takes what comes from level 0.
+    pub(crate) base: u8,
+    /// Of levels from the base on; the last has none.
+    bytes: [u64; LEVEL_LAST as usize],
+}
+
+impl Targets {
+    /// For levels of these sizes.
+    pub(crate) fn new(levels: &Levels, settings: &Settings) -> Targets {
+        let largest = levels.sorted.iter().map(|(_, run)| run.bytes()).max().unwrap_or(0);
+        let ratio = largest / settings.base_bytes.max(1);
+        let mut steps: u32 = 0;
+        let mut reach = DIRECT_MAX;
+        while ratio > reach && steps < u32::from(LEVEL_LAST) - 1 {
+            steps += 1;
+            reach = reach.saturating_mul(10);
+        }
+        let factor = (FACTOR_MIN..=10).find(|factor| factor.saturating_pow(steps + 1) >= ratio).unwrap_or(10);
+        let mut targets = Targets { base: LEVEL_LAST - u8::try_from(steps).unwrap_or(0), bytes: [0; LEVEL_LAST as usize] };
+        let mut bytes = largest;
+        for level in (usize::from(targets.base)..usize::from(LEVEL_LAST)).rev() {
+            bytes /= factor;
+            targets.bytes[level] = bytes.max(settings.base_bytes);
+        }
+        targets
+    }
+
+    /// The bytes that a level may hold; `None` when it may hold anything.
+    pub(crate) fn of(&self, level: u8) -> Option<u64> {
+        self.bytes.get(usize::from(level)).copied()
+    }
+}
+
+/// Chooses the next job; `None` when nothing needs one, or what does must wait for a job that runs.
+pub(crate) fn pick(levels: &Levels, picking: &Picking<'_>) -> Option<Job> {
+    let targets = Targets::new(levels, &picking.settings);
+    let mut scores = vec![(score_of_level_0(levels, picking), 0)];
+    for (level, run) in levels.sorted.iter().filter(|(level, _)| *level < LEVEL_LAST) {
+        let target = targets.of(*level).unwrap_or(u64::MAX).max(1);
+        // What lies above the base has to go: it is in the way of all that comes.
+        let score = if *level < targets.base { u64::MAX } else { free_bytes(run, picking.busy).saturating_mul(1000) / target };
+        scores.push((score, *level));
+    }
+    scores.retain(|(score, _)| *score >= 1000);
+    scores.sort_by_key(|(score, level)| (std::cmp::Reverse(*score), *level));
+    let mut waited_for = None;
+    for (_, level) in scores {
+        if level == 0 {
+            match from_level_0(levels, picking, &targets) {
+                Ok(job) => return Some(job),
+                // The base must come to rest, or level 0 would wait for ever.
+                Err(blocked) => waited_for = blocked,
+            }
+        } else if waited_for != Some(level)
+            && let Some(job) = from_sorted(levels, picking, &targets, level)
+        {
+            return Some(job);
+        }
+    }
+    for_deletes(levels, picking, &targets)
+}
+
+/// In thousandths of what starts a compaction. A run of deletes counts twice.
+///
+/// By bytes, a delete counts as what it deletes.
+fn score_of_level_0(levels: &Levels, picking: &Picking<'_>) -> u64 {
+    let free = || levels.runs.iter().filter(|table| picking.busy.is_free(table));
+    let runs = free().count() as u64;
+    if runs == 0 {
+        return 0;
+    }
+    let heavy = free().filter(|table| has_many_deletes(table)).count() as u64;
+    let bytes = if runs > 1 || heavy > 0 { weight(levels, free()) } else { 0 };
+    let by_bytes = bytes.saturating_mul(1000) / (picking.settings.base_bytes * 2).max(1);
+    ((runs + heavy) * 1000 / RUNS_TRIGGER as u64).max(by_bytes)
+}
+
+fn has_many_deletes(table: &TableHandle) -> bool {
+    let description = table.description();
+    description.deletes > 0 && description.deletes.saturating_mul(ENTRIES_PER_DELETE) >= description.entries
+}
+
+fn sum<'a>(tables: impl Iterator<Item = &'a Arc<TableHandle>>) -> u64 {
+    tables.map(|table| table.description().length).sum()
+}
+
+/// Bytes of tables and of what they delete, roughly: each delete takes an entry of the usual size away.
+fn weight<'a>(levels: &Levels, tables: impl Iterator<Item = &'a Arc<TableHandle>>) -> u64 {
+    let (bytes, entries) = levels.sorted.iter().fold((0, 0), |(bytes, entries), (_, run)| (bytes + run.bytes(), entries + run.entries()));
+    let usual = bytes.checked_div(entries).unwrap_or(0);
+    tables.map(|table| table.description().length + table.description().deletes.saturating_mul(usual)).sum()
+}
+
+fn free_bytes(run: &SortedRun, busy: &Busy) -> u64 {
+    sum(run.iter().filter(|table| busy.is_free(table)))
+}
+
+fn range_of<'a>(tables: impl Iterator<Item = &'a Arc<TableHandle>>) -> Option<(Bytes, Bytes)> {
+    tables.fold(None, |range, table| {
+        let (first, last) = (&table.description().first_key, &table.description().last_key);
+        Some(match range {
+            None => (first.clone(), last.clone()),
+            Some((from, to)) => (from.min(first.clone()), to.max(last.clone())),
+        })
+    })
+}
+
+fn meets(one: &TableHandle, other: &TableHandle) -> bool {
+    let (one, other) = (one.description(), other.description());
+    one.first_key <= other.last_key && other.first_key <= one.last_key
+}
+
+/// Where tables of `level` go: the next level that holds something, or the base.
+fn next_level(levels: &Levels, targets: &Targets, level: u8) -> u8 {
+    if level >= targets.base {
+        return (level + 1).min(LEVEL_LAST);
+    }
+    levels.sorted.iter().map(|(number, _)| *number).find(|number| *number > level).map_or(targets.base, |number| number.min(targets.base))
+}
+
+/// A job from what was chosen of a level, if it may run: with the tables of the output level that it meets, and small ones beside them.
+fn job(
+    levels: &Levels,
+    picking: &Picking<'_>,
+    targets: &Targets,
+    reason: Reason,
+    (from, upper): (u8, Vec<Arc<TableHandle>>),
+    to: u8,
+) -> Option<Job> {
+    let (first, last) = range_of(upper.iter())?;
+    let table_bytes = picking.settings.table_bytes_at(to, targets.base);
+    let mut lower = Vec::new();
+    if let Some(run) = levels.level(to).filter(|_| from != to) {
+        let met = run.overlapping(&first, &last);
+        let met = with_small_neighbours(run, met, sum(upper.iter()), table_bytes, picking.busy);
+        lower.extend(run.range(met).cloned());
+    }
+    if lower.iter().any(|table| !picking.busy.is_free(table)) {
+        return None;
+    }
+    let (first, last) = range_of(upper.iter().chain(&lower))?;
+    if !picking.busy.may_write(picking.keyspace, to, &first, &last) {
+        return None;
+    }
+    let oldest = upper.last().filter(|_| from == 0).map(|table| table.description().last_sequence);
+    let older = |table: &&Arc<TableHandle>| {
+        oldest.is_some_and(|oldest| table.description().last_sequence < oldest) && !upper.iter().any(|taken| Arc::ptr_eq(taken, table))
+    };
+    let older_runs = levels.runs.iter().filter(older).cloned().collect();
+    let deeper = levels.sorted.iter().filter(|(level, _)| *level > to).map(|(_, run)| Arc::clone(run)).collect();
+    let mut job = Job { keyspace: picking.keyspace, reason, from, upper, to, lower, is_move: false, table_bytes, older_runs, deeper };
+    job.is_move = can_move(&job, picking);
+    Some(job)
+}
+
+/// Small tables beside what a job meets join it, so that small tables do not stay for ever; what they cost is in proportion to the job.
+fn with_small_neighbours(
+    run: &SortedRun,
+    mut met: std::ops::Range<usize>,
+    upper_bytes: u64,
+    table_bytes: u64,
+    busy: &Busy,
+) -> std::ops::Range<usize> {
+    let mut bytes = upper_bytes + sum(run.range(met.clone()));
+    let mut joins = |at: usize| {
+        let Some(table) = run.get(at) else { return false };
+        let length = table.description().length;
+        let joins = bytes + length <= table_bytes && length <= bytes.saturating_mul(NEIGHBOUR_MAX) && busy.is_free(table);
+        bytes += if joins { length } else { 0 };
+        joins
+    };
+    while met.start > 0 && joins(met.start - 1) {
+        met.start -= 1;
+    }
+    while joins(met.end) {
+        met.end += 1;
+    }
+    met
+}
+
+/// Whether the tables fit where they go as they are.
+fn can_move(job: &Job, picking: &Picking<'_>) -> bool {
+    // Who asks may want new settings to take effect.
+    if (job.reason == Reason::Asked && job.from == 0) || job.from == job.to || !job.lower.is_empty() {
+        return false;
+    }
+    if job.to == LEVEL_LAST && !picking.settings.same_compression {
+        return false;
+    }
+    // Of several small tables one is made.
+    if job.upper.len() > 1 && sum(job.upper.iter()) / (job.upper.len() as u64) < job.table_bytes / 8 {
+        return false;
+    }
+    let mut in_order: Vec<_> = job.upper.iter().collect();
+    in_order.sort_by(|one, other| one.description().first_key.cmp(&other.description().first_key));
+    if in_order.windows(2).any(|pair| meets(pair[0], pair[1])) {
+        return false;
+    }
+    let overlap = |run: &Arc<SortedRun>, table: &TableHandle| {
+        sum(run.range(run.overlapping(&table.description().first_key, &table.description().last_key)))
+    };
+    in_order.iter().all(|table| {
+        // Deletes of nothing would go to the bottom and stay there.
+        let deletes_something = table.description().deletes == 0 || job.deeper.iter().any(|run| overlap(run, table) > 0);
+        deletes_something && job.deeper.first().is_none_or(|run| overlap(run, table) <= job.grandparent_bytes_max())
+    })
+}
+
+/// Runs of level 0 that may go down, newest first: all but those in use, and those that would pass an older run that they meet.
+fn runs_that_may_go(levels: &Levels, busy: &Busy) -> Vec<Arc<TableHandle>> {
+    let mut stay: Vec<&Arc<TableHandle>> = Vec::new();
+    let mut go = Vec::new();
+    for table in levels.runs.iter().rev() {
+        if busy.is_free(table) && !stay.iter().any(|older| meets(older, table)) {
+            go.push(Arc::clone(table));
+        } else {
+            stay.push(table);
+        }
+    }
+    go.reverse();
+    go
+}
+
+/// A job that takes runs out of level 0. When none may run now, the level that it waits for.
+fn from_level_0(levels: &Levels, picking: &Picking<'_>, targets: &Targets) -> Result<Job, Option<u8>> {
+    let to = next_level(levels, targets, 0);
+    let down = job(levels, picking, targets, Reason::Runs, (0, runs_that_may_go(levels, picking.busy)), to);
+    let dear = |job: &Job| sum(job.lower.iter()) > weight(levels, job.upper.iter()).saturating_mul(REWRITE_MAX);
+    match down {
+        Some(job) if !dear(&job) => Ok(job),
+        Some(job) => Ok(within_level_0(levels, picking, targets, RUNS_TRIGGER).unwrap_or(job)),
+        None => within_level_0(levels, picking, targets, RUNS_TRIGGER * 2).ok_or(Some(to)),
+    }
+}
+
+/// Makes one run of at least `runs_min` runs that follow each other, none much larger than all that are newer: so no byte is merged often.
+fn within_level_0(levels: &Levels, picking: &Picking<'_>, targets: &Targets, runs_min: usize) -> Option<Job> {
+    let newest = levels.runs.iter().position(|table| picking.busy.is_free(table))?;
+    let mut bytes = 0;
+    let mut chosen = Vec::new();
+    for table in levels.runs[newest..].iter().take_while(|table| picking.busy.is_free(table)) {
+        let length = table.description().length;
+        let small = chosen.len() < 2 || length <= bytes * 2;
+        if !small || bytes + length > picking.settings.base_bytes.saturating_mul(2) {
+            break;
+        }
+        bytes += length;
+        chosen.push(Arc::clone(table));
+    }
+    if chosen.len() < runs_min {
+        return None;
+    }
+    let job = job(levels, picking, targets, Reason::WithinLevel0, (0, chosen), 0)?;
+    // One run stays one table.
+    Some(Job { table_bytes: u64::MAX / GRANDPARENTS_MAX, ..job })
+}
+
+/// The table of a level that overlaps least of the next one for its size; of equal ones the first after the level's cursor.
+fn from_sorted(levels: &Levels, picking: &Picking<'_>, targets: &Targets, level: u8) -> Option<Job> {
+    let run = levels.level(level)?;
+    let to = next_level(levels, targets, level);
+    let below = levels.level(to);
+    let start = picking.cursors.get(&(picking.keyspace, level)).map_or(0, |key| run.begun(key));
+    let mut candidates: Vec<_> = (0..run.len())
+        .map(|step| (start + step) % run.len())
+        .filter(|at| run.get(*at).is_some_and(|table| picking.busy.is_free(table)))
+        .map(|at| {
+            let table = run[at].description();
+            let met = below.map_or(0, |below| sum(below.range(below.overlapping(&table.first_key, &table.last_key))));
+            (met.saturating_mul(1000) / table.length.max(1), at)
+        })
+        .collect();
+    candidates.sort_by_key(|(ratio, _)| *ratio);
+    let tables = candidates.into_iter().map(|(_, at)| with_followers(run, at, picking));
+    tables.filter_map(|upper| job(levels, picking, targets, Reason::Size, (level, upper), to)).next()
+}
+
+/// A table, and if it is small, those that follow it, up to a full one.
+fn with_followers(run: &SortedRun, at: usize, picking: &Picking<'_>) -> Vec<Arc<TableHandle>> {
+    let mut bytes = 0;
+    let fits = |table: &&Arc<TableHandle>| {
+        bytes += table.description().length;
+        picking.busy.is_free(table) && bytes <= picking.settings.table_bytes
+    };
+    let mut upper: Vec<_> = run.range(at..at + SMALL_TABLES_MAX).take_while(fits).cloned().collect();
+    if upper.is_empty() {
+        upper.push(Arc::clone(&run[at]));
+    }
+    upper
+}
+
+/// A table with many deletes: down one level, or, at the bottom, written again without those that nobody sees.
+fn for_deletes(levels: &Levels, picking: &Picking<'_>, targets: &Targets) -> Option<Job> {
+    for (level, run) in &levels.sorted {
+        let to = next_level(levels, targets, *level);
+        let droppable = |table: &TableHandle| to != *level || table.description().last_sequence <= picking.oldest_snapshot;
+        let heavy = run.iter().filter(|table| has_many_deletes(table) && picking.busy.is_free(table) && droppable(table));
+        let job = heavy.filter_map(|table| job(levels, picking, targets, Reason::Deletes, (*level, vec![Arc::clone(table)]), to)).next();
+        if job.is_some() {
+            return job;
+        }
+    }
+    None
+}
+
+/// A compaction that somebody asked for: level by level, what lies in a range when the level's turn comes goes down, to the last level.
+///
+/// Only what is there when its level's turn comes takes part, so that it ends however much is written meanwhile.
+#[derive(Debug)]
+pub(crate) struct Asked {
+    pub(crate) keyspace: u32,
+    /// Inclusive; `None` without bound.
+    pub(crate) first: Option<Bytes>,
+    /// Inclusive; `None` without bound.
+    pub(crate) last: Option<Bytes>,
+    level: u8,
+    /// Tables of `level` whose turn it is; `None` before the turn.
+    remaining: Option<BTreeSet<TableName>>,
+    /// A damaged table stayed where it was.
+    pub(crate) met_damage: Option<TableName>,
+}
+
+/// What an asked compaction does next.
+#[derive(Debug)]
+pub(crate) enum Turn {
+    Do(Box<Job>),
+    /// A job that runs is in the way.
+    Wait,
+    Done,
+}
+
+impl Asked {
+    pub(crate) fn new(keyspace: u32, first: Option<Bytes>, last: Option<Bytes>) -> Asked {
+        Asked { keyspace, first, last, level: 0, remaining: None, met_damage: None }
+    }
+
+    fn is_in_range(&self, table: &TableHandle) -> bool {
+        let description = table.description();
+        self.first.as_ref().is_none_or(|first| *first <= description.last_key)
+            && self.last.as_ref().is_none_or(|last| description.first_key <= *last)
+    }
+
+    /// The next job.
+    pub(crate) fn next(&mut self, levels: &Levels, picking: &Picking<'_>) -> Turn {
+        let targets = Targets::new(levels, &picking.settings);
+        while self.level <= LEVEL_LAST {
+            let tables: Vec<_> = match self.level {
+                0 => levels.runs.clone(),
+                level => levels.level(level).map_or_else(Vec::new, |run| run.iter().cloned().collect()),
+            };
+            let remaining = self.remaining.take().unwrap_or_else(|| self.turn(&tables, picking));
+            let here: Vec<_> = tables.into_iter().filter(|table| remaining.contains(&table.description().name)).collect();
+            let (damaged, here): (Vec<_>, Vec<_>) = here.into_iter().partition(|table| picking.busy.is_damaged(table));
+            self.met_damage = self.met_damage.or(damaged.first().map(|table| table.description().name));
+            if !here.is_empty() {
+                self.remaining = Some(here.iter().map(|table| table.description().name).collect());
+                match self.job(levels, picking, &targets, &here) {
+                    Some(job) => return Turn::Do(Box::new(job)),
+                    None if self.is_kept_by_damage(levels, picking, &here) => self.remaining = None,
+                    None => return Turn::Wait,
+                }
+            }
+            self.level += 1;
+        }
+        Turn::Done
+    }
+
+    /// The tables of this level that take part.
+    fn turn(&self, tables: &[Arc<TableHandle>], picking: &Picking<'_>) -> BTreeSet<TableName> {
+        let any = tables.iter().any(|table| self.is_in_range(table));
+        let takes_part = |table: &&Arc<TableHandle>| match self.level {
+            // Runs go together: an older one must not stay behind.
+            0 => any,
+            LEVEL_LAST => {
+                let description = table.description();
+                self.is_in_range(table) && description.deletes > 0 && description.last_sequence <= picking.oldest_snapshot
+            }
+            _ => self.is_in_range(table),
+        };
+        tables.iter().filter(takes_part).map(|table| table.description().name).collect()
+    }
+
+    fn job(&self, levels: &Levels, picking: &Picking<'_>, targets: &Targets, here: &[Arc<TableHandle>]) -> Option<Job> {
+        if self.level == 0 {
+            let wanted = |table: &Arc<TableHandle>| here.iter().any(|other| Arc::ptr_eq(table, other));
+            let runs = runs_that_may_go(levels, picking.busy);
+            // From the oldest on, up to the newest that is wanted.
+            let newest = runs.iter().position(wanted)?;
+            let to = next_level(levels, targets, 0);
+            return job(levels, picking, targets, Reason::Asked, (0, runs[newest..].to_vec()), to);
+        }
+        let to = match self.level {
+            LEVEL_LAST => LEVEL_LAST,
+            level => levels.sorted.iter().map(|(number, _)| *number).find(|number| *number > level).unwrap_or(LEVEL_LAST),
+        };
+        let run = levels.level(self.level)?;
+        let bytes_max = picking.settings.table_bytes_at(to, targets.base).saturating_mul(8);
+        for table in here.iter().filter(|table| picking.busy.is_free(table)) {
+            let at = run.before(&table.description().first_key);
+            let mut bytes = 0;
+            let fits = |next: &&Arc<TableHandle>| {
+                bytes += next.description().length;
+                bytes <= bytes_max && picking.busy.is_free(next) && here.iter().any(|other| Arc::ptr_eq(next, other))
+            };
+            let mut upper: Vec<_> = run.range(at..run.len()).take_while(fits).cloned().collect();
+            if upper.is_empty() || self.level == LEVEL_LAST {
+                upper = vec![Arc::clone(table)];
+            }
+            if let Some(job) = job(levels, picking, targets, Reason::Asked, (self.level, upper), to) {
+                return Some(job);
+            }
+        }
+        None
+    }
+
+    /// Whether no job runs that these wait for: then only damage can be in their way, and it stays.
+    fn is_kept_by_damage(&mut self, levels: &Levels, picking: &Picking<'_>, here: &[Arc<TableHandle>]) -> bool {
+        let waits = here.iter().any(|table| !picking.busy.is_free(table))
+            || picking.busy.outputs.values().any(|output| output.keyspace == self.keyspace);
+        let damaged = levels.tables().find(|table| picking.busy.is_damaged(table)).map(|table| table.description().name);
+        if waits || damaged.is_none() {
+            return false;
+        }
+        self.met_damage = self.met_damage.or(damaged);
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,333 @@
+//! Cases are text: levels, what runs, and the jobs that are picked. `UPDATE=1` writes what is picked into the file.
+//!
+//! `level N NAME=FIRST-LAST*KIB[!DELETES%] …` (level 0 newest first), `running FROM TO NAME …`, `damaged NAME …`, `snapshot N`, `memtable KIB`,
+//! `compressed lowest`; then `pick` (and take what was picked), `finish` (the oldest job that runs; its outputs are put in place) and
+//! `ask FIRST-LAST`, which does all jobs of an asked compaction.
+
+use std::fmt::Write as _;
+
+use tombolo_env::simulated::World;
+use tombolo_format::manifest::{Edit, KeyspaceOptions, TableDescription};
+use tombolo_storage::backend::memory::MemoryObjectStore;
+use tombolo_storage::{Epoch, Incarnation};
+
+use super::*;
+use crate::budget::MemoryBudget;
+use crate::cache::BlockCache;
+use crate::manifest::State;
+use crate::version::{Tables, Version, Versions};
+
+struct Case {
+    versions: Versions,
+    _world: World,
+    tables: Vec<(String, TableDescription)>,
+    settings: Settings,
+    busy: Busy,
+    cursors: Cursors,
+    running: Vec<(u64, Job)>,
+    snapshot: SequenceNumber,
+    made: u64,
+}
+
+impl Case {
+    fn new() -> Case {
+        let world = World::new(1);
+        let env = world.process("process").env();
+        let objects = Arc::new(MemoryObjectStore::unnamed(&env));
+        let cache = BlockCache::of(&MemoryBudget::new(1 << 20).unwrap());
+        let tables = Tables { env, objects, cache, incarnation: Incarnation(1), epoch: Epoch(1) };
+        Case {
+            versions: Versions::new(tables),
+            _world: world,
+            tables: Vec::new(),
+            settings: Settings::new(16 << 10, true),
+            busy: Busy::default(),
+            cursors: Cursors::default(),
+            running: Vec::new(),
+            snapshot: SequenceNumber::MAX,
+            made: 0,
+        }
+    }
+
+    fn version(&self) -> Arc<Version> {
+        let mut edits = vec![Edit::KeyspaceCreated { id: 1, name: "k".into(), stream: 0, options: KeyspaceOptions::default() }];
+        edits.extend(self.tables.iter().map(|(_, table)| Edit::TableAdded(table.clone())));
+        self.versions.build(&State::from_snapshot(1, Epoch(0), &edits).unwrap(), &Version::default())
+    }
+
+    /// `NAME=FIRST-LAST*KIB[!DELETES%]`; of level 0 the first that is said is the newest.
+    fn add(&mut self, level: u8, text: &str) {
+        let (name, rest) = text.split_once('=').unwrap();
+        let (keys, rest) = rest.split_once('*').unwrap();
+        let (first, last) = keys.split_once('-').unwrap();
+        let (kib, deletes) = rest.split_once('!').unwrap_or((rest, "0"));
+        self.made += 1;
+        let sequence = SequenceNumber(if level == 0 { 1_000_000 - self.made * 10 } else { 10 });
+        let table = TableDescription {
+            name: TableName { epoch: 0, random: self.made },
+            offset: 0,
+            length: kib.parse::<u64>().unwrap() << 10,
+            identity: 0,
+            keyspace: 1,
+            level,
+            first_key: Bytes::copy_from_slice(first.as_bytes()),
+            last_key: Bytes::copy_from_slice(last.as_bytes()),
+            first_sequence: SequenceNumber(sequence.0 - 1),
+            last_sequence: sequence,
+            entries: 100,
+            deletes: deletes.parse().unwrap(),
+            tail_bytes: 100,
+            oldest_unix_seconds: 0,
+        };
+        self.tables.push((name.to_owned(), table));
+    }
+
+    fn handle(&self, levels: &Levels, name: &str) -> Arc<TableHandle> {
+        let table = &self.tables.iter().find(|(other, _)| other == name).unwrap_or_else(|| panic!("no table {name}")).1;
+        Arc::clone(levels.tables().find(|handle| handle.description().name == table.name).unwrap())
+    }
+
+    fn name(&self, table: &TableHandle) -> &str {
+        &self.tables.iter().find(|(_, other)| other.name == table.description().name).unwrap().0
+    }
+
+    fn describe(&self, job: &Job) -> String {
+        let names = |tables: &[Arc<TableHandle>]| tables.iter().map(|table| self.name(table)).collect::<Vec<_>>().join(" ");
+        let mut text = format!("{:?}: level {} [{}]", job.reason, job.from, names(&job.upper));
+        if !job.lower.is_empty() {
+            write!(text, " with level {} [{}]", job.to, names(&job.lower)).unwrap();
+        }
+        write!(text, " {} level {}", if job.is_move { "moves to" } else { "to" }, job.to).unwrap();
+        text
+    }
+
+    fn picking<'a>(&self, busy: &'a Busy, cursors: &'a Cursors) -> Picking<'a> {
+        Picking { keyspace: 1, settings: self.settings, busy, cursors, oldest_snapshot: self.snapshot }
+    }
+
+    fn take(&mut self, job: Job) {
+        self.check(&job);
+        if job.from > 0 {
+            let last = job.upper.last().unwrap().description().last_key.clone();
+            self.cursors.insert((1, job.from), last);
+        }
+        self.running.push((self.busy.take(&job), job));
+    }
+
+    /// The invariants of a job against those that run.
+    fn check(&self, job: &Job) {
+        let (first, last) = job.range().unwrap();
+        for (_, other) in &self.running {
+            assert!(!job.inputs().any(|table| other.inputs().any(|taken| Arc::ptr_eq(table, taken))), "an input is shared");
+            let (from, to) = other.range().unwrap();
+            assert!(job.to == 0 || other.to != job.to || to < first || last < from, "two jobs write one range of level {}", job.to);
+        }
+        let version = self.version();
+        let levels = version.levels(1).unwrap();
+        if job.from != job.to {
+            let (first, last) = range_of(job.upper.iter()).unwrap();
+            let met = levels.level(job.to).map_or(0, |run| run.overlapping(&first, &last).len());
+            assert!(job.lower.len() >= met, "a table of the output level is left out");
+        }
+        if job.from == 0 && job.to != 0 {
+            for stays in levels.runs.iter().filter(|run| !job.upper.iter().any(|table| Arc::ptr_eq(run, table))) {
+                let passes =
+                    |table: &Arc<TableHandle>| meets(table, stays) && table.description().last_sequence > stays.description().last_sequence;
+                assert!(!job.upper.iter().any(passes), "a run passes an older one");
+            }
+        }
+    }
+
+    /// Puts what a job would make in the place of its inputs: tables of the wanted size.
+    fn finish(&mut self, number: u64, job: &Job) {
+        self.busy.give_back(number, job);
+        let names: BTreeSet<_> = job.inputs().map(|table| table.description().name).collect();
+        if job.is_move {
+            for (_, table) in &mut self.tables {
+                table.level = if names.contains(&table.name) { job.to } else { table.level };
+            }
+            return;
+        }
+        let (first, last) = job.range().unwrap();
+        let newest = job.inputs().map(|table| table.description().last_sequence).max().unwrap();
+        self.tables.retain(|(_, table)| !names.contains(&table.name));
+        let at_bottom = job.deeper.is_empty() && job.older_runs.is_empty();
+        let deletes = if at_bottom { "0" } else { "10" };
+        self.made += 1;
+        let name = format!("m{}", self.made);
+        let (first, last) = (String::from_utf8(first.to_vec()).unwrap(), String::from_utf8(last.to_vec()).unwrap());
+        self.add(job.to, &format!("{name}={first}-{last}*{}!{deletes}", job.bytes() >> 10));
+        let made = self.tables.last_mut().unwrap();
+        made.1.last_sequence = newest;
+    }
+
+    fn line(&mut self, line: &str, out: &mut String) {
+        let mut words = line.split_whitespace();
+        let command = words.next().unwrap();
+        let words: Vec<_> = words.collect();
+        match command {
+            "memtable" => self.settings = Settings::new(words[0].parse::<u64>().unwrap() << 10, true),
+            "compressed" => self.settings.same_compression = false,
+            "snapshot" => self.snapshot = SequenceNumber(words[0].parse().unwrap()),
+            "level" => words[1..].iter().for_each(|table| self.add(words[0].parse().unwrap(), table)),
+            "damaged" => {
+                let version = self.version();
+                for name in words {
+                    let table = self.handle(version.levels(1).unwrap(), name);
+                    assert!(self.busy.set_aside(table.description().name));
+                }
+            }
+            "running" => {
+                let version = self.version();
+                let levels = version.levels(1).unwrap();
+                let upper = words[2..].iter().map(|name| self.handle(levels, name)).collect();
+                let (from, to) = (words[0].parse().unwrap(), words[1].parse().unwrap());
+                let job = Job {
+                    keyspace: 1,
+                    reason: Reason::Size,
+                    from,
+                    upper,
+                    to,
+                    lower: Vec::new(),
+                    is_move: false,
+                    table_bytes: 1,
+                    older_runs: Vec::new(),
+                    deeper: Vec::new(),
+                };
+                self.running.push((self.busy.take(&job), job));
+            }
+            "pick" => {
+                let version = self.version();
+                let job = version.levels(1).and_then(|levels| pick(levels, &self.picking(&self.busy, &self.cursors)));
+                match job {
+                    None => out.push_str("nothing\n"),
+                    Some(job) => {
+                        writeln!(out, "{}", self.describe(&job)).unwrap();
+                        self.take(job);
+                    }
+                }
+            }
+            "finish" => {
+                if self.running.is_empty() {
+                    out.push_str("nothing runs\n");
+                    return;
+                }
+                let (number, job) = self.running.remove(0);
+                self.finish(number, &job);
+            }
+            "targets" => {
+                let version = self.version();
+                let targets = Targets::new(version.levels(1).unwrap(), &self.settings);
+                let bytes: Vec<_> = (targets.base..LEVEL_LAST).map(|level| format!("{}", targets.of(level).unwrap() >> 10)).collect();
+                writeln!(out, "base {} [{}]", targets.base, bytes.join(" ")).unwrap();
+            }
+            "ask" => {
+                let bound = |key: &str| (!key.is_empty()).then(|| Bytes::copy_from_slice(key.as_bytes()));
+                let (first, last) = words[0].split_once('-').unwrap();
+                let mut asked = Asked::new(1, bound(first), bound(last));
+                loop {
+                    let version = self.version();
+                    let levels = version.levels(1).unwrap();
+                    match asked.next(levels, &self.picking(&self.busy, &self.cursors)) {
+                        Turn::Do(job) => {
+                            writeln!(out, "{}", self.describe(&job)).unwrap();
+                            self.check(&job);
+                            let number = self.busy.take(&job);
+                            self.finish(number, &job);
+                        }
+                        Turn::Wait => {
+                            out.push_str("waits\n");
+                            break;
+                        }
+                        Turn::Done => {
+                            out.push_str(if asked.met_damage.is_some() { "done, but for damage\n" } else { "done\n" });
+                            break;
+                        }
+                    }
+                }
+            }
+            other => panic!("what is {other:?}?"),
+        }
+    }
+}
+
+#[test]
+fn cases() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/src/compaction/pick/cases.txt");
+    let text = std::fs::read_to_string(path).unwrap();
+    let mut actual = String::new();
+    for (number, case) in text.split("\n== ").enumerate() {
+        if number == 0 {
+            actual.push_str(case);
+            continue;
+        }
+        let (title, body) = case.split_once('\n').unwrap();
+        write!(actual, "\n== {title}\n").unwrap();
+        let mut state = Case::new();
+        for line in body.lines().filter(|line| !line.is_empty() && !line.starts_with("  ")) {
+            writeln!(actual, "{line}").unwrap();
+            let mut out = String::new();
+            state.line(line, &mut out);
+            out.lines().for_each(|line| writeln!(actual, "  {line}").unwrap());
+        }
+    }
+    if std::env::var_os("UPDATE").is_some() {
+        std::fs::write(path, &actual).unwrap();
+    }
+    assert_eq!(actual.trim_end(), text.trim_end(), "UPDATE=1 writes what was picked into {path}");
+}
+
+/// Whatever is written, jobs keep their invariants, level 0 stays short, and in the end nothing is left to do.
+#[test]
+fn random_loads_come_to_rest() {
+    for seed in 0..60u64 {
+        let mut random = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+        let mut next = |bound: u64| {
+            random ^= random << 13;
+            random ^= random >> 7;
+            random ^= random << 17;
+            random % bound
+        };
+        let mut case = Case::new();
+        for step in 0..400u64 {
+            if next(3) == 0 && step < 300 {
+                // A flush; newer than all: sequence numbers of level 0 descend in the order of `add`.
+                let (one, other) = (next(1000), next(1000));
+                case.made += 1;
+                let text = format!("f{step}={:04}-{:04}*{}!{}", one.min(other), one.max(other) + 1, 1 + next(24), next(30));
+                case.add(0, &text);
+                let table = case.tables.last_mut().unwrap();
+                table.1.last_sequence = SequenceNumber(1_000_000 + step);
+                table.1.first_sequence = table.1.last_sequence;
+            }
+            if case.running.len() < 3 {
+                let version = case.version();
+                let job = version.levels(1).and_then(|levels| pick(levels, &case.picking(&case.busy, &case.cursors)));
+                if let Some(job) = job {
+                    case.take(job);
+                    continue;
+                }
+            }
+            if !case.running.is_empty() {
+                let at = usize::try_from(next(case.running.len() as u64)).unwrap();
+                let (number, job) = case.running.remove(at);
+                case.finish(number, &job);
+            }
+        }
+        let mut jobs = 0;
+        loop {
+            while let Some((number, job)) = case.running.pop() {
+                case.finish(number, &job);
+            }
+            let version = case.version();
+            let levels = version.levels(1).unwrap();
+            let Some(job) = pick(levels, &case.picking(&case.busy, &case.cursors)) else {
+                assert!(levels.runs.len() < RUNS_TRIGGER, "seed {seed}: {} runs are left", levels.runs.len());
+                break;
+            };
+            jobs += 1;
+            assert!(jobs < 1000, "seed {seed}: it never rests; now {}", case.describe(&job));
+            case.take(job);
+        }
+    }
+}

@@ -1,0 +1,372 @@
+//! Compaction through the public interface: the tree keeps its shape, loses nothing, ends, and lives with damage and refusals.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tombolo::{Compression, Db, Durability, Env, ErrorKind, Keyspace, KeyspaceOptions, Options, Stats};
+use tombolo_env::TaskClass;
+use tombolo_env::simulated::World;
+use tombolo_storage::backend::memory::{MemoryLogStore, MemoryObjectStore};
+use tombolo_storage::layer::RequestKind;
+use tombolo_storage::layer::fault::{Fault, FaultObjectStore, FaultPlan, Rule};
+use tombolo_storage::{LogStore, ObjectStore};
+
+struct Stores {
+    env: Env,
+    plan: FaultPlan,
+    objects: Arc<dyn ObjectStore>,
+    log: Arc<dyn LogStore>,
+}
+
+impl Stores {
+    async fn open(&self, options: &[&str]) -> Db {
+        let all = ["memory_bytes=4194304", "memtable_bytes=16384"].into_iter().chain(options.iter().copied());
+        let builder = Db::builder("mem://compaction").env(self.env.clone()).options(Options::parse(all).unwrap());
+        builder.stores(Arc::clone(&self.objects), Arc::clone(&self.log)).open().await.unwrap()
+    }
+}
+
+fn run<F: Future<Output = ()> + Send + 'static>(test: impl FnOnce(Stores) -> F) {
+    let world = World::new(1);
+    let process = world.process("writer");
+    let env = process.env();
+    let plan = FaultPlan::scripted();
+    let objects = Arc::new(FaultObjectStore::new(&env, Arc::new(MemoryObjectStore::unnamed(&env)), plan.clone()));
+    let log = Arc::new(MemoryLogStore::unnamed(&env));
+    process.run(test(Stores { env, plan, objects, log })).unwrap();
+}
+
+fn value(key: u64, round: u64) -> Vec<u8> {
+    // Half of it compresses.
+    let mut state = key.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ round;
+    let random = (0..50).map(|_| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 56) as u8
+    });
+    random.chain(std::iter::repeat_n(b'v', 50)).collect()
+}
+
+fn key(number: u64) -> Vec<u8> {
+    format!("key-{number:08}").into_bytes()
+}
+
+async fn put(keys: &Keyspace, number: u64, round: u64) {
+    keys.put_with(key(number), value(number, round), Durability::Accepted).await.unwrap();
+}
+
+/// Puts `count` keys in an order that looks random.
+async fn load(keys: &Keyspace, count: u64, round: u64) {
+    for number in 0..count {
+        put(keys, number * 7919 % count, round).await;
+    }
+}
+
+async fn check(keys: &Keyspace, count: u64, round: u64) {
+    for number in 0..count {
+        assert_eq!(keys.get(key(number)).await.unwrap().as_deref(), Some(&value(number, round)[..]), "key {number}");
+    }
+}
+
+async fn count(keys: &Keyspace) -> usize {
+    let mut scan = keys.scan::<&[u8]>(..);
+    let mut count = 0;
+    while scan.next_async().await.unwrap().is_some() {
+        count += 1;
+    }
+    count
+}
+
+fn level(stats: &Stats, level: usize) -> u64 {
+    stats.tables_by_level.get(level).copied().unwrap_or(0)
+}
+
+/// Waits until nothing is compacted any more.
+async fn settle(db: &Db, env: &Env) {
+    let mut before = db.stats();
+    loop {
+        env.sleep(Duration::from_secs(1)).await;
+        let now = db.stats();
+        if (now.compactions, now.flushes) == (before.compactions, before.flushes) {
+            return;
+        }
+        before = now;
+    }
+}
+
+#[test]
+fn everything_asked_for_ends_in_one_run_of_full_tables() {
+    run(|stores| async move {
+        let db = stores.open(&[]).await;
+        let keys = db.default_keyspace();
+        for round in 0..3 {
+            load(&keys, 6000, round).await;
+        }
+        db.compact().await.unwrap();
+        let stats = db.stats();
+        assert_eq!(stats.tables, *stats.tables_by_level.last().unwrap(), "one level: {:?}", stats.tables_by_level);
+        let mean = stats.table_bytes / stats.tables;
+        assert!((8 << 10..20 << 10).contains(&mean), "tables of {mean} bytes on average, where 16 KiB are wanted");
+        check(&keys, 6000, 2).await;
+        assert_eq!(count(&keys).await, 6000);
+    });
+}
+
+#[test]
+fn a_load_leaves_a_tree_of_the_right_shape() {
+    run(|stores| async move {
+        let db = stores.open(&[]).await;
+        let keys = db.default_keyspace();
+        load(&keys, 20_000, 0).await;
+        db.flush().await.unwrap();
+        settle(&db, &stores.env).await;
+        let stats = db.stats();
+        assert!(level(&stats, 0) < 8, "{:?}", stats.tables_by_level);
+        assert!(level(&stats, 6) > 50, "most of it lies in the last level: {:?}", stats.tables_by_level);
+        assert_eq!(level(&stats, 1) + level(&stats, 2), 0, "{:?}", stats.tables_by_level);
+        check(&keys, 20_000, 0).await;
+    });
+}
+
+#[test]
+fn ascending_keys_are_moved_and_not_rewritten() {
+    run(|stores| async move {
+        let db = stores.open(&[]).await;
+        let keys = db.default_keyspace();
+        for number in 0..4000 {
+            put(&keys, number, 0).await;
+        }
+        db.flush().await.unwrap();
+        settle(&db, &stores.env).await;
+        let stats = db.stats();
+        assert!(stats.compactions > 0 && level(&stats, 6) > 10, "{stats:?}");
+        assert_eq!((stats.compacted_bytes_read, stats.compacted_bytes_written), (0, 0));
+        check(&keys, 4000, 0).await;
+    });
+}
+
+#[test]
+fn tables_of_one_key_become_few() {
+    run(|stores| async move {
+        for number in 0..120 {
+            let db = stores.open(&[]).await;
+            db.default_keyspace().put(key(number), value(number, 0)).await.unwrap();
+            db.flush().await.unwrap();
+            settle(&db, &stores.env).await;
+            db.close().await.unwrap();
+        }
+        let db = stores.open(&[]).await;
+        assert!(db.stats().tables < 12, "{:?}", db.stats().tables_by_level);
+        check(&db.default_keyspace(), 120, 0).await;
+    });
+}
+
+#[test]
+fn without_automatic_compaction_only_what_is_asked_for_is_compacted() {
+    run(|stores| async move {
+        let db = stores.open(&["automatic_compaction=false"]).await;
+        let keys = db.default_keyspace();
+        load(&keys, 1500, 0).await;
+        db.flush().await.unwrap();
+        settle(&db, &stores.env).await;
+        let stats = db.stats();
+        assert_eq!((stats.compactions, level(&stats, 0)), (0, stats.tables));
+        assert!(stats.tables > 4);
+        db.compact().await.unwrap();
+        assert_eq!(level(&db.stats(), 0), 0);
+        check(&keys, 1500, 0).await;
+    });
+}
+
+/// What is asked for ends although flushes never do.
+#[test]
+fn an_asked_compaction_ends_under_constant_writes() {
+    run(|stores| async move {
+        let db = stores.open(&[]).await;
+        let keys = db.default_keyspace();
+        load(&keys, 3000, 0).await;
+        let (writer, env) = (keys.clone(), stores.env.clone());
+        let writes = stores.env.spawn(TaskClass::Foreground, "writes", async move {
+            for round in 1.. {
+                load(&writer, 500, round).await;
+                env.sleep(Duration::from_millis(1)).await;
+            }
+        });
+        for _ in 0..5 {
+            db.compact().await.unwrap();
+            keys.compact_range(key(100)..key(200)).await.unwrap();
+        }
+        drop(writes);
+    });
+}
+
+#[test]
+fn a_range_is_compacted_and_the_rest_left_alone() {
+    run(|stores| async move {
+        let db = stores.open(&["automatic_compaction=false"]).await;
+        let keys = db.default_keyspace();
+        load(&keys, 6000, 0).await;
+        db.compact().await.unwrap();
+        let before = db.stats();
+        for number in 0..3000 {
+            keys.delete_with(key(number), Durability::Accepted).await.unwrap();
+        }
+        keys.compact_range(key(4000)..).await.unwrap();
+        let beside = db.stats();
+        keys.compact_range(..key(3000)).await.unwrap();
+        let after = db.stats();
+        assert!(after.table_bytes < before.table_bytes * 6 / 10, "{} of {} bytes are left", after.table_bytes, before.table_bytes);
+        let read = beside.compacted_bytes_read - before.compacted_bytes_read;
+        assert!(read < before.table_bytes * 9 / 10, "a range beside took part: {read} bytes");
+        assert_eq!(count(&keys).await, 3000);
+    });
+}
+
+/// Deletes go without being asked, and take what they delete with them.
+#[test]
+fn what_was_deleted_gives_its_space_back() {
+    run(|stores| async move {
+        let db = stores.open(&[]).await;
+        let keys = db.default_keyspace();
+        load(&keys, 6000, 0).await;
+        let snapshot = db.snapshot();
+        for number in 0..6000 {
+            keys.delete_with(key(number), Durability::Accepted).await.unwrap();
+        }
+        db.flush().await.unwrap();
+        settle(&db, &stores.env).await;
+        assert_eq!(snapshot.get(&keys, key(77)).await.unwrap().as_deref(), Some(&value(77, 0)[..]));
+        drop(snapshot);
+        // Something must happen for the engine to look.
+        put(&keys, 0, 1).await;
+        db.flush().await.unwrap();
+        settle(&db, &stores.env).await;
+        let stats = db.stats();
+        assert!(stats.table_bytes < 64 << 10, "{} bytes for one key: {:?}", stats.table_bytes, stats.tables_by_level);
+    });
+}
+
+/// A bound on background work holds, in virtual time.
+#[test]
+fn background_work_keeps_its_rate() {
+    run(|stores| async move {
+        let seconds = async |setting: &str| {
+            let db = stores.open(&[setting, "memtable_bytes=1048576", "automatic_compaction=false"]).await;
+            let keys = db.default_keyspace();
+            let written = db.stats();
+            let began = stores.env.now();
+            load(&keys, 12_000, 0).await;
+            db.flush().await.unwrap();
+            load(&keys, 12_000, 1).await;
+            db.compact().await.unwrap();
+            let seconds = stores.env.now().since(began).as_secs_f64();
+            let stats = db.stats();
+            let bytes = stats.flushed_bytes + stats.compacted_bytes_written - written.flushed_bytes;
+            db.close().await.unwrap();
+            (seconds, bytes as f64)
+        };
+        let (fast, _) = seconds("background_bytes_per_second_max=0").await;
+        let (slow, bytes) = seconds("background_bytes_per_second_max=100000").await;
+        assert!(slow > bytes * 0.8 / 100_000.0, "{bytes} bytes in {slow} s");
+        assert!(slow < bytes * 1.3 / 100_000.0 + fast, "{bytes} bytes in {slow} s");
+    });
+}
+
+#[test]
+fn the_last_level_is_compressed_as_it_should() {
+    run(|stores| async move {
+        let db = stores.open(&[]).await;
+        let mut sizes = Vec::new();
+        for (name, lowest) in [("plain", None), ("lowest", Some(Compression::Lz4)), ("zstd", Some(Compression::Zstd))] {
+            let mut options = KeyspaceOptions::default();
+            (options.compression, options.compression_lowest) = (Compression::None, lowest);
+            let keys = db.create_keyspace(name, options).await.unwrap();
+            let before = db.stats().table_bytes;
+            for number in 0..3000 {
+                put(&keys, number, 0).await;
+            }
+            db.compact().await.unwrap();
+            check(&keys, 3000, 0).await;
+            sizes.push(db.stats().table_bytes - before);
+        }
+        assert!(sizes[1] < sizes[0] * 9 / 10, "{sizes:?}");
+        assert!(sizes[2] < sizes[1], "{sizes:?}");
+    });
+}
+
+/// A store that refuses for a while delays compaction, and no more.
+#[test]
+fn refusals_of_the_store_heal() {
+    for kind in [ErrorKind::OutOfSpace, ErrorKind::Retry, ErrorKind::PermissionDenied] {
+        run(move |stores| async move {
+            let db = stores.open(&["automatic_compaction=false"]).await;
+            let keys = db.default_keyspace();
+            load(&keys, 2000, 0).await;
+            db.flush().await.unwrap();
+            for request in [RequestKind::Create, RequestKind::Put] {
+                stores.plan.inject(Rule::of_kind(request, Fault::Error(kind)).times(6));
+            }
+            if let Err(error) = db.compact().await {
+                assert_eq!(error.kind(), kind, "{error}");
+            }
+            stores.env.sleep(Duration::from_secs(60)).await;
+            db.compact().await.unwrap();
+            assert_eq!(db.stats().background_error, None);
+            check(&keys, 2000, 0).await;
+        });
+    }
+}
+
+/// A damaged table is named, once, and everything else goes on: other keyspaces, other ranges, writes, flushes.
+#[test]
+fn a_damaged_table_is_set_aside() {
+    let world = World::new(3);
+    let process = world.process("writer");
+    let env = process.env();
+    let open = |env: Env| {
+        let options = Options::parse(["memory_bytes=4194304", "memtable_bytes=16384", "automatic_compaction=false"]).unwrap();
+        Db::builder("file:///db").env(env).options(options).open()
+    };
+    process
+        .run({
+            let env = env.clone();
+            async move {
+                let db = open(env).await.unwrap();
+                load(&db.default_keyspace(), 3000, 0).await;
+                db.compact().await.unwrap();
+                db.close().await.unwrap();
+            }
+        })
+        .unwrap();
+    process.kill();
+    let mut tables: Vec<_> = world.host(0).all_files().into_iter().filter(|(path, _)| path.to_string_lossy().contains("/table/")).collect();
+    tables.sort();
+    let (path, length) = tables[tables.len() / 2].clone();
+    world.host(0).damage(&path, |content| content[length as usize / 4] ^= 0x55).unwrap();
+    let process = world.process("again");
+    let env = process.env();
+    process
+        .run(async move {
+            let db = open(env.clone()).await.unwrap();
+            let (keys, other) = (db.default_keyspace(), db.create_keyspace("other", KeyspaceOptions::default()).await.unwrap());
+            load(&keys, 3000, 1).await;
+            load(&other, 3000, 1).await;
+            let error = db.compact().await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+            let name = path.file_name().unwrap().to_string_lossy().into_owned();
+            assert!(error.to_string().contains(&name), "{error} does not name {name}");
+            let reported = db.stats().background_error.unwrap();
+            assert!(reported.contains(&name), "{reported} does not name {name}");
+            other.compact_range::<&[u8]>(..).await.unwrap();
+            let before = db.stats();
+            load(&keys, 3000, 2).await;
+            let error = keys.compact_range::<&[u8]>(..).await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+            env.sleep(Duration::from_secs(600)).await;
+            let after = db.stats();
+            assert!(after.flushes > before.flushes);
+            assert!(after.compactions < before.compactions + 10, "no job is made again and again");
+            check(&other, 3000, 1).await;
+            check(&keys, 3000, 2).await;
+        })
+        .unwrap();
+}
