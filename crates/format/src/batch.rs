@@ -35,6 +35,8 @@ pub const BATCH_VERSION: u8 = 1;
 pub const BATCH_HEADER_BYTES: usize = 8;
 /// Bytes of an operation before its key.
 pub const OPERATION_HEADER_BYTES: usize = 12;
+/// Bytes of a payload with a single operation before its key.
+pub const SINGLE_HEAD_BYTES: usize = BATCH_HEADER_BYTES + OPERATION_HEADER_BYTES;
 /// Most operations of one payload.
 pub const OPERATIONS_MAX: u32 = 1 << 24;
 /// Most bytes of a keyspace's name.
@@ -96,7 +98,7 @@ pub enum Operation<'a> {
 /// ```
 #[derive(Clone, Debug)]
 pub struct BatchBuilder {
-    /// Invariant: begins with a header whose count is not yet filled in.
+    /// Invariant: a payload, complete after every call.
     bytes: Vec<u8>,
     count: u32,
 }
@@ -171,26 +173,26 @@ impl BatchBuilder {
     /// # Errors
     /// `Limit` when there are too many operations; the batch is unchanged.
     pub fn append(&mut self, other: &BatchBuilder) -> Result<()> {
-        self.count = checked_count(self.count, other.count)?;
+        let count = checked_count(self.count, other.count)?;
         self.bytes.extend_from_slice(&other.bytes[BATCH_HEADER_BYTES..]);
+        self.set_count(count);
         Ok(())
     }
 
     /// Empties the batch and keeps its memory.
     pub fn clear(&mut self) {
         self.bytes.truncate(BATCH_HEADER_BYTES);
-        self.count = 0;
+        self.set_count(0);
     }
 
     /// The payload.
-    pub fn finish(mut self) -> Vec<u8> {
-        self.bytes[4..8].copy_from_slice(&self.count.to_le_bytes());
+    pub fn finish(self) -> Vec<u8> {
         self.bytes
     }
 
-    /// The batch whose payload [`BatchBuilder::finish`] gave, to go on with. `count` is its number of operations.
-    pub fn resume(payload: Vec<u8>, count: u32) -> BatchBuilder {
-        BatchBuilder { bytes: payload, count }
+    /// The payload of what was added so far.
+    pub fn payload(&self) -> &[u8] {
+        &self.bytes
     }
 
     /// Walks the operations added so far.
@@ -200,18 +202,45 @@ impl BatchBuilder {
 
     #[inline]
     fn push_raw(&mut self, kind: u8, keyspace: u32, key: &[u8], value: &[u8]) -> Result<()> {
-        self.count = checked_count(self.count, 1)?;
-        let mut header = [0; OPERATION_HEADER_BYTES];
-        header[0] = kind;
-        header[2..4].copy_from_slice(&(key.len() as u16).to_le_bytes());
-        header[4..8].copy_from_slice(&keyspace.to_le_bytes());
-        header[8..12].copy_from_slice(&(value.len() as u32).to_le_bytes());
+        let count = checked_count(self.count, 1)?;
+        let header = operation_header(kind, keyspace, key, value);
         self.bytes.reserve(OPERATION_HEADER_BYTES + key.len() + value.len());
         self.bytes.extend_from_slice(&header);
         self.bytes.extend_from_slice(key);
         self.bytes.extend_from_slice(value);
+        self.set_count(count);
         Ok(())
     }
+
+    #[inline]
+    fn set_count(&mut self, count: u32) {
+        self.count = count;
+        self.bytes[4..8].copy_from_slice(&count.to_le_bytes());
+    }
+}
+
+#[inline]
+fn operation_header(kind: u8, keyspace: u32, key: &[u8], value: &[u8]) -> [u8; OPERATION_HEADER_BYTES] {
+    let mut header = [0; OPERATION_HEADER_BYTES];
+    header[0] = kind;
+    header[2..4].copy_from_slice(&(key.len() as u16).to_le_bytes());
+    header[4..8].copy_from_slice(&keyspace.to_le_bytes());
+    header[8..12].copy_from_slice(&(value.len() as u32).to_le_bytes());
+    header
+}
+
+/// What comes before key and value in the payload of a single entry: with them it is what a [`BatchBuilder`] would give, without a buffer.
+///
+/// # Errors
+/// `Limit` when key or value is beyond its limit.
+#[inline]
+pub fn single_head(kind: EntryKind, keyspace: u32, key: &[u8], value: &[u8]) -> Result<[u8; SINGLE_HEAD_BYTES]> {
+    check_limits(key, value)?;
+    let mut head = [0; SINGLE_HEAD_BYTES];
+    head[0] = BATCH_VERSION;
+    head[4] = 1;
+    head[BATCH_HEADER_BYTES..].copy_from_slice(&operation_header(kind as u8, keyspace, key, value));
+    Ok(head)
 }
 
 fn checked_count(count: u32, more: u32) -> Result<u32> {

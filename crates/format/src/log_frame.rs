@@ -291,11 +291,20 @@ impl FrameHeader {
     /// # Panics
     /// When `byte` is no multiple of 8 or the payload longer than [`FRAME_PAYLOAD_BYTES_MAX`]: both are bugs of the caller.
     pub fn encode(&self, byte: u32, payload: &[u8]) -> [u8; FRAME_HEADER_BYTES] {
+        let mut header = self.fields(byte, payload.len());
+        let checksum = stamp(crc32c_two(&header[8..], payload), FRAME_PLACE, u64::from(byte));
+        header[4..8].copy_from_slice(&checksum.to_le_bytes());
+        header
+    }
+
+    /// The header but for its checksum.
+    #[inline]
+    fn fields(&self, byte: u32, payload_bytes: usize) -> [u8; FRAME_HEADER_BYTES] {
         assert!((byte as usize).is_multiple_of(FRAME_ALIGNMENT), "a frame at byte {byte}");
-        assert!(payload.len() <= FRAME_PAYLOAD_BYTES_MAX, "a payload of {} bytes", payload.len());
+        assert!(payload_bytes <= FRAME_PAYLOAD_BYTES_MAX, "a payload of {payload_bytes} bytes");
         let mut header = [0; FRAME_HEADER_BYTES];
         header[0..4].copy_from_slice(&FRAME_MARK.to_le_bytes());
-        header[8..12].copy_from_slice(&(payload.len() as u32).to_le_bytes());
+        header[8..12].copy_from_slice(&(payload_bytes as u32).to_le_bytes());
         header[12..16].copy_from_slice(&self.count.to_le_bytes());
         header[16..24].copy_from_slice(&self.identity.incarnation.to_le_bytes());
         header[24..32].copy_from_slice(&self.identity.epoch.to_le_bytes());
@@ -304,8 +313,6 @@ impl FrameHeader {
         header[40..44].copy_from_slice(&self.stream.to_le_bytes());
         header[48..56].copy_from_slice(&self.first_sequence.to_le_bytes());
         header[56..64].copy_from_slice(&self.durable_through.to_le_bytes());
-        let checksum = stamp(crc32c_two(&header[8..], payload), FRAME_PLACE, u64::from(byte));
-        header[4..8].copy_from_slice(&checksum.to_le_bytes());
         header
     }
 
@@ -314,11 +321,24 @@ impl FrameHeader {
     /// # Panics
     /// As [`FrameHeader::encode`].
     pub fn append_to(&self, out: &mut Vec<u8>, byte: u32, payload: &[u8]) {
-        let end = out.len() + frame_bytes(payload.len());
-        out.reserve(frame_bytes(payload.len()));
-        out.extend_from_slice(&self.encode(byte, payload));
-        out.extend_from_slice(payload);
-        out.resize(end, 0);
+        self.append_parts_to(out, byte, &[payload]);
+    }
+
+    /// As [`FrameHeader::append_to`], of a payload in parts: they are joined here for the first time.
+    ///
+    /// # Panics
+    /// As [`FrameHeader::encode`].
+    pub fn append_parts_to(&self, out: &mut Vec<u8>, byte: u32, parts: &[&[u8]]) {
+        let payload_bytes = parts.iter().map(|part| part.len()).sum();
+        let start = out.len();
+        out.reserve(frame_bytes(payload_bytes));
+        out.extend_from_slice(&self.fields(byte, payload_bytes));
+        for part in parts {
+            out.extend_from_slice(part);
+        }
+        let checksum = stamp(crc32c(&out[start + 8..]), FRAME_PLACE, u64::from(byte));
+        out[start + 4..start + 8].copy_from_slice(&checksum.to_le_bytes());
+        out.resize(start + frame_bytes(payload_bytes), 0);
     }
 }
 

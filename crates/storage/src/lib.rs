@@ -19,7 +19,9 @@ pub mod registry;
 pub mod request;
 
 pub use error::{Error, ErrorKind, Result};
-pub use log::{Appended, ConfigurationChain, Log, LogContext, LogEntry, LogId, LogOffset, LogReader, LogRecord, LogStore, Pressure};
+pub use log::{
+    Appended, ConfigurationChain, Log, LogAppend, LogContext, LogEntry, LogId, LogOffset, LogReader, LogRecord, LogStore, Pressure,
+};
 pub use object::{Listed, ObjectInfo, ObjectName, ObjectStore, ObjectWriter, PutOutcome};
 pub use registry::{Registry, Uri};
 pub use request::{Epoch, Incarnation, Life, ObjectKind, Placement, Priority, Purpose, Request, Survival};

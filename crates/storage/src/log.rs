@@ -149,12 +149,22 @@ pub trait Log: Send + Sync + fmt::Debug {
 
     /// Appends one entry to a lane: a commit group of one stream. Synchronous, in memory or one system call.
     ///
+    /// # Errors
+    /// As [`Log::append_parts`].
+    fn append(&self, lane: u32, entry: &LogEntry) -> Result<Appended> {
+        let LogEntry { stream, first_sequence, count, payload } = entry;
+        let parts = [&payload[..]];
+        self.append_parts(lane, &LogAppend { stream: *stream, first_sequence: *first_sequence, count: *count, parts: &parts })
+    }
+
+    /// As [`Log::append`], of an entry whose payload comes in parts.
+    ///
     /// Acknowledge nothing before it is accepted, which implies that every earlier byte of the lane is.
     ///
     /// # Errors
     /// `Fenced` when a successor has fenced the log: outcome unknown, stop. `OutOfSpace`, `Retry`: nothing took effect.
     /// `Invalid`: the entry is larger than a segment may be.
-    fn append(&self, lane: u32, entry: &LogEntry) -> Result<Appended>;
+    fn append_parts(&self, lane: u32, entry: &LogAppend<'_>) -> Result<Appended>;
 
     /// Resolves when everything before `end` is durable. Concurrent calls share one sync.
     fn durable(&self, lane: u32, end: LogOffset) -> Completion<Result<()>>;
@@ -189,6 +199,32 @@ pub struct LogEntry {
     pub count: u32,
     /// The operations, in the engine's encoding.
     pub payload: Bytes,
+}
+
+/// An entry to be appended. Its payload comes in parts, so that nobody need join them before the log does.
+#[derive(Clone, Copy, Debug)]
+pub struct LogAppend<'a> {
+    /// The stream that orders it.
+    pub stream: u32,
+    /// Sequence number of its first operation.
+    pub first_sequence: u64,
+    /// Number of sequence numbers that it takes.
+    pub count: u32,
+    /// The operations, in the engine's encoding: the payload is these one after another.
+    pub parts: &'a [&'a [u8]],
+}
+
+impl LogAppend<'_> {
+    /// Bytes of the payload.
+    #[inline]
+    pub fn payload_bytes(&self) -> usize {
+        self.parts.iter().map(|part| part.len()).sum()
+    }
+
+    /// The entry, with a payload of its own.
+    pub fn to_entry(&self) -> LogEntry {
+        LogEntry { stream: self.stream, first_sequence: self.first_sequence, count: self.count, payload: self.parts.concat().into() }
+    }
 }
 
 /// Reads a log's entries in order.

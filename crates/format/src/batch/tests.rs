@@ -102,3 +102,15 @@ proptest! {
         let _ = decode(&payload);
     }
 }
+
+#[test]
+fn a_single_entry_is_a_batch_of_one() {
+    for (kind, key, value) in
+        [(EntryKind::Put, &b"key"[..], &b"value"[..]), (EntryKind::Delete, b"", b""), (EntryKind::Put, &[7; 70], &[8; 70_000])]
+    {
+        let mut batch = BatchBuilder::new();
+        batch.push(kind, 9, key, value).unwrap();
+        assert_eq!([&single_head(kind, 9, key, value).unwrap()[..], key, value].concat(), batch.payload());
+    }
+    assert!(single_head(EntryKind::Put, 0, &[0; KEY_BYTES_MAX + 1], b"").is_err());
+}

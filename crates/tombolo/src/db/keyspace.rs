@@ -17,7 +17,7 @@ use crate::options::{Durability, KeyspaceOptions};
 use crate::read::{self, InMemory};
 use crate::table::KeyRange;
 use crate::value::Value;
-use crate::write::{self, Prepared};
+use crate::write;
 
 /// An ordered map in a database. Cheap to clone.
 #[derive(Clone)]
@@ -204,9 +204,7 @@ impl Keyspace {
     }
 
     fn write_one(&self, kind: EntryKind, key: &[u8], value: &[u8], durability: Durability) -> Op<()> {
-        let mut prepared = Prepared::with_capacity(key.len() + value.len());
-        prepared.push(&self.info, kind, key, value);
-        write::write(self.engine(), prepared, durability)
+        write::write_one(self.engine(), &self.info, kind, key, value, durability)
     }
 
     /// `sequence` is a snapshot's; `None` is now.

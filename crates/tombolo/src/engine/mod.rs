@@ -7,6 +7,7 @@
 //! 3. Locks, from outer to inner: `commit`, `view_lock`, all others; none is held across an await.
 
 mod catalog;
+mod desk;
 mod snapshots;
 mod stream;
 
@@ -24,6 +25,7 @@ use tombolo_format::manifest::Edit;
 use tombolo_storage::{Error, ErrorKind, Log, LogContext, LogOffset, LogRecord, LogStore, ObjectStore, Request, Result};
 
 pub(crate) use catalog::{Catalog, KeyspaceInfo};
+pub(crate) use desk::{Committed, Desk, POSTED_BYTES_MAX, Posted};
 pub(crate) use snapshots::Snapshots;
 pub(crate) use stream::{Commit, InLine, Stream};
 
@@ -102,6 +104,8 @@ pub(crate) struct Engine {
     closed: AtomicBool,
     /// How closing ended, once it has; `progress` tells.
     pub(crate) closed_with: Mutex<Option<Result<()>>>,
+    /// Set after `failure`: what every write looks at.
+    failed: AtomicBool,
     failure: ArcSwapOption<Error>,
     /// What each background work last failed with and retries, by its name.
     background_errors: Mutex<BTreeMap<&'static str, Error>>,
@@ -217,6 +221,7 @@ impl Engine {
             stopping: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             closed_with: Mutex::default(),
+            failed: AtomicBool::new(false),
             failure: ArcSwapOption::empty(),
             background_errors: Mutex::default(),
             tasks: Mutex::default(),
@@ -300,10 +305,12 @@ impl Engine {
     #[inline]
     pub(crate) fn check_writable(&self) -> Result<()> {
         self.check_open()?;
-        match &*self.failure.load() {
-            Some(error) => Err(Error::clone(error)),
-            None => Ok(()),
-        }
+        if self.failed.load(Ordering::Acquire) { self.failure_error() } else { Ok(()) }
+    }
+
+    #[cold]
+    fn failure_error(&self) -> Result<()> {
+        self.failure().map_or(Ok(()), Err)
     }
 
     /// What finished this handle, if anything did.
@@ -314,6 +321,7 @@ impl Engine {
     /// Finishes this handle for writing: the first reason stays.
     pub(crate) fn fail(&self, error: &Error) {
         self.failure.rcu(|old| old.clone().or_else(|| Some(Arc::new(error.clone()))));
+        self.failed.store(true, Ordering::Release);
         self.work.raise();
         self.progress.raise();
     }

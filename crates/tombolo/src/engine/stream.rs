@@ -10,13 +10,15 @@ use tombolo_format::key::SequenceNumber;
 use tombolo_format::manifest::Edit;
 use tombolo_storage::{LogOffset, LogRecord};
 
-use super::Engine;
+use super::{Desk, Engine};
 use crate::memtable::{Memtable, MemtableWriter};
 
 /// The order of the writes of the keyspaces bound to it.
 #[derive(Debug)]
 pub(crate) struct Stream {
     pub(crate) commit: Mutex<Commit>,
+    /// For those who find `commit` taken.
+    pub(crate) desk: Desk,
     /// Reads see up to here.
     pub(crate) visible: AtomicU64,
     /// Durable writes whose sync nobody has begun.
@@ -24,6 +26,8 @@ pub(crate) struct Stream {
     /// Durable writes that have not ended.
     pub(crate) in_flight: AtomicU64,
     pub(crate) writes: AtomicU64,
+    /// Bytes of log beyond which a memtable is sealed, full or not: they would take too long to replay.
+    pub(crate) log_bytes_max: AtomicU64,
 }
 
 /// What the commit section guards.
@@ -44,6 +48,12 @@ pub(crate) struct Commit {
     /// Logs of older epochs that end with the active memtable's flush: what they held is in it.
     pub(crate) old_logs: Vec<LogRecord>,
     pub(crate) next_keyspace: u32,
+    /// Bytes of log that hold what the active memtable does.
+    pub(crate) log_bytes: u64,
+    /// Bytes since it was last looked whether writers must be slowed.
+    pub(crate) unjudged_bytes: usize,
+    /// Whether the memory budget was short then.
+    pub(crate) is_short: bool,
     /// Delay not yet asked of a writer.
     pub(crate) delay_nanos: u64,
     /// Writes that found no room, in the order of their calls.
@@ -76,14 +86,19 @@ impl Stream {
                 keyspace_edits: Vec::new(),
                 old_logs: Vec::new(),
                 next_keyspace,
+                log_bytes: 0,
+                unjudged_bytes: 0,
+                is_short: false,
                 delay_nanos: 0,
                 line: VecDeque::new(),
                 line_bytes: 0,
             }),
+            desk: Desk::default(),
             visible: AtomicU64::new(last.0),
             unstarted: AtomicU64::new(0),
             in_flight: AtomicU64::new(0),
             writes: AtomicU64::new(0),
+            log_bytes_max: AtomicU64::new(u64::MAX),
         }
     }
 

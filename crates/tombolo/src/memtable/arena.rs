@@ -11,6 +11,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
+use crate::budget::{Category, Charge, MemoryBudget};
+
 /// Alignment of all that is handed out.
 pub(super) const ALIGN: usize = 8;
 
@@ -18,10 +20,12 @@ pub(super) const ALIGN: usize = 8;
 const FIRST_CHUNK_BYTES: usize = 16 << 10;
 const LARGEST_CHUNK_BYTES: usize = 2 << 20;
 
-/// Owns the chunks.
-#[derive(Debug, Default)]
+/// Owns the chunks, which are charged to the memory budget.
+#[derive(Debug)]
 pub(super) struct Arena {
-    chunks: Mutex<Vec<Chunk>>,
+    /// Each with its charge.
+    chunks: Mutex<Vec<(Chunk, Charge)>>,
+    budget: Arc<MemoryBudget>,
     /// Bytes of all chunks.
     bytes: AtomicU64,
 }
@@ -90,9 +94,10 @@ unsafe impl Send for Bump {}
 unsafe impl Sync for Bump {}
 
 impl Bump {
-    pub(super) fn new() -> Bump {
+    pub(super) fn new(budget: &Arc<MemoryBudget>) -> Bump {
         let next = NonNull::<u64>::dangling().cast();
-        Bump { arena: Arc::default(), next, left: 0, spare: None, chunk_bytes: FIRST_CHUNK_BYTES, used: 0 }
+        let arena = Arc::new(Arena { chunks: Mutex::default(), budget: Arc::clone(budget), bytes: AtomicU64::new(0) });
+        Bump { arena, next, left: 0, spare: None, chunk_bytes: FIRST_CHUNK_BYTES, used: 0 }
     }
 
     pub(super) fn arena(&self) -> &Arc<Arena> {
@@ -157,6 +162,7 @@ impl Bump {
         self.left = chunk.length();
         self.chunk_bytes = (self.chunk_bytes * 2).min(LARGEST_CHUNK_BYTES);
         self.arena.bytes.fetch_add(chunk.length() as u64, Ordering::Relaxed);
-        self.arena.chunks.lock().push(chunk);
+        let charge = self.arena.budget.charge(Category::Memtables, chunk.length() as u64);
+        self.arena.chunks.lock().push((chunk, charge));
     }
 }

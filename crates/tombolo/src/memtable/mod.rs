@@ -21,6 +21,7 @@ use arc_swap::ArcSwap;
 use tombolo_format::key::{SequenceNumber, Trailer};
 use tombolo_storage::{Error, ErrorKind, Result};
 
+use crate::budget::MemoryBudget;
 use arena::{Arena, Bump};
 use list::{Place, STRUCTURE_BYTES_MAX, SortedList};
 pub(crate) use record::Entry;
@@ -53,9 +54,9 @@ pub(crate) struct MemtableWriter {
 }
 
 impl Memtable {
-    /// An empty memtable and its writer.
-    pub(crate) fn create() -> (Arc<Memtable>, MemtableWriter) {
-        let bump = Bump::new();
+    /// An empty memtable and its writer. What it takes is charged to `budget`.
+    pub(crate) fn create(budget: &Arc<MemoryBudget>) -> (Arc<Memtable>, MemtableWriter) {
+        let bump = Bump::new(budget);
         let memtable = Arc::new(Memtable { lists: ArcSwap::default(), arena: Arc::clone(bump.arena()), used: AtomicU64::new(0) });
         (Arc::clone(&memtable), MemtableWriter { memtable, bump, recent: None })
     }

@@ -4,6 +4,7 @@ use proptest::prelude::*;
 use tombolo_format::key::EntryKind;
 
 use super::*;
+use crate::budget::Category;
 
 fn trailer(sequence: u64, kind: EntryKind) -> Trailer {
     Trailer::new(SequenceNumber(sequence), kind)
@@ -27,7 +28,7 @@ fn walk(list: &List) -> Vec<(Vec<u8>, u64, Vec<u8>)> {
 
 #[test]
 fn versions_are_seen_at_their_sequence_numbers() {
-    let (memtable, mut writer) = Memtable::create();
+    let (memtable, mut writer) = Memtable::create(&MemoryBudget::of_any_size(1 << 30));
     assert!(memtable.is_empty() && memtable.list(1).is_none());
     put(&mut writer, 1, b"a", 1, b"one");
     put(&mut writer, 1, b"a", 3, b"three");
@@ -42,17 +43,21 @@ fn versions_are_seen_at_their_sequence_numbers() {
 
 #[test]
 fn a_value_larger_than_a_chunk_has_its_own() {
-    let (memtable, mut writer) = Memtable::create();
+    let budget = MemoryBudget::of_any_size(1 << 30);
+    let (memtable, mut writer) = Memtable::create(&budget);
     let large = vec![7; if cfg!(miri) { 20_000 } else { 5 << 20 }];
     put(&mut writer, 0, b"large", 1, &large);
     put(&mut writer, 0, b"small", 2, b"x");
     assert_eq!(memtable.get(0, b"large", SequenceNumber::MAX, |entry| entry.value == large), Some(true));
     assert!(memtable.memory_bytes() >= large.len() as u64);
+    assert_eq!(budget.used(Category::Memtables), memtable.memory_bytes(), "it is charged");
+    drop((memtable, writer));
+    assert_eq!(budget.used_bytes(), 0, "and given back");
 }
 
 #[test]
 fn a_cursor_outlives_its_memtable() {
-    let (memtable, mut writer) = Memtable::create();
+    let (memtable, mut writer) = Memtable::create(&MemoryBudget::of_any_size(1 << 30));
     put(&mut writer, 0, b"k", 1, b"v");
     let mut cursor = memtable.list(0).unwrap().cursor();
     cursor.first();
@@ -62,7 +67,7 @@ fn a_cursor_outlives_its_memtable() {
 
 #[test]
 fn readers_see_whole_nodes_in_order_while_the_writer_inserts() {
-    let (memtable, mut writer) = Memtable::create();
+    let (memtable, mut writer) = Memtable::create(&MemoryBudget::of_any_size(1 << 30));
     let inserts: usize = if cfg!(miri) { 200 } else { 50_000 };
     put(&mut writer, 0, &0u64.to_be_bytes(), 1, &1u64.to_le_bytes());
     std::thread::scope(|scope| {
@@ -134,7 +139,7 @@ proptest! {
         if ascending {
             keys.sort();
         }
-        let (memtable, mut writer) = Memtable::create();
+        let (memtable, mut writer) = Memtable::create(&MemoryBudget::of_any_size(1 << 30));
         let mut model = BTreeMap::new();
         for (index, key) in keys.iter().enumerate() {
             let sequence = index as u64 + 1;

@@ -36,7 +36,7 @@ use crate::manifest::{Manifest, ManifestOptions, State};
 use crate::memtable::Memtable;
 use crate::options::{KeyspaceOptions, OpenMode, Options};
 use crate::version::{Tables, Version, Versions};
-use crate::{compaction, flush, manifest};
+use crate::{compaction, flush, manifest, write};
 use replay::{OLD_LOGS_MAX, Replay, Replayed};
 
 /// Old logs from which on opening waits until they are flushed.
@@ -75,7 +75,7 @@ pub(crate) async fn open(request: Request) -> Result<Arc<Engine>> {
         chain: chain(&manifest),
         objects: Arc::clone(&objects),
     };
-    let (old_logs, replayed, log) = match recover(&options, &manifest, &*log_store, &context).await {
+    let (old_logs, replayed, log) = match recover(&options, &budget, &manifest, &*log_store, &context).await {
         Ok(recovered) => recovered,
         Err(error) => return Err(judge(&context, error).await),
     };
@@ -113,6 +113,7 @@ async fn first_flush(engine: &Engine) {
 /// Steps 2 to 4: fence, replay, open the own log.
 async fn recover(
     options: &Options,
+    budget: &Arc<MemoryBudget>,
     manifest: &Manifest,
     log_store: &dyn LogStore,
     context: &LogContext,
@@ -120,7 +121,7 @@ async fn recover(
     create_default_keyspace(manifest).await?;
     let old_logs = seal_logs(manifest, log_store, context).await?;
     let state = manifest.state();
-    let (replayed, old_logs, empty) = replay_logs(options, &state, log_store, context, old_logs).await?;
+    let (replayed, old_logs, empty) = replay_logs(options, budget, &state, log_store, context, old_logs).await?;
     end_logs(manifest, log_store, context, empty).await?;
     let log = log_store.open(context, 1).await?;
     Ok((old_logs, replayed, log))
@@ -242,13 +243,15 @@ fn chain(manifest: &Manifest) -> Arc<dyn ConfigurationChain> {
 /// Replays logs, oldest first. Returns those that hold something, and those that hold nothing beyond their replay points.
 async fn replay_logs(
     options: &Options,
+    budget: &Arc<MemoryBudget>,
     state: &State,
     log_store: &dyn LogStore,
     context: &LogContext,
     old_logs: Vec<OldLog>,
 ) -> Result<(Replay, Vec<LogRecord>, Vec<LogRecord>)> {
-    let mut replay = Replay::new(state, options.memtable_bytes())?;
+    let mut replay = Replay::new(state, budget, options.memtable_bytes())?;
     let (mut holding, mut empty) = (Vec::new(), Vec::new());
+    let began = context.env.now();
     for OldLog { record, sealed } in old_logs {
         let Some(log) = state.logs().get(&record.id) else { continue };
         let before = replay.bytes();
@@ -263,6 +266,7 @@ async fn replay_logs(
         }
         if replay.bytes() > before { holding.push(record) } else { empty.push(record) }
     }
+    replay.took = context.env.now().since(began);
     Ok((replay, holding, empty))
 }
 
@@ -289,13 +293,17 @@ fn assemble(
     }
     let next_keyspace = replayed.next_keyspace();
     let bytes = replayed.bytes();
+    let log_bytes_max = write::log_bytes_max(&options, bytes, replayed.took);
     let Replayed { memtable: active, writer, waiting, keyspace_edits, old_logs } = replayed.finish(last, old_logs);
     let versions = Versions::new(tables);
     let version = versions.build(&state, &Version::default());
     let stream = Stream::new(Arc::clone(&active), writer, last, next_keyspace);
+    stream.log_bytes_max.store(log_bytes_max, Ordering::Relaxed);
     {
         let mut commit = stream.commit.lock();
         (commit.keyspace_edits, commit.old_logs) = (keyspace_edits, old_logs);
+        // What was replayed would be replayed again.
+        commit.log_bytes = bytes;
     }
     let view = View { active, waiting, version };
     let engine =

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 
 use tombolo_env::{BoxFuture, Completion, Env, completion};
 use tombolo_storage::{
-    Appended, ConfigurationChain, Epoch, Error, ErrorKind, Log, LogContext, LogEntry, LogOffset, LogReader, LogRecord, LogStore,
+    Appended, ConfigurationChain, Epoch, Error, ErrorKind, Log, LogAppend, LogContext, LogOffset, LogReader, LogRecord, LogStore,
     ObjectStore, Pressure, Result, Survival,
 };
 
@@ -65,7 +65,7 @@ pub(crate) async fn open_read_only(request: ReadRequest) -> Result<Arc<Engine>> 
     let tables = Tables { env: env.clone(), objects: Arc::clone(&objects), cache, incarnation: loaded.incarnation, epoch: Epoch::NONE };
     let versions = Versions::new(tables);
     let version = versions.build(&state, &Version::default());
-    let (active, writer) = Memtable::create();
+    let (active, writer) = Memtable::create(&budget);
     let stream = Stream::new(Arc::clone(&active), writer, last_sequence(&state), state.next_keyspace_id());
     let view = View { active, waiting: Vec::new(), version };
     let (log_store, log): (Arc<dyn LogStore>, Arc<dyn Log>) = (Arc::new(NoLog), Arc::new(NoLog));
@@ -128,7 +128,7 @@ impl Log for NoLog {
         1
     }
 
-    fn append(&self, _lane: u32, _entry: &LogEntry) -> Result<Appended> {
+    fn append_parts(&self, _lane: u32, _entry: &LogAppend<'_>) -> Result<Appended> {
         Err(refused())
     }
 

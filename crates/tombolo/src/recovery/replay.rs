@@ -9,6 +9,7 @@ use tombolo_format::manifest::Edit;
 use tombolo_storage::{Error, ErrorKind, LogEntry, LogRecord, Result};
 
 use super::{info, sealed};
+use crate::budget::MemoryBudget;
 use crate::engine::{KeyspaceInfo, MAIN_STREAM, Sealed};
 use crate::manifest::State;
 use crate::memtable::{Memtable, MemtableWriter};
@@ -26,6 +27,7 @@ struct Known {
 pub(super) struct Replay {
     memtable: Arc<Memtable>,
     writer: MemtableWriter,
+    budget: Arc<MemoryBudget>,
     memtable_bytes: u64,
     /// Full memtables, oldest first.
     full: Vec<Sealed>,
@@ -40,6 +42,8 @@ pub(super) struct Replay {
     /// Whether the next entry must follow `last` without a gap.
     contiguous: bool,
     bytes: u64,
+    /// How long replaying took.
+    pub(super) took: std::time::Duration,
 }
 
 /// Old logs that stay named while what they hold waits in memory for an ordinary flush; at this many it is flushed at once. Each costs an
@@ -65,8 +69,8 @@ fn damaged(what: &str, expected: impl std::fmt::Display, found: impl std::fmt::D
 }
 
 impl Replay {
-    pub(super) fn new(state: &State, memtable_bytes: u64) -> Result<Replay> {
-        let (memtable, writer) = Memtable::create();
+    pub(super) fn new(state: &State, budget: &Arc<MemoryBudget>, memtable_bytes: u64) -> Result<Replay> {
+        let (memtable, writer) = Memtable::create(budget);
         let known = |keyspace: &Arc<crate::manifest::KeyspaceState>| {
             let known = Known { name: keyspace.name.to_string(), options: (*keyspace.options).clone(), flushed: keyspace.flushed };
             (keyspace.id, known)
@@ -74,6 +78,7 @@ impl Replay {
         Ok(Replay {
             memtable,
             writer,
+            budget: Arc::clone(budget),
             memtable_bytes,
             full: Vec::new(),
             keyspaces: state.keyspaces().map(known).collect(),
@@ -83,6 +88,7 @@ impl Replay {
             last: 0,
             contiguous: false,
             bytes: 0,
+            took: std::time::Duration::ZERO,
         })
     }
 
@@ -165,7 +171,7 @@ impl Replay {
     }
 
     fn seal(&mut self, last: SequenceNumber) {
-        let (memtable, writer) = Memtable::create();
+        let (memtable, writer) = Memtable::create(&self.budget);
         let old = std::mem::replace(&mut self.memtable, memtable);
         self.writer = writer;
         self.full.push(sealed(old, last, std::mem::take(&mut self.keyspace_edits)));

@@ -14,8 +14,8 @@ use tombolo_env::{Completer, Completion, Env, TaskClass, completion};
 use tombolo_storage::{Error, ErrorKind, Result};
 
 use super::ticket::WriteTicket;
-use super::{Committed, Prepared, check_in_flight, commit_locked, finish_commit};
-use crate::engine::{Commit, Engine, InLine, MAIN_LANE};
+use super::{Content, Prepared, check_in_flight, commit_locked, finish_commit};
+use crate::engine::{Commit, Committed, Engine, InLine, MAIN_LANE};
 use crate::op::{Op, Ticket};
 use crate::options::Durability;
 
@@ -46,7 +46,7 @@ impl InLine for Waiting {
         if check_in_flight(engine, self.durability).is_err() && engine.log.durable_through(MAIN_LANE) < commit.log_end {
             return false;
         }
-        match commit_locked(engine, commit, &mut self.prepared, self.durability) {
+        match commit_locked(engine, commit, Content::Batch(&self.prepared), self.durability) {
             Err(error) if error.kind() == ErrorKind::Busy => false,
             committed => {
                 self.committed = Some(committed);

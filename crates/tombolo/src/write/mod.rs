@@ -1,7 +1,8 @@
 //! Write path: `batch → sequence → log append → memtable → accepted → durable`.
 //!
-//! 1. A batch is encoded once, by the thread that writes it; that encoding is the log's payload.
-//! 2. The commit section gives it sequence numbers, appends it to the log and puts it into the memtable.
+//! 1. A batch is encoded once, by the thread that writes it; that encoding is the log's payload. A single entry needs no buffer: log and
+//!    memtable take it from where its caller has it.
+//! 2. The commit section, or whoever is in it already, gives it sequence numbers, appends it to the log and puts it into the memtable.
 //! 3. The visible sequence number is raised when the whole batch is in the memtable.
 //! 4. A durable write waits for a sync, which all that were appended before it share.
 //!
@@ -14,6 +15,7 @@
 //! 4. No waker runs inside the commit section.
 //! 5. What finds no room stands in line, and nothing passes it: a thread's call order is sequence order.
 
+mod content;
 mod line;
 mod ticket;
 
@@ -21,17 +23,17 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use bytes::Bytes;
 use tombolo_env::Completion;
-use tombolo_format::batch::{BatchBuilder, OPERATIONS_MAX, Operation, Operations};
-use tombolo_format::key::{EntryKind, SequenceNumber, Trailer};
-use tombolo_format::manifest::Edit;
-use tombolo_storage::{Error, ErrorKind, LogEntry, LogOffset, Result};
+use tombolo_format::batch::{BatchBuilder, OPERATIONS_MAX};
+use tombolo_format::key::{EntryKind, SequenceNumber};
+use tombolo_storage::{Error, ErrorKind, LogAppend, LogOffset, Result};
 
-use crate::engine::{Commit, Engine, FLUSH, KeyspaceInfo, MAIN_LANE, MAIN_STREAM, Sealed, View};
-use crate::memtable::{Memtable, MemtableWriter};
+use crate::engine::{Commit, Committed, Engine, FLUSH, KeyspaceInfo, MAIN_LANE, MAIN_STREAM, POSTED_BYTES_MAX, Sealed, View};
+use crate::memtable::Memtable;
 use crate::op::Op;
-use crate::options::{Durability, KeyspaceOptions};
+use crate::options::{Durability, KeyspaceOptions, Options};
+pub(crate) use content::Prepared;
+use content::{Content, One};
 pub(crate) use line::advance_line;
 use line::stand_in_line;
 use ticket::WriteTicket;
@@ -41,85 +43,85 @@ pub(crate) const BATCH_BYTES_MAX: usize = 96 << 20;
 
 /// At full pressure a write of a mebibyte is slowed by this much: 10 MiB/s is what a slow disk flushes.
 const SLOWEST_NANOS_PER_BYTE: u64 = 100;
+/// It is looked whether writers must be slowed whenever they have written so much.
+const JUDGED_BYTES: usize = 16 << 10;
+/// What a memtable shrinks to when the memory budget is short: a quarter.
+const SHORT_SHARE: u64 = 4;
+/// What a log keeps beside the payload of an entry, about.
+const LOG_ENTRY_OVERHEAD_BYTES: u64 = 68;
+/// What is taken for the speed of replay until one was measured.
+const REPLAY_BYTES_PER_SECOND: u64 = 192 << 20;
+/// A shorter replay tells nothing about speed.
+const REPLAYED_BYTES_MIN: u64 = 4 << 20;
+/// Bounds of the log bytes of a memtable, whatever was measured.
+const LOG_BYTES_MIN: u64 = 8 << 20;
+const LOG_BYTES_MAX: u64 = 256 << 20;
+/// How often somebody who has left a write looks whether it was served, before waiting for the section: some microseconds, several commits.
+const DESK_LOOKS: u32 = 100;
 /// A delay shorter than this is saved up: sleeping costs more than it.
 const DELAY_NANOS_MIN: u64 = 1_000_000;
 /// Runs of level 0 beyond which writers are slowed, and at which they are slowed most.
 const RUNS_SLOW: usize = 12;
 const RUNS_SLOWEST: usize = 36;
 
-/// A batch with what its commit needs to know, gathered while it was built.
-#[derive(Debug, Default)]
-pub(crate) struct Prepared {
-    pub(crate) batch: BatchBuilder,
-    /// Room that its entries take in a memtable, as a rule.
-    pub(crate) memtable_bytes: usize,
-    /// The keyspaces that it writes to.
-    pub(crate) keyspaces: Vec<Arc<KeyspaceInfo>>,
-    /// The first limit that an entry broke.
-    pub(crate) invalid: Option<Error>,
-}
-
-impl Prepared {
-    /// With room for one entry of `bytes` key and value bytes.
-    pub(crate) fn with_capacity(bytes: usize) -> Prepared {
-        Prepared { batch: BatchBuilder::with_capacity(bytes + 32), ..Prepared::default() }
-    }
-
-    /// Adds an entry; a broken limit is remembered.
-    pub(crate) fn push(&mut self, keyspace: &Arc<KeyspaceInfo>, kind: EntryKind, key: &[u8], value: &[u8]) {
-        if self.invalid.is_some() {
-            return;
-        }
-        if let Err(error) = self.batch.push(kind, keyspace.id, key, value) {
-            self.invalid =
-                Some(Error::new(ErrorKind::Invalid, error.to_string()).advice("use shorter keys and values, or smaller batches"));
-            return;
-        }
-        if self.batch.payload_bytes() > BATCH_BYTES_MAX {
-            let message = format!("a batch of {} bytes; at most {BATCH_BYTES_MAX}", self.batch.payload_bytes());
-            self.invalid = Some(Error::new(ErrorKind::Invalid, message).advice("write smaller batches"));
-            return;
-        }
-        self.memtable_bytes += MemtableWriter::entry_bytes(key.len(), value.len());
-        if !self.keyspaces.last().is_some_and(|last| Arc::ptr_eq(last, keyspace))
-            && !self.keyspaces.iter().any(|known| Arc::ptr_eq(known, keyspace))
-        {
-            self.keyspaces.push(Arc::clone(keyspace));
-        }
-    }
-
-    fn check(&self) -> Result<()> {
-        if let Some(error) = &self.invalid {
-            return Err(error.clone());
-        }
-        self.keyspaces.iter().try_for_each(|keyspace| keyspace.check())
-    }
-}
-
-/// How a commit went.
-#[derive(Debug)]
-pub(crate) struct Committed {
-    /// The lane's end after it; `None` when it was not logged.
-    end: Option<LogOffset>,
-    accepted: Option<Completion<Result<()>>>,
-    /// How long the writer is asked to wait.
-    delay: Duration,
-    /// Background work came up.
-    rotated: bool,
-}
-
-/// Commits a batch. On `Busy` the batch is left as it was.
+/// Commits a batch or an entry. On an error nothing of it was taken, or the handle is finished.
 ///
 /// # Errors
 /// `Busy` when there is no room in memory, or others stand in line for it; `Invalid`, `NotFound` for what the batch asks; those of the log.
-pub(crate) fn commit(engine: &Engine, prepared: &mut Prepared, durability: Durability) -> Result<Committed> {
-    prepared.check()?;
-    engine.check_writable()?;
-    let committed = {
-        let mut commit = engine.stream.commit.lock();
-        check_line(&commit).and_then(|()| commit_locked(engine, &mut commit, prepared, durability))
+#[inline]
+fn commit(engine: &Engine, content: Content<'_>, durability: Durability) -> Result<Committed> {
+    let committed = match engine.stream.commit.try_lock() {
+        Some(mut commit) => {
+            let committed = commit_in_turn(engine, &mut commit, content, durability);
+            serve_desk(engine, &mut commit);
+            committed
+        }
+        None => commit_contended(engine, content, durability),
     };
     finish_commit(engine, committed)
+}
+
+/// In the commit section, of whoever does not stand in line.
+fn commit_in_turn(engine: &Engine, commit: &mut Commit, content: Content<'_>, durability: Durability) -> Result<Committed> {
+    engine.check_writable()?;
+    check_line(commit)?;
+    commit_locked(engine, commit, content, durability)
+}
+
+/// Commits for those who found the section taken.
+#[inline]
+fn serve_desk(engine: &Engine, commit: &mut Commit) {
+    engine.stream.desk.serve(|posted| {
+        if let Some(one) = One::left(posted) {
+            posted.committed = Some(commit_in_turn(engine, commit, Content::One(&one), posted.durability));
+        }
+    });
+}
+
+/// Somebody is in the commit section: the write is left there, or waits for the section.
+#[cold]
+fn commit_contended(engine: &Engine, content: Content<'_>, durability: Durability) -> Result<Committed> {
+    let desk = &engine.stream.desk;
+    let place = match content {
+        Content::One(one) if one.bytes() <= POSTED_BYTES_MAX => desk.post(|posted| one.leave(posted, durability)),
+        _ => None,
+    };
+    let Some(place) = place else {
+        let mut commit = engine.stream.commit.lock();
+        let committed = commit_in_turn(engine, &mut commit, content, durability);
+        serve_desk(engine, &mut commit);
+        return committed;
+    };
+    for _ in 0..DESK_LOOKS {
+        if desk.is_served(place) {
+            break;
+        }
+        std::hint::spin_loop();
+    }
+    while !desk.is_served(place) {
+        serve_desk(engine, &mut engine.stream.commit.lock());
+    }
+    desk.take(place)
 }
 
 /// # Errors
@@ -155,44 +157,38 @@ fn finish_commit(engine: &Engine, committed: Result<Committed>) -> Result<Commit
     committed
 }
 
-fn commit_locked(engine: &Engine, commit: &mut Commit, prepared: &mut Prepared, durability: Durability) -> Result<Committed> {
+fn commit_locked(engine: &Engine, commit: &mut Commit, content: Content<'_>, durability: Durability) -> Result<Committed> {
+    content.check()?;
     engine.check_writable()?;
-    prepared.keyspaces.iter().try_for_each(|keyspace| keyspace.check())?;
-    let bytes = prepared.memtable_bytes;
+    let (bytes, count) = (content.memtable_bytes(), content.count());
     let rotated = make_room(engine, commit, bytes)?;
-    let count = prepared.batch.count();
     commit.writer.reserve(bytes, count as usize)?;
-    let payload = Bytes::from(std::mem::take(&mut prepared.batch).finish());
     let (end, accepted) = match durability {
         Durability::Unlogged => (None, None),
-        _ => match append(engine, commit, &payload, count) {
-            Ok((end, accepted)) => (Some(end), accepted),
-            Err(error) => {
-                // Whoever tries again must find the batch whole.
-                prepared.batch = BatchBuilder::resume(payload.into(), count);
-                return Err(error);
-            }
-        },
+        _ => content.append(engine, commit).map(|(end, accepted)| (Some(end), accepted))?,
     };
-    let first = commit.last + 1;
-    apply(engine, commit, &payload, first);
+    content.apply(engine, commit, commit.last + 1);
     commit.last += u64::from(count);
     match end {
         Some(_) => commit.logged = commit.last,
         None => commit.unlogged = commit.last,
     }
     engine.stream.visible.store(commit.last, Ordering::Release);
-    engine.stream.writes.fetch_add(1, Ordering::Relaxed);
+    // Changed in the commit section only.
+    let writes = engine.stream.writes.load(Ordering::Relaxed);
+    engine.stream.writes.store(writes + 1, Ordering::Relaxed);
     let delay = delay(engine, commit, bytes);
     Ok(Committed { end, accepted, delay, rotated })
 }
 
-/// Appends a batch to the log. When that fails the batch took no number, or the handle is finished.
-fn append(engine: &Engine, commit: &mut Commit, payload: &Bytes, count: u32) -> Result<(LogOffset, Option<Completion<Result<()>>>)> {
+/// What an append comes to: the log's end after it, and its acceptance unless it was accepted at once.
+type AppendEnd = (LogOffset, Option<Completion<Result<()>>>);
+
+/// Appends a payload to the log. When that fails it took no number, or the handle is finished.
+fn append(engine: &Engine, commit: &mut Commit, payload: &[&[u8]], count: u32) -> Result<AppendEnd> {
     // More unlogged writes than an entry's count can say: entries without operations cover them.
     while commit.last - commit.logged + u64::from(count) > u64::from(u32::MAX) {
-        let nothing = Bytes::from(BatchBuilder::new().finish());
-        append_entry(engine, commit, &nothing, u32::MAX - OPERATIONS_MAX)?;
+        append_entry(engine, commit, &[BatchBuilder::new().payload()], u32::MAX - OPERATIONS_MAX)?;
         commit.logged += u64::from(u32::MAX - OPERATIONS_MAX);
     }
     let covered = commit.last - commit.logged + u64::from(count);
@@ -200,11 +196,12 @@ fn append(engine: &Engine, commit: &mut Commit, payload: &Bytes, count: u32) -> 
 }
 
 /// Appends an entry that covers the next `count` numbers.
-fn append_entry(engine: &Engine, commit: &mut Commit, payload: &Bytes, count: u32) -> Result<(LogOffset, Option<Completion<Result<()>>>)> {
-    let entry = LogEntry { stream: MAIN_STREAM, first_sequence: commit.logged + 1, count, payload: payload.clone() };
-    match engine.log.append(MAIN_LANE, &entry) {
+fn append_entry(engine: &Engine, commit: &mut Commit, payload: &[&[u8]], count: u32) -> Result<AppendEnd> {
+    let entry = LogAppend { stream: MAIN_STREAM, first_sequence: commit.logged + 1, count, parts: payload };
+    match engine.log.append_parts(MAIN_LANE, &entry) {
         Ok(appended) => {
             commit.log_end = appended.end;
+            commit.log_bytes += entry.payload_bytes() as u64 + LOG_ENTRY_OVERHEAD_BYTES;
             Ok((appended.end, appended.accepted))
         }
         Err(error) => {
@@ -225,39 +222,28 @@ fn append_entry(engine: &Engine, commit: &mut Commit, payload: &Bytes, count: u3
     }
 }
 
-/// Puts the operations of an encoded batch into the memtable and the catalog.
-fn apply(engine: &Engine, commit: &mut Commit, payload: &Bytes, first: u64) {
-    let Ok(operations) = Operations::new(payload) else { unreachable!("a batch reads back what it wrote") };
-    for (index, operation) in operations.enumerate() {
-        let Ok(operation) = operation else { unreachable!("a batch reads back what it wrote") };
-        match operation {
-            Operation::Entry { kind, keyspace, key, value } => {
-                let trailer = Trailer::new(SequenceNumber(first + index as u64), kind);
-                commit.writer.insert(keyspace, key, trailer, value);
-            }
-            Operation::CreateKeyspace { keyspace, name, stream, options } => {
-                let settings = KeyspaceOptions::from_manifest(&options).unwrap_or_default();
-                engine.catalog.insert(&KeyspaceInfo::new(keyspace, name, settings));
-                commit.keyspace_edits.push(Edit::KeyspaceCreated { id: keyspace, name: name.to_owned(), stream, options });
-            }
-            Operation::DropKeyspace { keyspace } => {
-                engine.catalog.remove(keyspace);
-                commit.keyspace_edits.push(Edit::KeyspaceDropped { id: keyspace });
-            }
-        }
-    }
-}
-
 /// Memtables that may wait for their flush: what the budget's quarter leaves beside the active one.
 fn waiting_max(engine: &Engine) -> usize {
     let quarter = engine.options.load().memory_bytes / 4;
     usize::try_from((quarter / engine.options.memtable_bytes()).saturating_sub(1)).unwrap_or(1).clamp(1, 16)
 }
 
+/// Bytes of log that one memtable may hold, so that replaying two of them, one filling and one being flushed, takes a quarter of a second: by
+/// what the replay at opening took, if it was long enough to tell. A memtable that was given its size may be filled.
+pub(crate) fn log_bytes_max(options: &Options, replayed_bytes: u64, took: Duration) -> u64 {
+    let rate = match u64::try_from(took.as_micros()) {
+        Ok(micros @ 1..) if replayed_bytes >= REPLAYED_BYTES_MIN => replayed_bytes.saturating_mul(1_000_000) / micros,
+        _ => REPLAY_BYTES_PER_SECOND,
+    };
+    (rate / 8).clamp(LOG_BYTES_MIN, LOG_BYTES_MAX).max(options.memtable_bytes.map_or(0, |bytes| bytes.saturating_mul(4)))
+}
+
 /// Seals the active memtable when it is full; says whether it did.
 fn make_room(engine: &Engine, commit: &mut Commit, bytes: usize) -> Result<bool> {
     let used = commit.memtable.used_bytes();
-    if used == 0 || used + bytes as u64 <= engine.options.memtable_bytes() {
+    let limit = engine.options.memtable_bytes() / if commit.is_short { SHORT_SHARE } else { 1 };
+    let is_long_to_replay = commit.log_bytes > engine.stream.log_bytes_max.load(Ordering::Relaxed);
+    if used == 0 || (used + bytes as u64 <= limit && !is_long_to_replay) {
         return Ok(false);
     }
     let waiting = engine.view().waiting.len();
@@ -275,7 +261,8 @@ fn make_room(engine: &Engine, commit: &mut Commit, bytes: usize) -> Result<bool>
 
 /// Seals the active memtable and begins the next.
 fn rotate(engine: &Engine, commit: &mut Commit) {
-    let (memtable, writer) = Memtable::create();
+    let (memtable, writer) = Memtable::create(engine.budget());
+    commit.log_bytes = 0;
     let sealed = Arc::new(Sealed {
         memtable: std::mem::replace(&mut commit.memtable, Arc::clone(&memtable)),
         last_sequence: SequenceNumber(commit.last),
@@ -311,7 +298,15 @@ pub(crate) fn has_unlogged(engine: &Engine) -> bool {
 }
 
 /// How long this writer is asked to wait: nothing up to half of the pressure, and from there on in proportion to its bytes.
+#[inline]
 fn delay(engine: &Engine, commit: &mut Commit, bytes: usize) -> Duration {
+    commit.unjudged_bytes += bytes;
+    if commit.unjudged_bytes < JUDGED_BYTES { Duration::ZERO } else { judge(engine, commit) }
+}
+
+fn judge(engine: &Engine, commit: &mut Commit) -> Duration {
+    let bytes = std::mem::take(&mut commit.unjudged_bytes);
+    commit.is_short = engine.budget().is_short();
     let view = engine.view();
     let runs = view.version.runs_max();
     if view.waiting.is_empty() && runs < RUNS_SLOW {
@@ -329,13 +324,34 @@ fn delay(engine: &Engine, commit: &mut Commit, bytes: usize) -> Duration {
 }
 
 /// Commits a batch and says how it will end.
-pub(crate) fn write(engine: &Arc<Engine>, mut prepared: Prepared, durability: Durability) -> Op<()> {
+pub(crate) fn write(engine: &Arc<Engine>, prepared: Prepared, durability: Durability) -> Op<()> {
     if prepared.batch.is_empty() && prepared.invalid.is_none() {
         return Op::ready(engine.check_writable());
     }
-    match check_in_flight(engine, durability).and_then(|()| commit(engine, &mut prepared, durability)) {
+    match check_in_flight(engine, durability).and_then(|()| commit(engine, Content::Batch(&prepared), durability)) {
         Ok(committed) => acknowledge(engine, committed, durability),
         Err(error) if error.kind() == ErrorKind::Busy => stand_in_line(engine, prepared, durability, error),
+        Err(error) => Op::ready(Err(error)),
+    }
+}
+
+/// Commits one entry and says how it will end. Allocates nothing unless the write must be waited for.
+#[inline]
+pub(crate) fn write_one(
+    engine: &Arc<Engine>,
+    keyspace: &Arc<KeyspaceInfo>,
+    kind: EntryKind,
+    key: &[u8],
+    value: &[u8],
+    durability: Durability,
+) -> Op<()> {
+    let one = match One::new(keyspace, kind, key, value) {
+        Ok(one) => one,
+        Err(error) => return Op::ready(Err(error)),
+    };
+    match check_in_flight(engine, durability).and_then(|()| commit(engine, Content::One(&one), durability)) {
+        Ok(committed) => acknowledge(engine, committed, durability),
+        Err(error) if error.kind() == ErrorKind::Busy => stand_in_line(engine, one.to_prepared(), durability, error),
         Err(error) => Op::ready(Err(error)),
     }
 }
@@ -343,13 +359,13 @@ pub(crate) fn write(engine: &Arc<Engine>, mut prepared: Prepared, durability: Du
 /// As [`write`], but gives the batch back when there is no room.
 pub(crate) fn try_write(
     engine: &Arc<Engine>,
-    mut prepared: Prepared,
+    prepared: Prepared,
     durability: Durability,
 ) -> std::result::Result<Op<()>, (Error, Prepared)> {
     if prepared.batch.is_empty() && prepared.invalid.is_none() {
         return Ok(Op::ready(engine.check_writable()));
     }
-    match check_in_flight(engine, durability).and_then(|()| commit(engine, &mut prepared, durability)) {
+    match check_in_flight(engine, durability).and_then(|()| commit(engine, Content::Batch(&prepared), durability)) {
         Ok(committed) => Ok(acknowledge(engine, committed, durability)),
         Err(error) if error.kind() == ErrorKind::Busy => Err((error, prepared)),
         Err(error) => Ok(Op::ready(Err(error))),
@@ -381,7 +397,7 @@ pub(crate) fn create_keyspace(engine: &Arc<Engine>, name: &str, options: &Keyspa
         let mut prepared = Prepared::default();
         let pushed = prepared.batch.push_create_keyspace(id, name, MAIN_STREAM, &options.to_manifest());
         pushed.map_err(|error| Error::new(ErrorKind::Invalid, error.to_string()))?;
-        commit_locked(engine, &mut commit, &mut prepared, Durability::Durable).map(|committed| {
+        commit_locked(engine, &mut commit, Content::Batch(&prepared), Durability::Durable).map(|committed| {
             commit.next_keyspace = id + 1;
             (id, committed)
         })
@@ -406,7 +422,7 @@ pub(crate) fn drop_keyspace(engine: &Arc<Engine>, name: &str) -> Result<Committe
         let mut prepared = Prepared::default();
         let pushed = prepared.batch.push_drop_keyspace(keyspace.id);
         pushed.map_err(|error| Error::new(ErrorKind::Invalid, error.to_string()))?;
-        commit_locked(engine, &mut commit, &mut prepared, Durability::Durable)
+        commit_locked(engine, &mut commit, Content::Batch(&prepared), Durability::Durable)
     };
     finish_commit(engine, committed)
 }

@@ -10,8 +10,7 @@ use std::task::{Context, Poll, ready};
 use tombolo_env::{BoxFuture, Completion, Env, Instant};
 use tombolo_storage::{Error, ErrorKind, LogOffset, Result};
 
-use super::Committed;
-use crate::engine::{Engine, MAIN_LANE};
+use crate::engine::{Committed, Engine, MAIN_LANE};
 use crate::op::Ticket;
 use crate::options::Durability;
 

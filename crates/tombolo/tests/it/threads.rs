@@ -72,6 +72,40 @@ fn batches_are_whole_to_all_threads_through_flushes_and_compactions() {
 }
 
 #[test]
+fn single_writes_of_many_threads_meet_in_the_commit_section_and_none_is_lost() {
+    const THREADS: u32 = 4;
+    const WRITES: u32 = 4000;
+    let registry = tombolo::Registry::with_defaults();
+    let options = Options::parse(["memory_bytes=4194304", "memtable_bytes=262144"]).unwrap();
+    let env = Env::real();
+    let open = || Db::builder("mem://meet").env(env.clone()).registry(registry.clone()).options(options.clone()).open().wait().unwrap();
+    let db = open();
+    let keys = db.default_keyspace();
+    let before = db.stats().last_sequence;
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let keys = keys.clone();
+            scope.spawn(move || {
+                for number in 0..WRITES {
+                    let key = [thread.to_be_bytes(), number.to_be_bytes()].concat();
+                    keys.put_with(&key, key.repeat(1 + number as usize % 7), Durability::Accepted).wait().unwrap();
+                    keys.put_with(thread.to_be_bytes(), number.to_be_bytes(), Durability::Accepted).wait().unwrap();
+                    let newest = keys.get(thread.to_be_bytes()).wait().unwrap().unwrap();
+                    assert_eq!(newest, number.to_be_bytes()[..], "a thread's writes are in the order of its calls");
+                }
+            });
+        }
+    });
+    assert_eq!(db.stats().last_sequence - before, u64::from(2 * THREADS * WRITES), "each took one number");
+    drop((db, keys));
+    let keys = open().default_keyspace();
+    for (thread, number) in (0..THREADS).flat_map(|thread| (0..WRITES).map(move |number| (thread, number))) {
+        let key = [thread.to_be_bytes(), number.to_be_bytes()].concat();
+        assert_eq!(keys.get(&key).wait().unwrap().unwrap(), key.repeat(1 + number as usize % 7)[..]);
+    }
+}
+
+#[test]
 fn closing_right_after_opening_ends() {
     let env = Env::real();
     for round in 0..20 {

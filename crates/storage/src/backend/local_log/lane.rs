@@ -28,7 +28,7 @@ use super::segment::Segment;
 use super::supply::Supply;
 use super::unsynced::Unsynced;
 use crate::mutant::{Mutant, is_enabled};
-use crate::{Appended, Error, ErrorKind, LogEntry, LogOffset, Pressure, Result};
+use crate::{Appended, Error, ErrorKind, LogAppend, LogOffset, Pressure, Result};
 
 /// Where a segment's frames begin.
 pub(super) const FIRST_BYTE: u32 = 4096;
@@ -165,12 +165,13 @@ impl Lane {
     }
 
     /// Appends one entry: encode, store, fence, look at the word, accept (rule 8).
-    pub(super) fn append(self: &Arc<Lane>, entry: &LogEntry) -> Result<Appended> {
-        if entry.payload.len() > FRAME_PAYLOAD_BYTES_MAX {
-            let message = format!("a log entry of {} bytes; {FRAME_PAYLOAD_BYTES_MAX} are the most", entry.payload.len());
+    pub(super) fn append(self: &Arc<Lane>, entry: &LogAppend<'_>) -> Result<Appended> {
+        let payload_bytes = entry.payload_bytes();
+        if payload_bytes > FRAME_PAYLOAD_BYTES_MAX {
+            let message = format!("a log entry of {payload_bytes} bytes; {FRAME_PAYLOAD_BYTES_MAX} are the most");
             return Err(Error::new(ErrorKind::Invalid, message).advice("write smaller batches"));
         }
-        let bytes = frame_bytes(entry.payload.len());
+        let bytes = frame_bytes(payload_bytes);
         let mut writer = self.writer.lock();
         self.check_open(&writer.state)?;
         let unsynced = writer.unsynced.bytes();
@@ -206,7 +207,7 @@ impl Lane {
     }
 
     /// The outer error: of the store. The inner one: fenced.
-    fn store_frame(&self, writer: &mut Writer, entry: &LogEntry, bytes: usize) -> io::Result<Result<LogOffset>> {
+    fn store_frame(&self, writer: &mut Writer, entry: &LogAppend<'_>, bytes: usize) -> io::Result<Result<LogOffset>> {
         let header = FrameHeader {
             identity: self.identity_of(&writer.segment),
             stream: entry.stream,
@@ -216,7 +217,7 @@ impl Lane {
         };
         let segment = Arc::clone(&writer.segment);
         let checked_before = is_enabled(Mutant::LogFenceWordCheckedBeforeStore).then(|| self.control.raised_by(&self.env));
-        let frame = writer.unsynced.encode(&header, writer.position, &entry.payload);
+        let frame = writer.unsynced.encode(&header, writer.position, entry.parts, bytes);
         self.env.preemption_point();
         if let Err(error) = segment.store(writer.position, frame) {
             writer.unsynced.take_back(bytes);

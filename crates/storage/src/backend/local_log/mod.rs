@@ -36,7 +36,7 @@ use self::lane::Lane;
 use self::segment::segment_number;
 use crate::backend::local::check_file_system;
 use crate::{
-    Appended, Epoch, Error, ErrorKind, Incarnation, Log, LogContext, LogEntry, LogId, LogOffset, LogReader, LogRecord, LogStore,
+    Appended, Epoch, Error, ErrorKind, Incarnation, Log, LogAppend, LogContext, LogId, LogOffset, LogReader, LogRecord, LogStore,
     ObjectStore, Pressure, Registry, Result, Survival, Uri,
 };
 
@@ -351,7 +351,7 @@ impl Log for LocalLog {
         u32::try_from(self.lanes.len()).unwrap_or(u32::MAX)
     }
 
-    fn append(&self, lane: u32, entry: &LogEntry) -> Result<Appended> {
+    fn append_parts(&self, lane: u32, entry: &LogAppend<'_>) -> Result<Appended> {
         self.lane(lane)?.append(entry)
     }
 

@@ -4,7 +4,7 @@
 
 use std::collections::VecDeque;
 
-use tombolo_format::log_frame::{FrameHeader, FrameScanner, SegmentIdentity, frame_bytes};
+use tombolo_format::log_frame::{FrameHeader, FrameScanner, SegmentIdentity};
 
 use crate::LogOffset;
 
@@ -40,9 +40,8 @@ impl Unsynced {
         self.bytes
     }
 
-    /// Encodes a frame at `byte` of its segment; returns its bytes.
-    pub(super) fn encode(&mut self, header: &FrameHeader, byte: u32, payload: &[u8]) -> &[u8] {
-        let length = frame_bytes(payload.len());
+    /// Encodes a frame of `length` bytes at `byte` of its segment; returns its bytes.
+    pub(super) fn encode(&mut self, header: &FrameHeader, byte: u32, parts: &[&[u8]], length: usize) -> &[u8] {
         let fits = |piece: &Piece| {
             piece.segment == header.identity.segment
                 && piece.end().byte() == byte
@@ -57,7 +56,7 @@ impl Unsynced {
         match self.pieces.back_mut() {
             Some(piece) => {
                 let start = piece.bytes.len();
-                header.append_to(&mut piece.bytes, byte, payload);
+                header.append_parts_to(&mut piece.bytes, byte, parts);
                 &piece.bytes[start..]
             }
             None => unreachable!("a piece was pushed if there was none"),

@@ -14,8 +14,8 @@ use parking_lot::Mutex;
 use tombolo_env::{BoxFuture, Completion, Env, completion};
 
 use crate::{
-    Appended, Error, ErrorKind, Incarnation, Log, LogContext, LogEntry, LogId, LogOffset, LogReader, LogRecord, LogStore, Pressure, Result,
-    Survival,
+    Appended, Error, ErrorKind, Incarnation, Log, LogAppend, LogContext, LogEntry, LogId, LogOffset, LogReader, LogRecord, LogStore,
+    Pressure, Result, Survival,
 };
 
 /// Bytes that an entry takes besides its payload.
@@ -220,8 +220,8 @@ impl Log for MemoryLog {
         u32::try_from(self.lanes.len()).unwrap_or(u32::MAX)
     }
 
-    fn append(&self, lane: u32, entry: &LogEntry) -> Result<Appended> {
-        let bytes = (ENTRY_OVERHEAD_BYTES + entry.payload.len() as u64).next_multiple_of(8);
+    fn append_parts(&self, lane: u32, entry: &LogAppend<'_>) -> Result<Appended> {
+        let bytes = (ENTRY_OVERHEAD_BYTES + entry.payload_bytes() as u64).next_multiple_of(8);
         if bytes > SEGMENT_BYTES_MAX {
             let message = format!("a log entry of {bytes} bytes; {SEGMENT_BYTES_MAX} are the most");
             return Err(Error::new(ErrorKind::Invalid, message).advice("write smaller batches"));
@@ -238,7 +238,7 @@ impl Log for MemoryLog {
         let in_segment = u64::from(lane.end.byte());
         let start = if in_segment + bytes > SEGMENT_BYTES_MAX { LogOffset::new(lane.end.segment() + 1, 0) } else { lane.end };
         let end = LogOffset(start.0 + bytes);
-        lane.entries.push_back((start, end, LogEntry { payload: Bytes::copy_from_slice(&entry.payload), ..entry.clone() }));
+        lane.entries.push_back((start, end, entry.to_entry()));
         lane.end = end;
         lane.live_bytes += bytes;
         Ok(Appended { end, accepted: None })

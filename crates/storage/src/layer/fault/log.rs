@@ -10,7 +10,7 @@ use tombolo_env::{BoxFuture, Completion, Env, TaskClass, completion};
 use super::objects::{injected, meet};
 use super::plan::{Fault, FaultPlan};
 use crate::layer::RequestKind;
-use crate::{Appended, Log, LogContext, LogEntry, LogId, LogOffset, LogReader, LogRecord, LogStore, Pressure, Purpose, Result, Survival};
+use crate::{Appended, Log, LogAppend, LogContext, LogId, LogOffset, LogReader, LogRecord, LogStore, Pressure, Purpose, Result, Survival};
 use crate::{Error, ErrorKind};
 
 /// Wraps a log store; a [`FaultPlan`] says what goes wrong.
@@ -139,9 +139,9 @@ impl Log for FaultLog {
         self.inner.lanes()
     }
 
-    fn append(&self, lane: u32, entry: &LogEntry) -> Result<Appended> {
-        let delay = self.meet(RequestKind::LogAppend, lane, entry.payload.len() as u64)?;
-        let appended = self.inner.append(lane, entry)?;
+    fn append_parts(&self, lane: u32, entry: &LogAppend<'_>) -> Result<Appended> {
+        let delay = self.meet(RequestKind::LogAppend, lane, entry.payload_bytes() as u64)?;
+        let appended = self.inner.append_parts(lane, entry)?;
         Ok(match delay {
             Some(delay) => Appended { end: appended.end, accepted: Some(self.postponed(appended.accepted, delay)) },
             None => appended,

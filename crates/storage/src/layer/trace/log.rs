@@ -8,7 +8,7 @@ use super::objects::Span;
 use super::{Tracer, outcome_of};
 use crate::layer::RequestKind;
 use crate::{
-    Appended, Error, ErrorKind, Log, LogContext, LogEntry, LogId, LogOffset, LogReader, LogRecord, LogStore, Pressure, Purpose, Result,
+    Appended, Error, ErrorKind, Log, LogAppend, LogContext, LogId, LogOffset, LogReader, LogRecord, LogStore, Pressure, Purpose, Result,
     Survival,
 };
 
@@ -107,8 +107,8 @@ impl Log for TraceLog {
         self.inner.lanes()
     }
 
-    fn append(&self, lane: u32, entry: &LogEntry) -> Result<Appended> {
-        self.told(RequestKind::LogAppend, lane, entry.payload.len() as u64, || self.inner.append(lane, entry))
+    fn append_parts(&self, lane: u32, entry: &LogAppend<'_>) -> Result<Appended> {
+        self.told(RequestKind::LogAppend, lane, entry.payload_bytes() as u64, || self.inner.append_parts(lane, entry))
     }
 
     fn durable(&self, lane: u32, end: LogOffset) -> Completion<Result<()>> {

@@ -1,0 +1,188 @@
+//! What a commit writes: a batch that was encoded while it was built, or one entry where its caller has it.
+//!
+//! Either is encoded once. The log joins the parts of its payload in the frame; the memtable copies keys and values from the same places.
+
+use std::sync::Arc;
+
+use tombolo_env::Completion;
+use tombolo_format::batch::{BatchBuilder, Operation, Operations, SINGLE_HEAD_BYTES, single_head};
+use tombolo_format::key::{EntryKind, SequenceNumber, Trailer};
+use tombolo_format::manifest::Edit;
+use tombolo_storage::{Error, ErrorKind, LogOffset, Result};
+
+use super::{BATCH_BYTES_MAX, append};
+use crate::engine::{Commit, Engine, KeyspaceInfo, Posted};
+use crate::memtable::MemtableWriter;
+use crate::options::{Durability, KeyspaceOptions};
+
+/// A batch with what its commit needs to know, gathered while it was built.
+#[derive(Debug, Default)]
+pub(crate) struct Prepared {
+    pub(crate) batch: BatchBuilder,
+    /// Room that its entries take in a memtable, as a rule.
+    pub(crate) memtable_bytes: usize,
+    /// The keyspaces that it writes to.
+    pub(crate) keyspaces: Vec<Arc<KeyspaceInfo>>,
+    /// The first limit that an entry broke.
+    pub(crate) invalid: Option<Error>,
+}
+
+fn beyond_limit(error: &tombolo_format::FormatError) -> Error {
+    Error::new(ErrorKind::Invalid, error.to_string()).advice("use shorter keys and values, or smaller batches")
+}
+
+impl Prepared {
+    /// Adds an entry; a broken limit is remembered.
+    pub(crate) fn push(&mut self, keyspace: &Arc<KeyspaceInfo>, kind: EntryKind, key: &[u8], value: &[u8]) {
+        if self.invalid.is_some() {
+            return;
+        }
+        if let Err(error) = self.batch.push(kind, keyspace.id, key, value) {
+            self.invalid = Some(beyond_limit(&error));
+            return;
+        }
+        if self.batch.payload_bytes() > BATCH_BYTES_MAX {
+            let message = format!("a batch of {} bytes; at most {BATCH_BYTES_MAX}", self.batch.payload_bytes());
+            self.invalid = Some(Error::new(ErrorKind::Invalid, message).advice("write smaller batches"));
+            return;
+        }
+        self.memtable_bytes += MemtableWriter::entry_bytes(key.len(), value.len());
+        if !self.keyspaces.last().is_some_and(|last| Arc::ptr_eq(last, keyspace))
+            && !self.keyspaces.iter().any(|known| Arc::ptr_eq(known, keyspace))
+        {
+            self.keyspaces.push(Arc::clone(keyspace));
+        }
+    }
+}
+
+/// One entry, borrowed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct One<'a> {
+    keyspace: &'a Arc<KeyspaceInfo>,
+    kind: EntryKind,
+    key: &'a [u8],
+    value: &'a [u8],
+    /// What the payload has before the key.
+    head: [u8; SINGLE_HEAD_BYTES],
+}
+
+impl<'a> One<'a> {
+    /// # Errors
+    /// `Invalid` when key or value is beyond its limit.
+    #[inline]
+    pub(crate) fn new(keyspace: &'a Arc<KeyspaceInfo>, kind: EntryKind, key: &'a [u8], value: &'a [u8]) -> Result<One<'a>> {
+        match single_head(kind, keyspace.id, key, value) {
+            Ok(head) => Ok(One { keyspace, kind, key, value, head }),
+            Err(error) => Err(beyond_limit(&error)),
+        }
+    }
+
+    /// Key and value bytes.
+    pub(super) fn bytes(&self) -> usize {
+        self.key.len() + self.value.len()
+    }
+
+    /// As a batch, which owns its bytes.
+    pub(super) fn to_prepared(self) -> Prepared {
+        let mut prepared = Prepared { batch: BatchBuilder::with_capacity(self.head.len() + self.bytes()), ..Prepared::default() };
+        prepared.push(self.keyspace, self.kind, self.key, self.value);
+        prepared
+    }
+
+    /// Leaves a copy for whoever is in the commit section.
+    pub(super) fn leave(&self, posted: &mut Posted, durability: Durability) {
+        posted.keyspace = Some(Arc::clone(self.keyspace));
+        posted.kind = self.kind;
+        posted.head = self.head;
+        posted.bytes.extend_from_slice(self.key);
+        posted.bytes.extend_from_slice(self.value);
+        posted.key_bytes = self.key.len();
+        posted.durability = durability;
+    }
+
+    /// What was left.
+    pub(super) fn left(posted: &Posted) -> Option<One<'_>> {
+        let (key, value) = posted.bytes.split_at_checked(posted.key_bytes)?;
+        posted.keyspace.as_ref().map(|keyspace| One { keyspace, kind: posted.kind, key, value, head: posted.head })
+    }
+}
+
+/// See the module's documentation.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Content<'a> {
+    One(&'a One<'a>),
+    Batch(&'a Prepared),
+}
+
+impl Content<'_> {
+    /// Operations.
+    #[inline]
+    pub(super) fn count(self) -> u32 {
+        match self {
+            Content::One(_) => 1,
+            Content::Batch(prepared) => prepared.batch.count(),
+        }
+    }
+
+    /// Room in a memtable, as a rule.
+    #[inline]
+    pub(super) fn memtable_bytes(self) -> usize {
+        match self {
+            Content::One(one) => MemtableWriter::entry_bytes(one.key.len(), one.value.len()),
+            Content::Batch(prepared) => prepared.memtable_bytes,
+        }
+    }
+
+    /// # Errors
+    /// `Invalid` when a limit was broken; `NotFound` when a keyspace was dropped.
+    #[inline]
+    pub(super) fn check(self) -> Result<()> {
+        match self {
+            Content::One(one) => one.keyspace.check(),
+            Content::Batch(Prepared { invalid: Some(error), .. }) => Err(error.clone()),
+            Content::Batch(prepared) => prepared.keyspaces.iter().try_for_each(|keyspace| keyspace.check()),
+        }
+    }
+
+    /// Appends it to the log.
+    #[inline]
+    pub(super) fn append(self, engine: &Engine, commit: &mut Commit) -> Result<(LogOffset, Option<Completion<Result<()>>>)> {
+        match self {
+            Content::One(one) => append(engine, commit, &[&one.head, one.key, one.value], 1),
+            Content::Batch(prepared) => append(engine, commit, &[prepared.batch.payload()], prepared.batch.count()),
+        }
+    }
+
+    /// Puts it into the memtable and the catalog, with numbers from `first` on.
+    #[inline]
+    pub(super) fn apply(self, engine: &Engine, commit: &mut Commit, first: u64) {
+        match self {
+            Content::One(one) => {
+                let trailer = Trailer::new(SequenceNumber(first), one.kind);
+                commit.writer.insert(one.keyspace.id, one.key, trailer, one.value);
+            }
+            Content::Batch(prepared) => apply_batch(engine, commit, prepared.batch.operations(), first),
+        }
+    }
+}
+
+fn apply_batch(engine: &Engine, commit: &mut Commit, operations: Operations<'_>, first: u64) {
+    for (index, operation) in operations.enumerate() {
+        let Ok(operation) = operation else { unreachable!("a batch reads back what it wrote") };
+        match operation {
+            Operation::Entry { kind, keyspace, key, value } => {
+                let trailer = Trailer::new(SequenceNumber(first + index as u64), kind);
+                commit.writer.insert(keyspace, key, trailer, value);
+            }
+            Operation::CreateKeyspace { keyspace, name, stream, options } => {
+                let settings = KeyspaceOptions::from_manifest(&options).unwrap_or_default();
+                engine.catalog.insert(&KeyspaceInfo::new(keyspace, name, settings));
+                commit.keyspace_edits.push(Edit::KeyspaceCreated { id: keyspace, name: name.to_owned(), stream, options });
+            }
+            Operation::DropKeyspace { keyspace } => {
+                engine.catalog.remove(keyspace);
+                commit.keyspace_edits.push(Edit::KeyspaceDropped { id: keyspace });
+            }
+        }
+    }
+}
