@@ -1,7 +1,7 @@
 //! How commands name a database, and open it.
 
 use clap::Args;
-use tombolo::{Db, Env, OpenMode, Options};
+use tombolo::{Builder, Db, Env, OpenMode, Options};
 
 use crate::failure::Result;
 
@@ -26,7 +26,32 @@ pub struct HowArguments {
     pub settings: Vec<String>,
 }
 
+/// How a command that only reads may open.
+#[derive(Args, Clone, Debug, Default)]
+pub struct ReadArguments {
+    /// Reads beside a live writer instead of taking the database over: shows what is in tables, not what is only in memory and the log.
+    #[arg(long)]
+    pub read_only: bool,
+    /// Reads this checkpoint; no writer is disturbed.
+    #[arg(long, value_name = "NAME")]
+    pub checkpoint: Option<String>,
+}
+
 impl DatabaseArguments {
+    /// The database, to do something with it that takes no handle.
+    pub fn builder(&self) -> Result<Builder> {
+        builder(&self.store, &self.how)
+    }
+
+    /// Opens the database for a command that only reads.
+    pub fn open_to_read(&self, read: &ReadArguments) -> Result<Db> {
+        match &read.checkpoint {
+            Some(name) => Ok(self.builder()?.at_checkpoint(name).open_read_only().wait()?),
+            None if read.read_only => Ok(self.builder()?.open_read_only().wait()?),
+            None => self.open(OpenMode::Open),
+        }
+    }
+
     /// Opens the database; takes it over from whoever has it open.
     pub fn open(&self, mode: OpenMode) -> Result<Db> {
         open(&self.store, &self.how, mode)
@@ -35,10 +60,14 @@ impl DatabaseArguments {
 
 /// Opens the database at `store`.
 pub fn open(store: &str, how: &HowArguments, mode: OpenMode) -> Result<Db> {
+    Ok(builder(store, how)?.mode(mode).open().wait()?)
+}
+
+fn builder(store: &str, how: &HowArguments) -> Result<Builder> {
     let options = Options::parse(how.settings.iter().map(String::as_str))?;
-    let mut builder = Db::builder(store).env(Env::real()).mode(mode).options(options);
-    if let Some(log) = &how.log {
-        builder = builder.log(log);
-    }
-    Ok(builder.open().wait()?)
+    let builder = Db::builder(store).env(Env::real()).options(options);
+    Ok(match &how.log {
+        Some(log) => builder.log(log),
+        None => builder,
+    })
 }

@@ -169,4 +169,71 @@ mod tests {
     fn the_command_line_is_consistent() {
         super::command().debug_assert();
     }
+
+    /// The words of a line of a shell, up to a pipe, a redirection or what stands behind two spaces.
+    fn words(line: &str) -> Vec<String> {
+        let (mut words, mut quoted, mut fresh) = (Vec::<String>::new(), false, true);
+        let line = line.split("  ").next().unwrap_or_default();
+        for character in line.chars() {
+            match character {
+                '\'' => quoted = !quoted,
+                ' ' if !quoted => fresh = true,
+                '|' | '<' | '>' | ';' | ')' | '…' if !quoted => break,
+                _ => {
+                    if std::mem::take(&mut fresh) {
+                        words.push(String::new());
+                    }
+                    words.last_mut().expect("one was begun").push(character);
+                }
+            }
+        }
+        words
+    }
+
+    fn assert_parses(line: &str, whence: &str) {
+        // A help text's URI|PATH may end in an ellipsis, which is cut off: the command then lacks what it stands for.
+        let parsed = super::command().try_get_matches_from(words(line));
+        if let Err(error) = parsed.and_then(|matches| clap::FromArgMatches::from_arg_matches(&matches).map(|_: super::Arguments| ())) {
+            let kind = error.kind();
+            let is_help = matches!(kind, clap::error::ErrorKind::DisplayHelp | clap::error::ErrorKind::DisplayVersion);
+            assert!(is_help, "{whence}: {line}\n{error}");
+        }
+    }
+
+    #[test]
+    fn every_example_in_the_documents_is_a_command() {
+        for (name, text) in [
+            ("README.md", include_str!("../../../README.md")),
+            ("docs/operations.md", include_str!("../../../docs/operations.md")),
+            ("docs/benchmarks.md", include_str!("../../../docs/benchmarks.md")),
+        ] {
+            let examples: Vec<_> =
+                text.lines().filter_map(|line| line.strip_prefix("$ ")).filter(|line| line.starts_with("tombolo ")).collect();
+            examples.iter().for_each(|line| assert_parses(line, name));
+            assert!(!examples.is_empty() || name == "docs/benchmarks.md", "{name} has no examples: is the test reading the right lines?");
+        }
+    }
+
+    #[test]
+    fn every_example_in_the_help_is_a_command() {
+        fn check(command: &clap::Command, found: &mut usize) {
+            let help = command.get_after_long_help().or(command.get_after_help()).map(ToString::to_string).unwrap_or_default();
+            for line in help.lines().filter_map(|line| line.strip_prefix("  ")).filter(|line| line.starts_with("tombolo ")) {
+                assert_parses(line, command.get_name());
+                *found += 1;
+            }
+            command.get_subcommands().for_each(|command| check(command, found));
+        }
+        let mut found = 0;
+        check(&super::command(), &mut found);
+        assert!(found > 30, "{found}");
+    }
+
+    #[test]
+    fn the_operations_page_has_every_setting() {
+        let page = include_str!("../../../docs/operations.md");
+        for setting in tombolo::Options::SETTINGS.iter().chain(tombolo::KeyspaceOptions::SETTINGS) {
+            assert!(page.contains(&format!("| `{}` |", setting.name)), "docs/operations.md has no row for the setting {}", setting.name);
+        }
+    }
 }

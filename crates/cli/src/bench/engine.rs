@@ -1,10 +1,9 @@
 //! Tombolo as a target of benchmarks.
 
-use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tombolo::{Batch, BlockingKeyspace, Db, Env, ErrorKind, Keyspace, KeyspaceOptions, Op, OpenMode, Options, Registry, Scan, Stats};
+use tombolo::{Batch, BlockingKeyspace, Cursor, Db, Env, ErrorKind, Keyspace, KeyspaceOptions, Op, OpenMode, Options, Registry, Stats};
 use tombolo_storage::layer::RequestKind;
 use tombolo_storage::layer::trace::{TraceObjectStore, Tracer};
 use tombolo_storage::{Epoch, ObjectStore, Purpose, Request, Uri};
@@ -202,18 +201,18 @@ pub struct Thread<'a> {
 }
 
 impl Thread<'_> {
-    fn read(mut scan: Scan, entries: usize, reverse: bool, seen: Seen<'_>) -> std::result::Result<usize, TargetError> {
-        if reverse {
-            scan.seek_to_last();
-        }
+    fn read(mut cursor: Cursor, from: Option<&[u8]>, entries: usize, seen: Seen<'_>) -> std::result::Result<usize, TargetError> {
         let mut count = 0;
-        while count < entries {
-            let Some(entry) = (if reverse { scan.prev() } else { scan.next() }) else { break };
-            let (key, value) = entry.map_err(target_error)?;
+        let mut valid = match from {
+            Some(from) => cursor.seek(from),
+            None => cursor.seek_to_last(),
+        };
+        while valid.map_err(target_error)? {
             count += 1;
-            if !seen(&key, &value) {
+            if !seen(cursor.key(), cursor.value()) || count >= entries {
                 break;
             }
+            valid = if from.is_some() { cursor.next() } else { cursor.prev() };
         }
         Ok(count)
     }
@@ -249,12 +248,11 @@ impl Session for Thread<'_> {
     }
 
     fn scan(&mut self, from: &[u8], entries: usize, seen: Seen<'_>) -> std::result::Result<usize, TargetError> {
-        let scan = self.keyspace.scan::<&[u8]>((Bound::Included(from), Bound::Unbounded));
-        Thread::read(scan, entries, false, seen)
+        Thread::read(self.keyspace.cursor::<&[u8]>(..), Some(from), entries, seen)
     }
 
     fn scan_back(&mut self, entries: usize, seen: Seen<'_>) -> std::result::Result<usize, TargetError> {
-        Thread::read(self.keyspace.scan::<&[u8]>(..), entries, true, seen)
+        Thread::read(self.keyspace.cursor::<&[u8]>(..), None, entries, seen)
     }
 
     fn batch(&mut self, writes: &[(&[u8], Option<&[u8]>)]) -> std::result::Result<(), TargetError> {

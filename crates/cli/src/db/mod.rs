@@ -1,5 +1,6 @@
 //! `tombolo db`: databases at the prompt.
 
+mod checkpoint;
 mod look;
 mod transfer;
 
@@ -9,7 +10,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use serde_json::json;
 use tombolo::{Db, Durability, Keyspace, KeyspaceOptions, OpenMode};
 
-use crate::database::DatabaseArguments;
+use crate::database::{DatabaseArguments, ReadArguments};
 use crate::failure::{Failure, Result};
 use crate::interrupt;
 use crate::output::Output;
@@ -17,8 +18,8 @@ use crate::text::{self, Form};
 
 /// Databases at the prompt. Keys and values are text with the escapes \n \r \t \0 \\ \xHH, or hexadecimal with --hex.
 ///
-/// Every command opens the database as its writer, as any process does: one that has it open already is fenced, and learns it at its
-/// next write. Reading beside a live writer comes with readers, in a later version.
+/// Commands open the database as its writer, as any process does: one that has it open already is fenced, and learns it at its next
+/// write. Those that read disturb no writer with --read-only, which shows what is in tables, or with --checkpoint.
 #[derive(Subcommand)]
 pub enum Command {
     /// Creates a database.
@@ -35,6 +36,9 @@ pub enum Command {
     Import(transfer::Import),
     /// Writes entries as lines of JSON or with tabs, to a pipe or a file.
     Export(transfer::Export),
+    /// Makes, lists, deletes and restores checkpoints.
+    #[command(subcommand)]
+    Checkpoint(checkpoint::Command),
     /// Lists, creates and drops keyspaces.
     #[command(subcommand)]
     Keyspace(KeyspaceCommand),
@@ -43,7 +47,7 @@ pub enum Command {
     /// Says what each level of the tree holds, from the manifest alone: no writer is disturbed.
     Levels(look::Levels),
     /// Reads every byte and checks it; exit code 1 when something is damaged.
-    Verify(DatabaseArguments),
+    Verify(Verify),
     /// Merges all tables of each keyspace into one run.
     Compact(DatabaseArguments),
     /// Moves what is in memory and in the log to tables.
@@ -71,7 +75,11 @@ impl Common {
     }
 
     fn open(&self) -> Result<(Db, Keyspace)> {
-        let db = self.database.open(OpenMode::Open)?;
+        self.open_to_read(&ReadArguments::default())
+    }
+
+    fn open_to_read(&self, read: &ReadArguments) -> Result<(Db, Keyspace)> {
+        let db = self.database.open_to_read(read)?;
         let keyspace = db.keyspace(&self.keyspace)?;
         Ok((db, keyspace))
     }
@@ -118,6 +126,8 @@ pub struct Put {
 pub struct Get {
     #[command(flatten)]
     common: Common,
+    #[command(flatten)]
+    read: ReadArguments,
     /// The key.
     key: String,
     /// Write the value's bytes as they are, without escapes and newline.
@@ -142,6 +152,8 @@ pub struct Delete {
 pub struct Scan {
     #[command(flatten)]
     common: Common,
+    #[command(flatten)]
+    read: ReadArguments,
     /// Only keys that begin with this.
     #[arg(long, conflicts_with_all = ["from", "to"])]
     prefix: Option<String>,
@@ -160,6 +172,15 @@ pub struct Scan {
     /// Only keys.
     #[arg(long)]
     keys_only: bool,
+}
+
+/// Arguments of `verify`.
+#[derive(Args)]
+pub struct Verify {
+    #[command(flatten)]
+    database: DatabaseArguments,
+    #[command(flatten)]
+    read: ReadArguments,
 }
 
 /// Keyspaces.
@@ -222,6 +243,7 @@ pub fn run(command: &Command, output: &Output) -> Result<()> {
         Command::Keyspace(KeyspaceCommand::List(arguments)) => keyspaces(arguments, output),
         Command::Keyspace(KeyspaceCommand::Create(arguments)) => create_keyspace(arguments, output),
         Command::Keyspace(KeyspaceCommand::Drop(arguments)) => drop_keyspace(arguments, output),
+        Command::Checkpoint(command) => checkpoint::run(command, output),
         Command::Stats(arguments) => look::stats(arguments, output),
         Command::Levels(arguments) => look::levels(arguments, output),
         Command::Verify(arguments) => verify(arguments, output),
@@ -287,7 +309,7 @@ fn finish_write(db: &Db, output: &Output) -> Result<()> {
 fn get(arguments: &Get, output: &Output) -> Result<()> {
     let form = arguments.common.form();
     let key = form.parse(&arguments.key)?;
-    let (db, keyspace) = arguments.common.open()?;
+    let (db, keyspace) = arguments.common.open_to_read(&arguments.read)?;
     let value = keyspace.get(&key).wait()?;
     let Some(value) = value else {
         db.close().wait()?;
@@ -306,7 +328,7 @@ fn scan(arguments: &Scan, output: &Output) -> Result<()> {
     let form = arguments.common.form();
     let parse = |text: &Option<String>| text.as_deref().map(|text| form.parse(text)).transpose();
     let range = range(parse(&arguments.prefix)?, parse(&arguments.from)?, parse(&arguments.to)?);
-    let (db, keyspace) = arguments.common.open()?;
+    let (db, keyspace) = arguments.common.open_to_read(&arguments.read)?;
     let mut entries = keyspace.scan::<Vec<u8>>(range);
     if arguments.reverse {
         entries.seek_to_last();
@@ -359,9 +381,9 @@ fn keyspaces(arguments: &DatabaseArguments, output: &Output) -> Result<()> {
     Ok(db.close().wait()?)
 }
 
-fn verify(arguments: &DatabaseArguments, output: &Output) -> Result<()> {
+fn verify(arguments: &Verify, output: &Output) -> Result<()> {
     let interrupted = interrupt::listen()?;
-    let db = arguments.open(OpenMode::Open)?;
+    let db = arguments.database.open_to_read(&arguments.read)?;
     let report = interrupt::wait(db.verify(), &interrupted, || ())?;
     db.close().wait()?;
     output.result(
@@ -433,11 +455,7 @@ fn destroy(arguments: &Destroy, output: &Output) -> Result<()> {
     if !arguments.yes {
         return Err(Failure::Usage(format!("destroying {store} deletes all that is in it: say --yes if that is meant")));
     }
-    let mut builder = Db::builder(store);
-    if let Some(log) = &arguments.database.how.log {
-        builder = builder.log(log);
-    }
-    builder.destroy().wait()?;
+    arguments.database.builder()?.destroy().wait()?;
     output.result(|| json!({ "store": store, "destroyed": true }), || format!("{store} is destroyed"))
 }
 

@@ -20,7 +20,7 @@ use tombolo::{Batch, Db, ErrorKind, Keyspace, KeyspaceOptions, OpenMode};
 use self::lines::Lines;
 use self::source::Source;
 use super::{Survives, range};
-use crate::database::DatabaseArguments;
+use crate::database::{DatabaseArguments, ReadArguments};
 use crate::failure::{Failure, Result};
 use crate::interrupt;
 use crate::output::Output;
@@ -79,6 +79,8 @@ All lines are of one moment. The order is that of the keys' bytes."))]
 pub struct Export {
     #[command(flatten)]
     database: DatabaseArguments,
+    #[command(flatten)]
+    read: ReadArguments,
     /// The keyspace.
     #[arg(long, value_name = "NAME", default_value = "default")]
     keyspace: String,
@@ -227,26 +229,28 @@ pub fn export(arguments: &Export, output: &Output) -> Result<()> {
     let range: (Bound<Vec<u8>>, Bound<Vec<u8>>) = range(key(&arguments.prefix)?, key(&arguments.from)?, key(&arguments.to)?);
     let form = form(arguments.format, arguments.file.as_deref());
     let interrupted = interrupt::listen()?;
-    let db = arguments.database.open(OpenMode::Open)?;
+    let db = arguments.database.open_to_read(&arguments.read)?;
     let keyspace = db.keyspace(&arguments.keyspace)?;
     let mut file = arguments.file.as_deref().map(new_file).transpose()?;
     let mut progress = Progress::new("exported", output.is_watched());
     let mut line = Vec::new();
-    for entry in keyspace.scan::<Vec<u8>>(range) {
-        let (key, value) = entry?;
+    let mut cursor = keyspace.cursor::<Vec<u8>>(range);
+    while cursor.next()? {
+        let (key, value) = (cursor.key(), cursor.value());
         line.clear();
-        form.show(&key, &value, &mut line);
+        form.show(key, value, &mut line);
         match (&mut file, &arguments.file) {
             (Some(file), Some(path)) => {
                 file.write_all(&line).map_err(|error| Failure::io(error, format!("writing {}", path.display())))?;
             }
             _ => output.bytes(&line)?,
         }
-        progress.count(&key, &value);
+        progress.count(key, value);
         if interrupted.load(Ordering::Relaxed) {
             return Err(Failure::Interrupted);
         }
     }
+    drop(cursor);
     progress.bar.finish_and_clear();
     db.close().wait()?;
     match (file, &arguments.file) {

@@ -32,3 +32,17 @@ fn figures_have_human_units() {
     assert_eq!(duration(Duration::from_micros(1500)), "1.50 ms");
     assert_eq!(duration(Duration::from_millis(1500)), "1.50 s");
 }
+
+#[test]
+fn dates_are_of_the_calendar() {
+    for (seconds, shown) in [
+        (0, "1970-01-01 00:00:00 UTC"),
+        (951_782_399, "2000-02-28 23:59:59 UTC"),
+        (951_782_400, "2000-02-29 00:00:00 UTC"),
+        (1_709_251_200, "2024-03-01 00:00:00 UTC"),
+        (1_795_325_400, "2026-11-22 05:30:00 UTC"),
+        (4_107_542_400, "2100-03-01 00:00:00 UTC"),
+    ] {
+        assert_eq!(date(seconds), shown);
+    }
+}

@@ -3,6 +3,7 @@
 
 mod bad_input;
 mod bench;
+mod checkpoints;
 mod commands;
 mod damage;
 mod doctor;

@@ -1,0 +1,113 @@
+//! `tombolo db checkpoint`: states of a database that stay.
+
+use clap::{Args, Subcommand};
+use serde_json::{Value, json};
+use tombolo::{Builder, Checkpoint, Db, OpenMode};
+
+use crate::database::DatabaseArguments;
+use crate::failure::Result;
+use crate::interrupt;
+use crate::output::Output;
+use crate::text;
+
+/// Checkpoints: states of a database that stay, under a name, until they are deleted. Making one copies nothing.
+#[derive(Subcommand)]
+#[command(after_help = "\
+Examples:
+  tombolo db checkpoint create file:///data/orders monday
+  tombolo db checkpoint list file:///data/orders
+  tombolo db get file:///data/orders --checkpoint monday 42
+  tombolo db export file:///data/orders --checkpoint monday > monday.ndjson
+  tombolo db checkpoint restore file:///data/orders monday file:///data/orders-of-monday
+  tombolo db checkpoint delete file:///data/orders monday
+
+A checkpoint holds every write that was acknowledged before, of all keyspaces, as one consistent cut. Tables that the database needs no more
+stay for it and take their space. On one file system restoring links tables; to another it copies them, which makes it a backup.")]
+pub enum Command {
+    /// Makes one. Opens the database as its writer.
+    Create(One),
+    /// Lists them, oldest first. Disturbs no writer.
+    List(All),
+    /// Deletes one. Disturbs no writer, which gives the space back when it next collects.
+    Delete(One),
+    /// Makes a database of its own of one, somewhere else. Disturbs no writer.
+    Restore(Restore),
+}
+
+/// A database.
+#[derive(Args)]
+pub struct All {
+    #[command(flatten)]
+    database: DatabaseArguments,
+}
+
+/// A checkpoint.
+#[derive(Args)]
+pub struct One {
+    #[command(flatten)]
+    database: DatabaseArguments,
+    /// The checkpoint's name.
+    name: String,
+}
+
+/// A checkpoint and where it goes.
+#[derive(Args)]
+pub struct Restore {
+    #[command(flatten)]
+    database: DatabaseArguments,
+    /// The checkpoint's name.
+    name: String,
+    /// The new database, as a URI.
+    #[arg(value_name = "NEW_URI")]
+    target: String,
+    /// The log store of the new database, as a URI; its store's own log when not given.
+    #[arg(long, value_name = "URI")]
+    target_log: Option<String>,
+}
+
+/// Runs a command.
+pub fn run(command: &Command, output: &Output) -> Result<()> {
+    let interrupted = interrupt::listen()?;
+    match command {
+        Command::Create(One { database, name }) => {
+            let db = database.open(OpenMode::Open)?;
+            let checkpoint = interrupt::wait(db.checkpoint(name), &interrupted, || ())?;
+            db.close().wait()?;
+            output.result(|| to_json(&checkpoint), || to_text(&checkpoint))
+        }
+        Command::List(All { database }) => {
+            let checkpoints = interrupt::wait(database.builder()?.checkpoints(), &interrupted, || ())?;
+            checkpoints.iter().try_for_each(|checkpoint| output.result(|| to_json(checkpoint), || to_text(checkpoint)))
+        }
+        Command::Delete(One { database, name }) => {
+            interrupt::wait(database.builder()?.delete_checkpoint(name), &interrupted, || ())?;
+            output.result(|| json!({ "deleted": name }), || format!("checkpoint {name} is deleted"))
+        }
+        Command::Restore(arguments) => {
+            let Restore { database, name, target, target_log } = arguments;
+            let new = with_log(Db::builder(target), target_log.as_deref());
+            interrupt::wait(database.builder()?.at_checkpoint(name).restore_to(new), &interrupted, || ())?;
+            output.result(|| json!({ "restored": name, "store": target }), || format!("checkpoint {name} is now the database {target}"))
+        }
+    }
+}
+
+fn with_log(builder: Builder, log: Option<&str>) -> Builder {
+    match log {
+        Some(log) => builder.log(log),
+        None => builder,
+    }
+}
+
+fn to_json(checkpoint: &Checkpoint) -> Value {
+    json!({
+        "name": checkpoint.name, "created_unix_seconds": checkpoint.created_unix_seconds, "last_sequence": checkpoint.last_sequence,
+        "tables": checkpoint.tables, "table_bytes": checkpoint.table_bytes, "entries": checkpoint.entries,
+    })
+}
+
+fn to_text(checkpoint: &Checkpoint) -> String {
+    let (tables, entries) = (text::count(checkpoint.tables), text::count(checkpoint.entries));
+    let (bytes, created) = (text::bytes(checkpoint.table_bytes), text::date(checkpoint.created_unix_seconds));
+    format!("{}\t{created}, {tables} tables of {bytes}, {entries} entries", checkpoint.name)
+}

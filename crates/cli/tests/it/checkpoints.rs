@@ -1,0 +1,55 @@
+//! Checkpoints at the prompt, and reading beside a live writer.
+
+use super::{fails, json, ok, uri};
+
+#[test]
+fn a_checkpoint_is_made_read_restored_and_deleted() {
+    let folder = tempfile::tempdir().unwrap();
+    let (store, copy) = (uri(&folder.path().join("db")), uri(&folder.path().join("copy")));
+    ok(&["db", "put", &store, "1", "before"]);
+    let made = json(&ok(&["--json", "db", "checkpoint", "create", &store, "monday"]));
+    assert_eq!((made["name"].as_str(), made["tables"].as_u64(), made["entries"].as_u64()), (Some("monday"), Some(1), Some(1)));
+    fails(&["db", "checkpoint", "create", &store, "monday"], 2, &["AlreadyExists", "monday"]);
+    ok(&["db", "put", &store, "1", "after"]);
+    ok(&["db", "compact", &store]);
+
+    let listed = ok(&["db", "checkpoint", "list", &store]);
+    assert!(listed.starts_with("monday\t20") && listed.contains("1 tables"), "{listed}");
+    assert_eq!(ok(&["db", "get", &store, "1"]), "after\n");
+    assert_eq!(ok(&["db", "get", &store, "1", "--checkpoint", "monday"]), "before\n");
+    assert_eq!(ok(&["db", "scan", &store, "--checkpoint", "monday"]), "1\tbefore\n");
+    assert_eq!(ok(&["db", "export", &store, "--checkpoint", "monday"]), "{\"key\":\"1\",\"value\":\"before\"}\n");
+    fails(&["db", "get", &store, "1", "--checkpoint", "tuesday"], 3, &["tuesday"]);
+
+    let text = ok(&["db", "checkpoint", "restore", &store, "monday", &copy]);
+    assert!(text.contains(&copy), "{text}");
+    fails(&["db", "checkpoint", "restore", &store, "monday", &copy], 2, &["AlreadyExists"]);
+    ok(&["db", "checkpoint", "delete", &store, "monday"]);
+    assert_eq!(ok(&["db", "checkpoint", "list", &store]), "");
+    fails(&["db", "checkpoint", "delete", &store, "monday"], 3, &["monday"]);
+    // The copy is a database of its own: it stays, and is written to.
+    assert_eq!(ok(&["db", "get", &copy, "1"]), "before\n");
+    ok(&["db", "put", &copy, "2", "new"]);
+    assert_eq!(ok(&["db", "scan", &copy, "--keys-only"]), "1\n2\n");
+    fails(&["db", "checkpoint", "list", &uri(&folder.path().join("none"))], 3, &[]);
+}
+
+#[test]
+fn reading_only_takes_nothing_over() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = uri(&folder.path().join("db"));
+    ok(&["db", "put", &store, "1", "in a table"]);
+    ok(&["db", "flush", &store]);
+    let epoch = || json(&ok(&["--json", "db", "levels", &store]))["epoch"].as_u64().unwrap();
+    let before = epoch();
+    assert_eq!(ok(&["db", "get", &store, "1", "--read-only"]), "in a table\n");
+    assert_eq!(ok(&["db", "scan", &store, "--read-only"]), "1\tin a table\n");
+    assert!(ok(&["db", "verify", &store, "--read-only"]).contains("read 1 tables"));
+    assert_eq!(epoch(), before, "reading has claimed an epoch");
+    // What is in the log only is not seen, as the help says.
+    ok(&["db", "put", &store, "2", "in the log"]);
+    fails(&["db", "get", &store, "2", "--read-only"], 3, &["no value"]);
+    assert_eq!(ok(&["db", "get", &store, "2"]), "in the log\n");
+    fails(&["db", "get", &uri(&folder.path().join("none")), "1", "--read-only"], 3, &[]);
+    assert!(!folder.path().join("none").exists());
+}
