@@ -110,6 +110,17 @@ pub trait File: Send + Sync + fmt::Debug {
     fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
     /// Cuts or extends (with a hole) to `length`.
     fn set_length(&self, length: u64) -> io::Result<()>;
+    /// Takes the disk's space for the first `length` bytes, which must not be below the file's length, and makes that its length. What
+    /// was not written reads as zeros.
+    ///
+    /// # Errors
+    /// `StorageFull` when there is no room: nothing was taken. `Unsupported` where the file system cannot.
+    fn allocate(&self, length: u64) -> io::Result<()>;
+    /// Begins to write a range back to the device and waits until everything before it is there, so that what a later sync has left to do is bounded.
+    /// Makes nothing durable. After an error treat the file as poisoned, as after [`File::sync_data`].
+    fn write_out(&self, offset: u64, length: u64) -> io::Result<()>;
+    /// Says that the file will be read in order and once: the page cache reads ahead, and gives its pages up before others.
+    fn read_once(&self);
     /// Length in bytes.
     fn length(&self) -> io::Result<u64>;
     /// Makes content and length durable (`fdatasync`). After an error what was not durable may never become so,

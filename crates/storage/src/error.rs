@@ -194,7 +194,7 @@ impl Error {
                 (ErrorKind::PermissionDenied, Some("the file system is mounted read-only: remount it, or open the database for reading"))
             }
             Io::StorageFull | Io::QuotaExceeded | Io::FileTooLarge => {
-                (ErrorKind::OutOfSpace, Some("free space on the disk or raise the quota"))
+                (ErrorKind::OutOfSpace, Some("free space on the disk or raise the quota; writes resume by themselves"))
             }
             Io::InvalidInput | Io::InvalidFilename | Io::NotADirectory | Io::IsADirectory => (
                 ErrorKind::Invalid,

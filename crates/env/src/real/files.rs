@@ -6,11 +6,12 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::{CWD, FileType, Mode, OFlags, RawDir, major, minor, openat, statfs, statvfs};
+use rustix::fs::{Advice, CWD, FallocateFlags, FileType, Mode, OFlags, RawDir, fadvise, fallocate, major, minor, openat, statfs, statvfs};
 
 use super::facts;
 use super::mapping::Mapped;
 use super::reads::{Choice, Readable};
+use super::write_out;
 use crate::file::check_alignment;
 use crate::{Access, BoxFuture, DirectoryEntry, File, FileSystem, FileSystemFacts, FileSystemKind, Mapping, Metadata, Space};
 
@@ -263,6 +264,31 @@ impl File for RealFile {
 
     fn set_length(&self, length: u64) -> io::Result<()> {
         self.0.file.set_len(length)
+    }
+
+    fn allocate(&self, length: u64) -> io::Result<()> {
+        if length == 0 {
+            return Ok(());
+        }
+        match fallocate(&self.0.file, FallocateFlags::empty(), 0, length) {
+            Ok(()) => Ok(()),
+            Err(error) => {
+                // Not all file systems give back what they took before they found the disk full.
+                let before = self.0.file.metadata()?.len();
+                self.0.file.set_len(before)?;
+                Err(error.into())
+            }
+        }
+    }
+
+    fn write_out(&self, offset: u64, length: u64) -> io::Result<()> {
+        write_out::write_out(&self.0.file, offset, length)
+    }
+
+    fn read_once(&self) {
+        // Advice: a file system that takes none reads as well, slower.
+        let _ = fadvise(&self.0.file, 0, None, Advice::Sequential);
+        let _ = fadvise(&self.0.file, 0, None, Advice::NoReuse);
     }
 
     fn length(&self) -> io::Result<u64> {

@@ -9,6 +9,7 @@ mod files;
 mod mapping;
 mod network;
 mod reads;
+mod write_out;
 
 use std::cell::RefCell;
 use std::future::Future;

@@ -24,7 +24,9 @@ pub enum OperationKind {
     Metadata,
     Read,
     Write,
+    /// `set_length` and `allocate`.
     SetLength,
+    WriteOut,
     Sync,
     Lock,
     Map,

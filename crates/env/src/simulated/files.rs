@@ -412,6 +412,26 @@ impl File for SimulatedFile {
         })
     }
 
+    fn allocate(&self, length: u64) -> io::Result<()> {
+        self.perform(OperationKind::SetLength, 0, length, |disk, _, extent| match extent {
+            Extent::Whole if disk.length(self.handle.inode)? > length => Err(ErrorKind::InvalidInput.into()),
+            Extent::Whole => disk.set_length(self.handle.inode, length),
+            Extent::Torn | Extent::Failed => Ok(()),
+        })
+    }
+
+    fn write_out(&self, offset: u64, length: u64) -> io::Result<()> {
+        self.perform(OperationKind::WriteOut, offset, length, |disk, random, extent| {
+            if extent == Extent::Failed {
+                disk.fail_sync(self.handle.inode, random);
+            }
+            // What the device was given is in its volatile cache: as good as nothing, until a sync.
+            Ok(())
+        })
+    }
+
+    fn read_once(&self) {}
+
     fn length(&self) -> io::Result<u64> {
         self.perform(OperationKind::Metadata, 0, 0, |disk, _, _| disk.length(self.handle.inode))
     }

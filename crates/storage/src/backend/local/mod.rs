@@ -20,6 +20,7 @@ mod facts;
 mod handles;
 mod list;
 mod read;
+pub(crate) mod reserve;
 mod temporary;
 mod writer;
 
@@ -41,7 +42,8 @@ use crate::facts::Fact;
 use crate::mutant::{Mutant, is_enabled};
 use crate::object::PUT_BYTES_MAX;
 use crate::{
-    Error, ErrorKind, Listed, ObjectName, ObjectStore, ObjectWriter, Placement, PutOutcome, Registry, Request, Result, Survival, Uri,
+    Error, ErrorKind, Life, Listed, ObjectKind, ObjectName, ObjectStore, ObjectWriter, Placement, PutOutcome, Registry, Request, Result,
+    Survival, Uri,
 };
 use temporary::Temporary;
 
@@ -57,6 +59,9 @@ const LOG_DIRECTORY: &str = "log";
 /// Directories remembered as durable; beyond this the memory starts anew.
 const KNOWN_DIRECTORIES_MAX: usize = 4096;
 
+/// Of the files kept open, one in so many may be one that compaction reads.
+const PASSING_PART: usize = 8;
+
 /// Objects in a directory. Cheap to clone; any number of processes of one host may use one directory.
 #[derive(Clone, Debug)]
 pub struct LocalObjectStore {
@@ -71,6 +76,9 @@ struct Shared {
     known_directories: Mutex<HashSet<PathBuf>>,
     handles: handles::Handles,
     options: LocalOptions,
+    reserve: reserve::Reserve,
+    /// Tables that are read once, in order: their open files, with the page cache told so.
+    passing: handles::Handles,
 }
 
 /// What a `file://` store is told besides its path.
@@ -137,7 +145,8 @@ impl LocalObjectStore {
             check_direct(env, &root)?;
         }
         let handles = handles::Handles::new(env.files().open_files_max());
-        let shared = Shared { env: env.clone(), root, known_directories: Mutex::default(), handles, options };
+        let (reserve, passing) = (reserve::Reserve::default(), handles::Handles::new(env.files().open_files_max() / PASSING_PART));
+        let shared = Shared { env: env.clone(), root, known_directories: Mutex::default(), handles, options, reserve, passing };
         Ok(LocalObjectStore { shared: Arc::new(shared) })
     }
 
@@ -257,7 +266,7 @@ impl LocalObjectStore {
         self.files().sync_directory(directory).map_err(|error| Error::io(error, "making names durable", directory.display()))
     }
 
-    fn put(&self, name: &ObjectName, bytes: &[u8]) -> Result<PutOutcome> {
+    fn put(&self, request: Request, name: &ObjectName, bytes: &[u8]) -> Result<PutOutcome> {
         let path = self.path(name)?;
         if bytes.len() > PUT_BYTES_MAX {
             let message = format!("{} bytes put in one piece; {PUT_BYTES_MAX} are the most", bytes.len());
@@ -267,15 +276,18 @@ impl LocalObjectStore {
         if self.files().metadata(&path).is_ok() {
             return self.found_taken(&path);
         }
-        let temporary = Temporary::create(self)?;
-        temporary.write(bytes, 0)?;
-        temporary.sync()?;
-        self.publish_temporary(&temporary, &path)
+        self.with_reserve(request, || {
+            let temporary = Temporary::create(self)?;
+            temporary.write(bytes, 0)?;
+            temporary.sync()?;
+            self.publish_temporary(&temporary, &path)
+        })
     }
 
     fn remove(&self, name: &ObjectName) -> Result<()> {
         let path = self.path(name)?;
         self.shared.handles.forget(name);
+        self.shared.passing.forget(name);
         match self.files().remove_file(&path) {
             Ok(()) if is_enabled(Mutant::ObjectDeletedWithoutDirectorySync) => Ok(()),
             Ok(()) => self.sync_names(path.parent().unwrap_or(&self.shared.root)),
@@ -287,7 +299,7 @@ impl LocalObjectStore {
     }
 
     async fn copy_bytes(&self, request: Request, from: &ObjectName, to: &ObjectName) -> Result<PutOutcome> {
-        let mut writer = writer::LocalWriter::new(self, request, to)?;
+        let mut writer = writer::LocalWriter::new(self, request, to, Placement::new(ObjectKind::Other, Life::Medium))?;
         let mut offset = 0;
         loop {
             let bytes = self.read_range(request, from, offset..offset + writer::BUFFER_BYTES as u64).await?;
@@ -321,10 +333,10 @@ fn unknown_outcome(error: Error, path: &Path) -> Error {
 }
 
 impl ObjectStore for LocalObjectStore {
-    fn create<'a>(&'a self, request: Request, name: &'a ObjectName, _placement: Placement) -> BoxFuture<'a, Result<Box<dyn ObjectWriter>>> {
+    fn create<'a>(&'a self, request: Request, name: &'a ObjectName, placement: Placement) -> BoxFuture<'a, Result<Box<dyn ObjectWriter>>> {
         Box::pin(async move {
             begin(&self.shared.env, request, "creating an object").await?;
-            Ok(Box::new(writer::LocalWriter::new(self, request, name)?) as Box<dyn ObjectWriter>)
+            Ok(Box::new(writer::LocalWriter::new(self, request, name, placement)?) as Box<dyn ObjectWriter>)
         })
     }
 
@@ -337,7 +349,7 @@ impl ObjectStore for LocalObjectStore {
     ) -> BoxFuture<'a, Result<PutOutcome>> {
         Box::pin(async move {
             begin(&self.shared.env, request, "putting an object").await?;
-            self.put(name, &bytes)
+            self.put(request, name, &bytes)
         })
     }
 

@@ -62,25 +62,34 @@ fn merge(ranges: &[Range<u64>]) -> Vec<(Range<u64>, Vec<usize>)> {
 
 impl LocalObjectStore {
     fn open(&self, request: Request, name: &ObjectName) -> Result<Handle> {
-        let keep = matches!(request.purpose, Purpose::Get | Purpose::Scan | Purpose::Compaction);
-        if keep && let Some(handle) = self.shared.handles.get(name) {
+        let passing = request.purpose == Purpose::Compaction;
+        let kept = match request.purpose {
+            Purpose::Get | Purpose::Scan => Some(&self.shared.handles),
+            Purpose::Compaction => Some(&self.shared.passing),
+            _ => None,
+        };
+        if let Some(handle) = kept.and_then(|kept| kept.get(name)) {
             return Ok(handle);
         }
         let path = self.path(name)?;
-        let access = if keep && self.shared.options.direct { Access::ReadDirect } else { Access::Read };
+        let access = if kept.is_some() && self.shared.options.direct { Access::ReadDirect } else { Access::Read };
         let open = || self.files().open(&path, access).and_then(|file| file.length().map(|length| (file, length)));
         let opened = match open() {
             Err(error) if is_out_of_files(&error) => {
                 // What is kept open only for speed gives way.
                 self.shared.handles.forget_all();
+                self.shared.passing.forget_all();
                 open()
             }
             opened => opened,
         };
         let (file, length) = opened.map_err(|error| read_error(error, &path))?;
         let handle = Handle { file, length };
-        if keep {
-            self.shared.handles.insert(name, handle.clone());
+        if passing || request.purpose == Purpose::Verify {
+            handle.file.read_once();
+        }
+        if let Some(kept) = kept {
+            kept.insert(name, handle.clone());
         }
         Ok(handle)
     }

@@ -26,6 +26,8 @@ pub(super) struct Temporary {
     store: LocalObjectStore,
     path: PathBuf,
     file: Arc<dyn File>,
+    /// The same file, past the page cache.
+    direct: Option<Arc<dyn File>>,
 }
 
 fn failed_look(error: io::Error, path: &Path) -> Error {
@@ -48,7 +50,7 @@ impl Temporary {
                 }
                 Err(error) => return Err(failed(error)),
             };
-            let temporary = Temporary { store: store.clone(), path, file };
+            let temporary = Temporary { store: store.clone(), path, file, direct: None };
             match temporary.file.try_lock() {
                 // A sweep may have come and gone between the two: what is there under the lock stays there.
                 Ok(true) => match store.files().metadata(&temporary.path) {
@@ -70,8 +72,35 @@ impl Temporary {
         &self.path
     }
 
+    /// Passes the page cache by from here on; the alignment of what is written then.
+    pub(super) fn pass_cache(&mut self) -> Result<usize> {
+        let opened = self.store.files().open(&self.path, Access::ReadWriteDirect);
+        let file = opened.map_err(|error| Error::io(error, "opening a temporary file past the page cache", self.path.display()))?;
+        let alignment = file.direct_alignment().unwrap_or(1);
+        self.direct = Some(file);
+        Ok(alignment)
+    }
+
     pub(super) fn write(&self, bytes: &[u8], offset: u64) -> Result<()> {
-        self.file.write_all_at(bytes, offset).map_err(|error| Error::io(error, "writing an object", self.path.display()).offset(offset))
+        let file = self.direct.as_ref().unwrap_or(&self.file);
+        file.write_all_at(bytes, offset).map_err(|error| Error::io(error, "writing an object", self.path.display()).offset(offset))
+    }
+
+    /// See [`File::write_out`].
+    pub(super) fn write_out(&self, offset: u64, length: u64) -> Result<()> {
+        self.file.write_out(offset, length).map_err(|error| Error::io(error, "writing an object out", self.path.display()).offset(offset))
+    }
+
+    /// Takes space ahead; where that is not possible, it is taken by the writes.
+    pub(super) fn allocate(&self, length: u64) -> Result<()> {
+        match self.file.allocate(length) {
+            Err(error) if matches!(error.kind(), io::ErrorKind::Unsupported | io::ErrorKind::InvalidInput) => Ok(()),
+            outcome => outcome.map_err(|error| Error::io(error, "taking space for an object", self.path.display())),
+        }
+    }
+
+    pub(super) fn cut(&self, length: u64) -> Result<()> {
+        self.file.set_length(length).map_err(|error| Error::io(error, "cutting an object to its length", self.path.display()))
     }
 
     pub(super) fn sync(&self) -> Result<()> {

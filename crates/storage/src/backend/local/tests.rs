@@ -1,3 +1,4 @@
+mod full;
 mod real;
 mod simulated;
 

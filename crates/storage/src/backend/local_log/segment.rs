@@ -7,6 +7,7 @@ use std::sync::Arc;
 use tombolo_env::{Env, File, Mapping};
 
 use super::Form;
+use crate::backend::local::reserve::leaves_room;
 
 /// Files are zeroed in pieces of this size: larger ones make large folios in the page cache, and a store through the mapping dirties a whole
 /// folio. A durable append of 512 bytes then writes to the device: 4 to 8 KiB with pieces of 4 KiB, 20 KiB with 16 KiB, 1 MiB with 1 MiB.
@@ -36,8 +37,12 @@ pub(super) struct Segment {
 }
 
 impl Segment {
-    /// Makes a zeroed segment, durably with its name. On an error nothing of it is left.
+    /// Makes a zeroed segment, durably with its name. On an error nothing of it is left. `StorageFull` already where flush and compaction,
+    /// which free segments, would find no room.
     pub(super) fn create(env: &Env, directory: &Path, number: u32, capacity: u32, form: Form) -> io::Result<Segment> {
+        if !leaves_room(env, directory, u64::from(capacity)) {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
         let path = directory.join(segment_name(number));
         let file = env.files().create_new(&path)?;
         let made = Segment::fill(env, directory, &*file, capacity).and_then(|()| Segment::map(&*file, capacity, form));
