@@ -16,6 +16,7 @@ mod machine;
 mod output;
 mod process;
 mod scratch;
+mod soak;
 mod text;
 
 use std::process::ExitCode;
@@ -94,6 +95,12 @@ enum Command {
     /// A writer of `crash`, started by it.
     #[command(hide = true)]
     CrashWriter(crash::writer::Arguments),
+    /// Runs a database under load and faults for as long as asked: `cargo xtask soak`.
+    #[command(hide = true)]
+    Soak(soak::Arguments),
+    /// A worker of `soak`, started by it.
+    #[command(hide = true)]
+    SoakWorker(crash::writer::Arguments),
 }
 
 /// The whole command line. `--json` may stand before or after a command's name; a command that has one of its own, such as `bench --json
@@ -150,6 +157,8 @@ fn main() -> ExitCode {
         Command::DemoWriter(arguments) => demo::writer::run(&arguments),
         Command::Crash(arguments) => crash::run(&arguments, &output),
         Command::CrashWriter(arguments) => crash::writer::run(&arguments),
+        Command::Soak(arguments) => soak::run(&arguments, &output),
+        Command::SoakWorker(arguments) => soak::worker::run(&arguments),
     };
     let result = result.and_then(|()| output.finish());
     match result {

@@ -157,3 +157,27 @@ pub fn metamorphic(root: &Path, arguments: &Metamorphic) -> Result<(), String> {
     let line = format!("run --quiet --release --package tombolo-simulator -- --scenario metamorphic --seed {seed} --runs {seeds}");
     cargo(root, &words(&line), &[])
 }
+
+/// Options of `soak`.
+#[derive(Args)]
+pub struct Soak {
+    /// How long, in minutes.
+    #[arg(long, default_value = "60")]
+    minutes: String,
+    /// Form of the local log.
+    #[arg(long, value_parser = ["mapped", "written"], default_value = "mapped")]
+    form: String,
+    /// Seed of keys, values, faults and moments; printed by every run.
+    #[arg(long)]
+    seed: Option<u64>,
+}
+
+/// Runs a real database under load, faults and kills.
+pub fn soak(root: &Path, arguments: &Soak) -> Result<(), String> {
+    let Soak { minutes, form, seed } = arguments;
+    let mut command = words(&format!("run --quiet --release --package tombolo-cli -- soak --minutes {minutes} --form {form}"));
+    if let Some(seed) = seed {
+        command.extend(["--seed".into(), seed.to_string().into()]);
+    }
+    cargo(root, &command, &[])
+}

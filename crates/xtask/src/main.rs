@@ -38,6 +38,11 @@ enum Habit {
     /// The child reports every acknowledged write over a pipe. After each kill the database is opened again: whatever was acknowledged
     /// must be there, in order, and every batch whole or absent. A failing run prints the seed and keeps the database.
     Crash(habits::Crash),
+    /// Runs a database under load, faults and kills for as long as asked, within its memory; an hour when not told.
+    ///
+    /// Stores fail, dawdle, answer short and are full for a while; the process is killed again and again. Every answer is checked. Prints
+    /// progress, the peak of resident memory and of what the engine charged to its budget. A failing run prints the seed.
+    Soak(habits::Soak),
     /// Fuzzes the decoders under libFuzzer (needs a C++ compiler); `check` runs the same targets on random and mutated inputs.
     Fuzz(habits::Fuzz),
     /// Searches the models of the manifest chain and of deletion deeper than CI does.
@@ -69,6 +74,7 @@ fn main() -> ExitCode {
     let result = match habit {
         Habit::Check(arguments) => check::run(&root, &arguments),
         Habit::Crash(arguments) => habits::crash(&root, &arguments),
+        Habit::Soak(arguments) => habits::soak(&root, &arguments),
         Habit::Fuzz(arguments) => habits::fuzz(&root, &arguments),
         Habit::Model(arguments) => habits::model(&root, &arguments),
         Habit::Instructions(arguments) => instructions::run(&root, &arguments),

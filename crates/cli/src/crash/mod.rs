@@ -4,11 +4,11 @@
 //! for each thread, exactly the state after its first `m` batches, where `m` is the marker, not below the last acknowledged batch and not
 //! above the last announced one. That is durability, order and wholeness in one comparison.
 
-mod script;
+pub mod script;
 pub mod writer;
 
 use std::ffi::OsString;
-use std::ops::Bound;
+use std::ops::{Bound, RangeInclusive};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -48,12 +48,42 @@ pub struct Arguments {
 
 /// What a writer said of one thread's batches.
 #[derive(Clone, Copy, Debug, Default)]
-struct Heard {
-    announced: u64,
-    acknowledged: u64,
+pub struct Heard {
+    /// The last batch that it was about to write.
+    pub announced: u64,
+    /// The last one that was acknowledged.
+    pub acknowledged: u64,
 }
 
-type Ears = Arc<Mutex<(Vec<Heard>, Option<String>)>>;
+/// What a writer said.
+#[derive(Clone, Debug, Default)]
+struct Ears {
+    heard: Vec<Heard>,
+    failed: Option<String>,
+    memory: Memory,
+}
+
+/// What writers took and met, over all rounds.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Memory {
+    /// The most bytes that were resident in one process.
+    pub resident_peak_bytes: u64,
+    /// The most bytes charged to the budget.
+    pub budget_peak_bytes: u64,
+    /// Faults met, in all.
+    pub faults: u64,
+    /// Handles that ended and were opened again, in all.
+    pub reopened: u64,
+}
+
+impl Memory {
+    fn add(&mut self, other: Memory) {
+        self.resident_peak_bytes = self.resident_peak_bytes.max(other.resident_peak_bytes);
+        self.budget_peak_bytes = self.budget_peak_bytes.max(other.budget_peak_bytes);
+        self.faults += other.faults;
+        self.reopened += other.reopened;
+    }
+}
 
 /// Runs it.
 pub fn run(arguments: &Arguments, output: &Output) -> Result<()> {
@@ -64,16 +94,7 @@ pub fn run(arguments: &Arguments, output: &Output) -> Result<()> {
     let log = arguments.form.as_ref().map(|form| format!("{store}?form={form}"));
     // Small memtables: flushes and trims happen all the time.
     let how = HowArguments { log, settings: vec!["memory_bytes=8388608".to_owned(), "memtable_bytes=262144".to_owned()] };
-    let mut test = Test {
-        arguments,
-        store,
-        how,
-        seed,
-        base: vec![State::default(); usize::from(THREADS)],
-        last: vec![0; usize::from(THREADS)],
-        acknowledged: 0,
-        surviving: 0,
-    };
+    let mut test = Test::new(store, how, seed, "crash-writer", script::KEYS, 0..=arguments.life_ms);
     for round in 1..=arguments.rounds {
         if let Err(failure) = test.round(round) {
             let form = arguments.form.as_deref().unwrap_or("the default");
@@ -114,21 +135,39 @@ fn folder(arguments: &Arguments) -> Result<(PathBuf, bool)> {
     Ok((folder, true))
 }
 
-struct Test<'a> {
-    arguments: &'a Arguments,
+/// Rounds of writing, killing and checking.
+pub struct Test {
     store: String,
     how: HowArguments,
     seed: u64,
+    /// The command of a writer.
+    writer: &'static str,
+    keys: u32,
+    life_ms: RangeInclusive<u64>,
     /// The state of each thread's keys after its last batch in the database.
     base: Vec<State>,
     /// The number of that batch.
     last: Vec<u64>,
-    acknowledged: u64,
+    /// Batches acknowledged so far.
+    pub acknowledged: u64,
     surviving: u64,
+    /// What the writers took.
+    pub memory: Memory,
 }
 
-impl Test<'_> {
-    fn round(&mut self, round: u64) -> Result<()> {
+impl Test {
+    /// Rounds on a database that does not exist yet.
+    pub fn new(store: String, how: HowArguments, seed: u64, writer: &'static str, keys: u32, life_ms: RangeInclusive<u64>) -> Test {
+        let threads = usize::from(THREADS);
+        let (base, last) = (vec![State::default(); threads], vec![0; threads]);
+        Test { store, how, seed, writer, keys, life_ms, base, last, acknowledged: 0, surviving: 0, memory: Memory::default() }
+    }
+
+    /// Starts a writer, kills it, and checks what is there.
+    ///
+    /// # Errors
+    /// What was lost or wrong.
+    pub fn round(&mut self, round: u64) -> Result<()> {
         let heard = self.write_and_kill(round)?;
         let db = database::open(&self.store, &self.how, OpenMode::CreateOrOpen)?;
         for thread in 0..THREADS {
@@ -146,16 +185,17 @@ impl Test<'_> {
         Ok(())
     }
 
-    fn write_and_kill(&self, round: u64) -> Result<Vec<Heard>> {
-        let ears: Ears =
-            Arc::new(Mutex::new((self.last.iter().map(|last| Heard { announced: *last, acknowledged: *last }).collect(), None)));
+    fn write_and_kill(&mut self, round: u64) -> Result<Vec<Heard>> {
+        let heard = self.last.iter().map(|last| Heard { announced: *last, acknowledged: *last }).collect();
+        let ears = Arc::new(Mutex::new(Ears { heard, ..Ears::default() }));
         let listening = Arc::clone(&ears);
         let heard = move |message| hear(&mut listening.lock().unwrap_or_else(PoisonError::into_inner), message);
         let writer = Writer::start(&self.writer_arguments(round), heard).map_err(|error| Failure::io(error, "starting a writer"))?;
         let mut random = tombolo_workload::random(self.seed, round);
-        std::thread::sleep(Duration::from_micros(random.random_range(0..=self.arguments.life_ms * 1000)));
+        std::thread::sleep(Duration::from_micros(random.random_range(self.life_ms.start() * 1000..=self.life_ms.end() * 1000)));
         writer.kill().map_err(|error| Failure::io(error, "killing a writer"))?;
-        let (heard, failed) = ears.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let Ears { heard, failed, memory } = ears.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        self.memory.add(memory);
         match failed {
             Some(text) => Err(Failure::Check(format!("the writer failed before it was killed: {text}"))),
             None => Ok(heard),
@@ -163,7 +203,7 @@ impl Test<'_> {
     }
 
     fn writer_arguments(&self, round: u64) -> Vec<OsString> {
-        let mut arguments: Vec<OsString> = vec!["crash-writer".into(), "--store".into(), self.store.clone().into()];
+        let mut arguments: Vec<OsString> = vec![self.writer.into(), "--store".into(), self.store.clone().into()];
         for (name, value) in [("--seed", self.seed), ("--round", round), ("--parent", u64::from(std::process::id()))] {
             arguments.extend([name.into(), value.to_string().into()]);
         }
@@ -181,62 +221,80 @@ impl Test<'_> {
 
     fn check(&mut self, db: &Db, round: u64, thread: u8, heard: Heard) -> Result<()> {
         let found = read(db, thread)?;
-        let marker =
-            found.0.get(&(0, script::marker_key(thread))).and_then(|value| Some(u64::from_be_bytes(value.as_slice().try_into().ok()?)));
-        let marker = marker.unwrap_or(0);
-        let Heard { announced, acknowledged } = heard;
-        if marker < acknowledged {
-            return Err(Failure::Check(format!("thread {thread}: batch {acknowledged} was acknowledged, the last one there is {marker}")));
-        }
-        if marker > announced {
-            return Err(Failure::Check(format!("thread {thread}: batch {marker} is there, the last one announced is {announced}")));
-        }
         let index = usize::from(thread);
-        let state = &mut self.base[index];
-        for number in self.last[index] + 1..=marker {
-            state.apply(&script::batch(self.seed, round, thread, number));
-        }
-        if let Some((place, mut difference)) = state.difference(&found) {
-            for number in self.last[index] + 1..=announced {
-                let batch = script::batch(self.seed, round, thread, number);
-                for write in batch.writes.iter().filter(|write| (write.keyspace, &write.key) == (place.0, &place.1)) {
-                    let what = write.value.as_ref().map_or("deletes it".to_owned(), |value| format!("puts {} bytes", value.len()));
-                    difference += &format!("\n  batch {number} ({:?}, {} writes) {what}", batch.durability, batch.writes.len());
-                }
-            }
-            return Err(Failure::Check(format!(
-                "thread {thread} after batch {marker} (acknowledged {acknowledged}, announced {announced}): {difference}"
-            )));
-        }
-        self.acknowledged += acknowledged - self.last[index];
-        self.surviving += marker - acknowledged;
+        let before = self.last[index];
+        let batch = |number| script::batch(self.keys, self.seed, round, thread, number);
+        let marker = judge(&mut self.base[index], before, &found, heard, batch)
+            .map_err(|what| Failure::Check(format!("thread {thread}: {what}")))?;
+        self.acknowledged += heard.acknowledged - before;
+        self.surviving += marker - heard.acknowledged;
         self.last[index] = marker;
         Ok(())
     }
 }
 
-fn hear(ears: &mut (Vec<Heard>, Option<String>), message: Message) {
+/// Whether what was found of a thread's keys is what its batches up to the marker give: brings `state` from batch `last` to that batch, and
+/// returns its number.
+///
+/// # Errors
+/// What is lost, invented or half there, in words.
+pub fn judge(
+    state: &mut State,
+    last: u64,
+    found: &State,
+    heard: Heard,
+    batch: impl Fn(u64) -> script::Scripted,
+) -> std::result::Result<u64, String> {
+    let Heard { announced, acknowledged } = heard;
+    let marker = found.marker();
+    if marker < acknowledged {
+        return Err(format!("batch {acknowledged} was acknowledged, the last one there is {marker}"));
+    }
+    if marker > announced {
+        return Err(format!("batch {marker} is there, the last one announced is {announced}"));
+    }
+    for number in last + 1..=marker {
+        state.apply(&batch(number));
+    }
+    if let Some((place, mut difference)) = state.difference(found) {
+        for number in last + 1..=announced {
+            let batch = batch(number);
+            for write in batch.writes.iter().filter(|write| (write.keyspace, &write.key) == (place.0, &place.1)) {
+                let what = write.value.as_ref().map_or("deletes it".to_owned(), |value| format!("puts {} bytes", value.len()));
+                difference += &format!("\n  batch {number} ({:?}, {} writes) {what}", batch.durability, batch.writes.len());
+            }
+        }
+        return Err(format!("after batch {marker} (acknowledged {acknowledged}, announced {announced}): {difference}"));
+    }
+    Ok(marker)
+}
+
+fn hear(ears: &mut Ears, message: Message) {
     let place = |sequence: u64| (usize::try_from(sequence >> 56).unwrap_or(usize::MAX), sequence & ((1 << 56) - 1));
     match message {
         Message::Intent { sequence, .. } => {
             let (thread, number) = place(sequence);
-            if let Some(heard) = ears.0.get_mut(thread) {
+            if let Some(heard) = ears.heard.get_mut(thread) {
                 heard.announced = number;
             }
         }
         Message::Acknowledged { sequence, .. } => {
             let (thread, number) = place(sequence);
-            if let Some(heard) = ears.0.get_mut(thread) {
+            if let Some(heard) = ears.heard.get_mut(thread) {
                 heard.acknowledged = number;
             }
         }
-        Message::Ended { text, .. } => ears.1 = Some(text),
+        Message::Ended { text, .. } => ears.failed = Some(text),
+        Message::Memory { resident_peak_bytes, budget_peak_bytes, faults, reopened } => {
+            // Each replaces the one before: they are counts since the process began.
+            ears.memory = Memory { resident_peak_bytes, budget_peak_bytes, faults, reopened };
+        }
         Message::Opened { .. } | Message::Refused { .. } | Message::Unreadable { .. } => {}
     }
 }
 
 /// Everything that a thread's keys hold, read twice: by a scan and by gets.
-fn read(db: &Db, thread: u8) -> Result<State> {
+pub fn read(db: &Db, thread: u8) -> Result<State> {
     let mut state = State::default();
     for (index, name) in KEYSPACES.iter().enumerate() {
         // A writer killed before its first batch may have left no second keyspace.

@@ -20,18 +20,18 @@ const WINDOW: usize = 64;
 #[derive(Args)]
 pub struct Arguments {
     #[arg(long)]
-    store: String,
+    pub store: String,
     #[command(flatten)]
-    how: HowArguments,
+    pub how: HowArguments,
     #[arg(long)]
-    seed: u64,
+    pub seed: u64,
     #[arg(long)]
-    round: u64,
+    pub round: u64,
     /// The number of each thread's last batch in the database.
     #[arg(long, num_args = 1..)]
-    last: Vec<u64>,
+    pub last: Vec<u64>,
     #[arg(long)]
-    parent: u32,
+    pub parent: u32,
 }
 
 /// Runs until killed, or until standard input ends.
@@ -110,7 +110,7 @@ fn write_batches(arguments: &Arguments, thread: u8, db: &Db, keyspaces: &[Keyspa
             return Ok(());
         }
         number += 1;
-        let scripted = script::batch(arguments.seed, arguments.round, thread, number);
+        let scripted = script::batch(script::KEYS, arguments.seed, arguments.round, thread, number);
         let mut batch = Batch::new();
         for write in &scripted.writes {
             let keyspace = &keyspaces[write.keyspace];

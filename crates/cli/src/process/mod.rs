@@ -11,6 +11,7 @@
 //! | 4 refused | sequence u64 |
 //! | 5 ended | exit code u8, text |
 //! | 6 unreadable | count u64 |
+//! | 7 memory | peak resident bytes u64, peak bytes charged to the budget u64, faults met u64, times reopened u64 |
 //!
 //! Each message is its length (u32, of what follows), its number (u8) and its body. A message cut off by a kill is no message.
 
@@ -66,6 +67,17 @@ pub enum Message {
         /// How many.
         count: u64,
     },
+    /// What the process takes, and what it has been through.
+    Memory {
+        /// The most bytes that were resident at once.
+        resident_peak_bytes: u64,
+        /// The most bytes that were charged to the memory budget at once.
+        budget_peak_bytes: u64,
+        /// Faults that its stores were made to have.
+        faults: u64,
+        /// Times that the database was opened again because a handle had ended.
+        reopened: u64,
+    },
 }
 
 impl Message {
@@ -100,7 +112,11 @@ impl Message {
             }
             Message::Unreadable { count } => {
                 numbers(&[*count], &mut body);
-                6u8
+                6
+            }
+            Message::Memory { resident_peak_bytes, budget_peak_bytes, faults, reopened } => {
+                numbers(&[*resident_peak_bytes, *budget_peak_bytes, *faults, *reopened], &mut body);
+                7u8
             }
         };
         let length = u32::try_from(body.len() + 1).map_err(io::Error::other)?;
@@ -150,6 +166,7 @@ impl Message {
                 Message::Ended { exit_code: *exit_code, text: String::from_utf8_lossy(text).into_owned() }
             }
             6 => Message::Unreadable { count: number()? },
+            7 => Message::Memory { resident_peak_bytes: number()?, budget_peak_bytes: number()?, faults: number()?, reopened: number()? },
             _ => return None,
         })
     }

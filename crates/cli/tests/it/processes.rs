@@ -48,3 +48,10 @@ fn killed_writers_lose_nothing_in_both_forms() {
         assert_eq!(report["rounds"].as_u64(), Some(6), "{report}");
     }
 }
+
+#[test]
+fn load_and_faults_lose_nothing_and_stay_within_the_memory() {
+    let report = json(&ok(&["--json", "soak", "--minutes", "0.06", "--life-ms", "1500", "--seed", "7"]));
+    assert!(report["kills"].as_u64() >= Some(1), "{report}");
+    assert!(report["budget_peak_bytes"].as_u64() > Some(0), "{report}");
+}

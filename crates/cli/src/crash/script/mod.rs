@@ -10,8 +10,8 @@ use tombolo::Durability;
 pub const THREADS: u8 = 2;
 /// Keyspaces that every batch may span.
 pub const KEYSPACES: [&str; 2] = ["default", "second"];
-/// Keys of a thread in each keyspace.
-const KEYS: u32 = 300;
+/// Keys of a thread in each keyspace: few, so that they are written again and again.
+pub const KEYS: u32 = 300;
 
 /// One write of a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,14 +38,20 @@ pub fn marker_key(thread: u8) -> Vec<u8> {
     vec![thread, b'!']
 }
 
-/// Batch `number` of `thread` in `round`.
-pub fn batch(seed: u64, round: u64, thread: u8, number: u64) -> Scripted {
+/// Key `number` of a thread.
+pub fn key(thread: u8, number: u32) -> Vec<u8> {
+    let mut key = vec![thread, b'k'];
+    key.extend(number.to_be_bytes());
+    key
+}
+
+/// Batch `number` of `thread` in `round`, over `keys` keys.
+pub fn batch(keys: u32, seed: u64, round: u64, thread: u8, number: u64) -> Scripted {
     let mixed = seed ^ round.wrapping_mul(0xd6e8_feb8_6659_fd93) ^ number.wrapping_mul(0xff51_afd7_ed55_8ccd);
     let mut random = tombolo_workload::random(mixed, u64::from(thread));
     let mut writes: Vec<Write> = (0..random.random_range(1..=6))
         .map(|_| {
-            let mut key = vec![thread, b'k'];
-            key.extend(random.random_range(0..KEYS).to_be_bytes());
+            let key = key(thread, random.random_range(0..keys));
             let value = random.random_bool(0.85).then(|| {
                 // Mostly short, now and then one that spans blocks and pages.
                 let length = if random.random_bool(0.02) { random.random_range(0..40_000) } else { random.random_range(0..300) };
@@ -75,6 +81,12 @@ impl State {
                 None => self.0.remove(&place),
             };
         }
+    }
+
+    /// The number of the last batch that the marker tells of; 0 without one.
+    pub fn marker(&self) -> u64 {
+        let marker = self.0.iter().find(|((keyspace, key), _)| *keyspace == 0 && key.get(1) == Some(&b'!') && key.len() == 2);
+        marker.and_then(|(_, value)| Some(u64::from_be_bytes(value.as_slice().try_into().ok()?))).unwrap_or(0)
     }
 
     /// The first place in which two states differ, and how, in words.

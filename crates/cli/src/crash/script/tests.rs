@@ -2,15 +2,15 @@ use super::*;
 
 #[test]
 fn a_batch_is_a_function_of_its_place() {
-    assert_eq!(batch(1, 2, 0, 3), batch(1, 2, 0, 3));
-    for other in [batch(2, 2, 0, 3), batch(1, 3, 0, 3), batch(1, 2, 1, 3), batch(1, 2, 0, 4)] {
-        assert_ne!(batch(1, 2, 0, 3), other);
+    assert_eq!(batch(KEYS, 1, 2, 0, 3), batch(KEYS, 1, 2, 0, 3));
+    for other in [batch(KEYS, 2, 2, 0, 3), batch(KEYS, 1, 3, 0, 3), batch(KEYS, 1, 2, 1, 3), batch(KEYS, 1, 2, 0, 4)] {
+        assert_ne!(batch(KEYS, 1, 2, 0, 3), other);
     }
 }
 
 #[test]
 fn batches_have_everything_in_them() {
-    let batches: Vec<_> = (1..500).map(|number| batch(7, 1, 1, number)).collect();
+    let batches: Vec<_> = (1..500).map(|number| batch(KEYS, 7, 1, 1, number)).collect();
     let writes = || batches.iter().flat_map(|batch| &batch.writes);
     assert!(writes().any(|write| write.value.is_none()));
     assert!(writes().any(|write| write.value.as_ref().is_some_and(|value| value.len() > 8192)));
@@ -22,10 +22,10 @@ fn batches_have_everything_in_them() {
 #[test]
 fn a_difference_is_named() {
     let mut state = State::default();
-    state.apply(&batch(1, 1, 0, 1));
+    state.apply(&batch(KEYS, 1, 1, 0, 1));
     assert_eq!(state.difference(&state.clone()), None);
     let mut other = state.clone();
-    other.apply(&batch(1, 1, 0, 2));
+    other.apply(&batch(KEYS, 1, 1, 0, 2));
     assert!(state.difference(&other).is_some());
     assert!(other.difference(&state).is_some());
     // The marker alone tells two states apart.
