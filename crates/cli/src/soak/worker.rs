@@ -90,11 +90,8 @@ impl Worker<'_> {
                     self.plan.set_full(false);
                     self.plan.clear();
                     std::thread::sleep(Duration::from_millis(5));
-                    if let Failure::Engine(error) = failure {
-                        check_kind(error)?
-                    } else {
-                        return Err(failure);
-                    }
+                    let Failure::Engine(error) = failure else { return Err(failure) };
+                    check_kind(error)?;
                     continue;
                 }
             };
