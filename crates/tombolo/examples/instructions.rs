@@ -70,7 +70,9 @@ fn main() -> tombolo::Result<()> {
     for entry in keys.scan::<&[u8]>(..) {
         black_box(entry?);
     }
-    let existing = |round: u64| key(scatter(round, KEYS) * 2);
+    let wanted: Vec<_> = (0..ROUNDS).map(|round| key(scatter(round, KEYS) * 2)).collect();
+    let missing: Vec<_> = (0..ROUNDS).map(|round| key(scatter(round, KEYS) * 2 + 1)).collect();
+    let existing = |round: u64| wanted[round as usize];
     for number in 0..KEYS {
         black_box(keys.get(key(number * 2)).wait()?);
     }
@@ -81,11 +83,11 @@ fn main() -> tombolo::Result<()> {
     measure("get_with, cached", ROUNDS, |round| {
         black_box(blocking.get_with(existing(round), |value| black_box(value[0])).is_ok());
     });
-    measure("get of a missing key", ROUNDS, |round| assert!(!get(key(scatter(round, KEYS) * 2 + 1))));
+    measure("get of a missing key", ROUNDS, |round| assert!(!get(missing[round as usize])));
+    let near = |round| -> [_; 10] { std::array::from_fn(|index| key((scatter(round, KEYS - 20) + index as u64) * 2)) };
+    let near: Vec<_> = (0..ROUNDS / 10).map(near).collect();
     measure("multi-get of 10 near keys", ROUNDS / 10, |round| {
-        let first = scatter(round, KEYS - 20);
-        let wanted: [_; 10] = std::array::from_fn(|index| key((first + index as u64) * 2));
-        black_box(keys.multi_get(&wanted).wait().is_ok());
+        black_box(keys.multi_get(&near[round as usize]).wait().is_ok());
     });
     measure("seek", ROUNDS / 10, |round| {
         black_box(keys.scan(existing(round)..).next().is_some());
