@@ -109,6 +109,17 @@ pub struct Entry<'a> {
     pub index: usize,
 }
 
+/// What a block knows of a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Within<'a> {
+    /// The first entry at or after the target has its user key.
+    Found(Entry<'a>),
+    /// It has another.
+    Absent,
+    /// All entries are before the target: the next block may know.
+    Beyond,
+}
+
 /// What a search ends with: the first entry at or after the target.
 struct Found {
     /// The number of entries when there is none.
@@ -447,6 +458,19 @@ impl Block {
             return Ok(None);
         }
         self.entry(index).map(Some).ok_or_else(|| self.no_entry(index))
+    }
+
+    /// As [`Block::get`], telling what lies beyond this block from what is absent.
+    ///
+    /// # Errors
+    /// `Damaged`.
+    #[inline]
+    pub fn get_within(&self, target: InternalKey<'_>) -> Result<Within<'_>> {
+        match self.find(target) {
+            Found { index, exact: true } => self.entry(index).map(Within::Found).ok_or_else(|| self.no_entry(index)),
+            Found { index, .. } if index < self.len() => Ok(Within::Absent),
+            _ => Ok(Within::Beyond),
+        }
     }
 
     #[cold]

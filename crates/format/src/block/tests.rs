@@ -175,6 +175,11 @@ proptest! {
                 prop_assert_eq!(block.at_or_after(target).unwrap().map(|entry| entry.value), expected);
                 let expected = entries.get(at).filter(|entry| entry.0 == target.user_key).map(|entry| entry.2.as_slice());
                 prop_assert_eq!(block.get(target).unwrap().map(|entry| entry.value), expected);
+                match block.get_within(target).unwrap() {
+                    Within::Found(entry) => prop_assert_eq!(Some(entry.value), expected),
+                    Within::Absent => prop_assert!(expected.is_none() && at < entries.len()),
+                    Within::Beyond => prop_assert_eq!(at, entries.len()),
+                }
                 cursor.seek_before(&block, target).unwrap();
                 prop_assert_eq!(cursor.valid().then(|| cursor.key()), at.checked_sub(1).map(|at| key(&entries[at])));
             }

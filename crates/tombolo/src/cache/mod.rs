@@ -108,6 +108,11 @@ pub struct Kept(
 );
 
 impl Kept {
+    /// The same, to read once.
+    pub fn pin(self) -> Pinned {
+        Pinned(Guard::from_inner(self.0))
+    }
+
     /// The block, unless it is a partition.
     #[inline]
     pub fn block(&self) -> Option<&Block> {

@@ -129,7 +129,8 @@ impl Keyspace {
         })
     }
 
-    /// The values of several keys, in their order, all at one moment. Misses are fetched together.
+    /// The values of several keys, in their order, all at one moment. Keys that lie near each other share what they need in memory; of
+    /// what is not there, all blocks of a table come with one request.
     ///
     /// # Errors
     /// As [`Keyspace::get`].
@@ -294,26 +295,20 @@ impl Keyspace {
         }
         let view = engine.view_owned();
         let sequence = sequence.unwrap_or_else(|| engine.stream.visible());
-        let mut values = Vec::with_capacity(keys.len());
-        let mut misses = Vec::new();
-        for (index, key) in keys.iter().enumerate() {
-            match read::get_value_in_memory(&view, self.info.id, key.as_ref(), sequence) {
-                Err(error) => return Op::ready(Err(error)),
-                Ok(InMemory::Answer(value)) => values.push(value.map(Value::from)),
-                Ok(InMemory::Miss) => {
-                    values.push(None);
-                    misses.push((index, Bytes::copy_from_slice(key.as_ref())));
-                }
-            }
-        }
-        if misses.is_empty() {
+        let found = match read::get_several_in_memory(&view, self.info.id, keys, sequence) {
+            Err(error) => return Op::ready(Err(error)),
+            Ok(found) => found,
+        };
+        let mut values: Vec<_> = found.values.into_iter().map(|value| value.map(Value::from)).collect();
+        if found.missing.is_empty() {
             return Op::ready(Ok(values));
         }
+        let missing: Vec<_> = found.missing.into_iter().map(|index| (index, Bytes::copy_from_slice(keys[index].as_ref()))).collect();
         let keyspace = self.info.id;
         let env = engine.env.clone();
         let engine = Arc::clone(engine);
         Op::start_read(&env, "multi-get", async move {
-            for (index, value) in read::get_all_from_tables(&engine, &view, keyspace, &misses, sequence).await? {
+            for (index, value) in read::get_several_from_tables(&engine, &view, keyspace, &missing, sequence).await? {
                 values[index] = value.map(Value::from);
             }
             Ok(values)

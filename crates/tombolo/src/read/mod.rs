@@ -10,6 +10,7 @@
 mod merge;
 mod range;
 mod run;
+mod several;
 
 use std::sync::Arc;
 
@@ -20,6 +21,7 @@ use tombolo_storage::{Error, ErrorKind, Result};
 
 pub(crate) use merge::{Merge, Source};
 pub(crate) use range::RangeCursor;
+pub(crate) use several::{get_several_from_tables, get_several_in_memory};
 
 use crate::engine::{Engine, KeyspaceInfo, View};
 use crate::memtable::Entry;
@@ -146,24 +148,6 @@ async fn look_in_tables(view: &View, keyspace: u32, key: &[u8], sequence: Sequen
         }
     }
     Ok(None)
-}
-
-/// Looks several keys up in the tables of a view, together; gives each answer with the number that came with its key.
-pub(crate) async fn get_all_from_tables(
-    engine: &Engine,
-    view: &View,
-    keyspace: u32,
-    keys: &[(usize, Bytes)],
-    sequence: SequenceNumber,
-) -> Result<Vec<(usize, Option<Bytes>)>> {
-    let one = |(index, key): &'_ (usize, Bytes)| -> (usize, BoxFuture<'_, _>) {
-        let (index, key) = (*index, key.clone());
-        (index, Box::pin(async move { get_from_tables(engine, view, keyspace, &key, sequence).await }))
-    };
-    let mut reads: Vec<_> = keys.iter().map(one).collect();
-    let mut values = Vec::with_capacity(keys.len());
-    for_all(&mut reads, |index, value| values.push((index, value))).await?;
-    Ok(values)
 }
 
 /// Drives several futures together; ends at the first error.

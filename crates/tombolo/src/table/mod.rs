@@ -15,6 +15,7 @@
 
 mod ahead;
 mod iterator;
+mod several;
 mod writer;
 
 use std::ops::Range;
@@ -36,6 +37,7 @@ use crate::cache::{BlockCache, CacheKey, Pinned, Resident};
 
 pub use ahead::KeyRange;
 pub use iterator::{InternalIterator, Step, TableIterator};
+pub use several::{Near, NearProbe};
 pub use tombolo_format::table::TableOptions;
 pub use writer::{NewTable, TableWriter};
 
@@ -75,11 +77,13 @@ impl Hit {
     /// The value as bytes of their own or sharing the block's memory: what is small is copied, so that it does not keep a block alive.
     pub fn into_value(self) -> Bytes {
         let value = self.value();
-        match self.block.block() {
-            Some(block) if value.len() >= SHARE_BYTES_MIN => block.value_bytes(value),
-            _ => Bytes::copy_from_slice(value),
-        }
+        self.block.block().map_or_else(|| Bytes::copy_from_slice(value), |block| keep_value(block, value))
     }
+}
+
+/// A value of a block, to keep: what is small is copied, so that it does not keep a block alive.
+pub(crate) fn keep_value(block: &Block, value: &[u8]) -> Bytes {
+    if value.len() >= SHARE_BYTES_MIN { block.value_bytes(value) } else { Bytes::copy_from_slice(value) }
 }
 
 /// Values from here on share the block's memory instead of being copied: half of a default block.

@@ -405,3 +405,34 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn several_keys_take_one_request_for_blocks_and_answer_as_single_gets_do() {
+    let fixture = Fixture::new();
+    let entries = many(20_000, 100);
+    let description = fixture.write(&entries, TableOptions { compression: Compression::None, ..TableOptions::default() });
+    let table = fixture.table(&description, 8 << 20);
+    let single = fixture.table(&description, 8 << 20);
+    let mut keys: Vec<Vec<u8>> = entries.iter().step_by(1700).map(|entry| entry.0.clone()).collect();
+    let absent: Vec<_> = keys.iter().map(|key| [key, &b"x"[..]].concat()).collect();
+    keys.extend(absent);
+    keys.push(keys[3].clone());
+    keys.extend([vec![], vec![0xff; 30]]);
+    keys.sort();
+    let lookups: Vec<_> = keys.iter().map(|key| Lookup::new(key, SequenceNumber::MAX)).collect();
+    fixture.reads();
+    let hits = fixture.run(table.get_several(request(), &lookups)).unwrap();
+    let together = fixture.tracer.of_kind(RequestKind::ReadRanges).requests;
+    assert_eq!((fixture.reads(), together), (1, 1), "the tail, and all blocks together");
+    let mut near = Near::default();
+    for (lookup, hit) in lookups.iter().zip(hits) {
+        let expected = fixture.run(single.get(request(), lookup)).unwrap().map(Hit::into_value);
+        let found = hit.map(Hit::into_value);
+        assert_eq!(found, expected, "{lookup:?}");
+        match table.try_get_near(lookup, &mut near, |_, _, value| value.to_vec()).unwrap() {
+            NearProbe::Found(value) => assert_eq!(Some(value), expected.map(|value| value.to_vec())),
+            NearProbe::Absent => assert_eq!(expected, None),
+            NearProbe::Miss => panic!("{lookup:?} was just read"),
+        }
+    }
+}

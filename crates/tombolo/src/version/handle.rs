@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use tombolo_env::{BoxFuture, Env};
+use tombolo_format::block::Block;
 use tombolo_format::compression::Compression as FormatCompression;
 use tombolo_format::key::{InternalKey, Trailer};
 use tombolo_format::manifest::{TableDescription, TableName};
@@ -13,7 +14,9 @@ use super::Handles;
 use crate::cache::BlockCache;
 use crate::manifest::names;
 use crate::options::{Compression, KeyspaceOptions};
-use crate::table::{InternalIterator, KeyRange, Lookup, NewTable, Probe, Step, Table, TableIterator, TableOptions, TableWriter as Writer};
+use crate::table::{
+    InternalIterator, KeyRange, Lookup, Near, NearProbe, NewTable, Probe, Step, Table, TableIterator, TableOptions, TableWriter as Writer,
+};
 
 /// Where tables are read from and written to.
 #[derive(Clone, Debug)]
@@ -64,6 +67,28 @@ impl TableHandle {
     #[inline]
     pub(crate) fn probe(&self, lookup: &Lookup<'_>) -> Result<Probe> {
         self.table.try_get(lookup)
+    }
+
+    /// Whether a user key lies between the table's first and last.
+    #[inline]
+    pub(crate) fn covers(&self, key: &[u8]) -> bool {
+        self.table.covers(key)
+    }
+
+    /// Looks a key up in memory, after one that was not greater.
+    #[inline]
+    pub(crate) fn probe_near<R>(
+        &self,
+        lookup: &Lookup<'_>,
+        near: &mut Near,
+        answer: impl FnMut(Trailer, &Block, &[u8]) -> R,
+    ) -> Result<NearProbe<R>> {
+        self.table.try_get_near(lookup, near, answer)
+    }
+
+    /// Looks several keys up, in ascending order.
+    pub(crate) async fn get_several(&self, lookups: &[Lookup<'_>]) -> Result<Vec<Option<crate::table::Hit>>> {
+        self.table.get_several(Request::new(Purpose::Get, self.epoch), lookups).await
     }
 
     /// Looks a key up.

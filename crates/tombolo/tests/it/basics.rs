@@ -164,3 +164,43 @@ fn limits_are_named() {
     }
     assert_eq!(keys.scan::<&[u8]>(..).count(), 403);
 }
+
+#[test]
+fn several_keys_are_what_single_gets_give_over_memtable_runs_and_levels() {
+    let env = Env::real();
+    let registry = tombolo::Registry::with_defaults();
+    let open = || {
+        let mut options = Options::default();
+        options.automatic_compaction = false;
+        builder("several", &env).registry(registry.clone()).options(options).open().wait().unwrap()
+    };
+    let db = open();
+    let keys = db.default_keyspace();
+    for round in 0..4u32 {
+        for key in (0..3000u32).filter(|key| (key * 7919 + round) % 3 == 0) {
+            let name = format!("{key:05}");
+            match (key + round) % 11 {
+                0 => keys.delete_with(name, Durability::Unlogged).wait().unwrap(),
+                _ => keys.put_with(name, format!("{round}-{key}"), Durability::Unlogged).wait().unwrap(),
+            }
+        }
+        match round {
+            0 => db.compact().wait().unwrap(),
+            1 | 2 => db.flush().wait().unwrap(),
+            _ => {}
+        }
+    }
+    let check = |keys: &tombolo::Keyspace| {
+        let snapshot: Vec<_> = (0..3100u32).rev().step_by(3).chain(40..60).map(|key| format!("{key:05}")).collect();
+        let several = keys.multi_get(&snapshot).wait().unwrap();
+        for (key, value) in snapshot.iter().zip(several) {
+            assert_eq!(value, keys.get(key).wait().unwrap(), "{key}");
+        }
+    };
+    check(&keys);
+    db.flush().wait().unwrap();
+    db.close().wait().unwrap();
+    // Nothing is in memory now.
+    let db = open();
+    check(&db.default_keyspace());
+}
