@@ -10,17 +10,17 @@ use tombolo_format::key::{EntryKind, InternalKey, SequenceNumber, Trailer};
 use tombolo_format::stored;
 
 const KEYS: u64 = 30_000;
-const ROUNDS: u64 = 2_000;
+const ROUNDS: usize = 2_000;
 
 /// What callgrind counts. Nothing else may have this name in its own.
 #[inline(never)]
-fn measured_gate(rounds: u64, operation: &mut dyn FnMut(u64)) {
+fn measured_gate(rounds: usize, operation: &mut dyn FnMut(usize)) {
     for round in 0..rounds {
         operation(round);
     }
 }
 
-fn measure(name: &str, rounds: u64, mut operation: impl FnMut(u64)) {
+fn measure(name: &str, rounds: usize, mut operation: impl FnMut(usize)) {
     let wanted = std::env::args().nth(2);
     if wanted.is_none_or(|wanted| wanted == name) {
         println!("{name}\t{rounds}");
@@ -70,9 +70,9 @@ fn main() -> tombolo::Result<()> {
     for entry in keys.scan::<&[u8]>(..) {
         black_box(entry?);
     }
-    let wanted: Vec<_> = (0..ROUNDS).map(|round| key(scatter(round, KEYS) * 2)).collect();
-    let missing: Vec<_> = (0..ROUNDS).map(|round| key(scatter(round, KEYS) * 2 + 1)).collect();
-    let existing = |round: u64| wanted[round as usize];
+    let wanted: Vec<_> = (0..ROUNDS as u64).map(|round| key(scatter(round, KEYS) * 2)).collect();
+    let missing: Vec<_> = (0..ROUNDS as u64).map(|round| key(scatter(round, KEYS) * 2 + 1)).collect();
+    let existing = |round: usize| wanted[round];
     for number in 0..KEYS {
         black_box(keys.get(key(number * 2)).wait()?);
     }
@@ -83,11 +83,11 @@ fn main() -> tombolo::Result<()> {
     measure("get_with, cached", ROUNDS, |round| {
         black_box(blocking.get_with(existing(round), |value| black_box(value[0])).is_ok());
     });
-    measure("get of a missing key", ROUNDS, |round| assert!(!get(missing[round as usize])));
+    measure("get of a missing key", ROUNDS, |round| assert!(!get(missing[round])));
     let near = |round| -> [_; 10] { std::array::from_fn(|index| key((scatter(round, KEYS - 20) + index as u64) * 2)) };
-    let near: Vec<_> = (0..ROUNDS / 10).map(near).collect();
+    let near: Vec<_> = (0..ROUNDS as u64 / 10).map(near).collect();
     measure("multi-get of 10 near keys", ROUNDS / 10, |round| {
-        black_box(keys.multi_get(&near[round as usize]).wait().is_ok());
+        black_box(keys.multi_get(&near[round]).wait().is_ok());
     });
     measure("seek", ROUNDS / 10, |round| {
         black_box(keys.scan(existing(round)..).next().is_some());
@@ -103,17 +103,17 @@ fn main() -> tombolo::Result<()> {
     drop(cursor);
     measure("new cursor, seek, 10 next", ROUNDS / 10, |round| {
         let mut cursor = keys.cursor::<&[u8]>(..);
-        let mut found = cursor.seek(key(scatter(round, KEYS - 20) * 2)).is_ok_and(|found| found);
+        let mut found = cursor.seek(key(scatter(round as u64, KEYS - 20) * 2)).is_ok_and(|found| found);
         for _ in 0..10 {
             found &= cursor.next().is_ok_and(|found| found) && black_box(!cursor.value().is_empty());
         }
         assert!(found);
     });
     measure("put, sequential keys", ROUNDS, |round| {
-        black_box(keys.put_with(key((KEYS + round) * 2), value(round), Durability::Accepted).wait().is_ok());
+        black_box(keys.put_with(key((KEYS + round as u64) * 2), value(round as u64), Durability::Accepted).wait().is_ok());
     });
     measure("put, random keys", ROUNDS, |round| {
-        black_box(keys.put_with(existing(round), value(round), Durability::Accepted).wait().is_ok());
+        black_box(keys.put_with(existing(round), value(round as u64), Durability::Accepted).wait().is_ok());
     });
     block_decode();
     db.close().wait()
