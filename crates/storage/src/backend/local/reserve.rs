@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 use tombolo_env::{Access, Env, File, Space};
 
 use super::{LocalObjectStore, TEMPORARY_DIRECTORY};
-use crate::{ErrorKind, Purpose, Request, Result};
+use crate::{Error, ErrorKind, Purpose, Request, Result};
 
 /// Name of the file in the directory of temporary files. A sweep leaves it alone: it does not end as theirs do.
 pub(super) const NAME: &str = "reserve";
@@ -142,6 +142,14 @@ fn open(store: &LocalObjectStore) -> io::Result<Option<Arc<dyn File>>> {
 }
 
 impl LocalObjectStore {
+    /// Gives space back for the next attempt at what ended with `error` and cannot simply go on: after a sync that failed nothing is
+    /// known of what was written.
+    pub(super) fn draw_after(&self, request: Request, error: &Error) {
+        if error.kind() == ErrorKind::OutOfSpace && may_draw(request) && self.shared.reserve.draw() {
+            tracing::warn!(%error, "the disk is full; the reserve gives space back for another attempt");
+        }
+    }
+
     /// Makes `attempt`, and again with what the reserve gives back while the disk is full, if the request is one that makes space.
     pub(super) fn with_reserve<T>(&self, request: Request, mut attempt: impl FnMut() -> Result<T>) -> Result<T> {
         loop {

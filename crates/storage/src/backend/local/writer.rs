@@ -125,7 +125,8 @@ impl LocalWriter {
 
     fn write_out(&mut self) -> Result<()> {
         if self.direct.is_none() && self.written - self.written_out >= WRITE_OUT_BYTES {
-            self.temporary.write_out(self.written_out, self.written - self.written_out)?;
+            let out = self.temporary.write_out(self.written_out, self.written - self.written_out);
+            out.inspect_err(|error| self.store.draw_after(self.request, error))?;
             self.written_out = self.written;
         }
         Ok(())
@@ -143,7 +144,8 @@ impl LocalWriter {
 
     pub(super) fn publish(mut self) -> Result<(PutOutcome, ObjectInfo)> {
         self.flush_last()?;
-        self.temporary.sync()?;
+        // Some file systems find out here that the disk is full.
+        self.temporary.sync().inspect_err(|error| self.store.draw_after(self.request, error))?;
         let outcome = self.store.with_reserve(self.request, || self.store.publish_temporary(&self.temporary, &self.path))?;
         Ok((outcome, ObjectInfo { name: self.name, length: self.written }))
     }

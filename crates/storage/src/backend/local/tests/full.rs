@@ -171,6 +171,27 @@ fn the_reserve_of_a_dead_process_is_taken_over_and_that_of_a_living_one_is_not()
 }
 
 #[test]
+fn a_disk_found_full_by_a_sync_has_room_for_the_next_attempt() {
+    for kind in [OperationKind::Sync, OperationKind::WriteOut] {
+        let world = World::new(6);
+        world.host(0).set_capacity(Some(64 * MIB));
+        let (process, store) = simulated(&world, false);
+        let table = |what: &'static str| {
+            let store = store.clone();
+            process.run(async move { write_table(&store, Purpose::Compaction, what, 3 * MIB).await }).expect("it lives")
+        };
+        table("first").expect("room");
+        world.inject(Fault::new(Action::Fail(std::io::ErrorKind::StorageFull), move |operation| {
+            operation.kind == kind && operation.path.to_string_lossy().ends_with(".partial")
+        }));
+        assert_eq!(kind_of(&table("second")), Some(ErrorKind::OutOfSpace));
+        assert_eq!(store.shared.reserve.bytes(), MIB, "{kind:?}: nothing was given back");
+        table("second").expect("room");
+        assert_eq!(store.shared.reserve.bytes(), 2 * MIB, "{kind:?}: it was not built again");
+    }
+}
+
+#[test]
 fn a_log_leaves_room_for_what_trims_it() {
     let world = World::new(3);
     world.host(0).set_capacity(Some(200 * MIB));
