@@ -37,12 +37,38 @@ use crate::value::Value;
 /// ```
 #[derive(Debug)]
 pub struct Cursor {
-    handle: Arc<Handle>,
+    /// What opening it failed with, which every verb answers.
+    inner: std::result::Result<RangeCursor, Error>,
     keyspace: Keyspace,
     /// Whether it looks from a snapshot.
     fixed: bool,
-    /// What opening it failed with, which every verb answers.
-    inner: std::result::Result<RangeCursor, Error>,
+    /// Dropped last: it tells that the rest is gone.
+    held: Held,
+}
+
+/// What an open cursor is charged for.
+#[derive(Debug)]
+struct Held {
+    handle: Arc<Handle>,
+    bytes: u64,
+    /// Whether the cursor kept what the database has replaced, which can now be deleted.
+    behind: bool,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let engine = &self.handle.engine;
+        engine.readers.unpin(self.bytes);
+        if self.behind {
+            engine.work.raise();
+        }
+    }
+}
+
+impl Drop for Cursor {
+    fn drop(&mut self) {
+        self.held.behind = self.inner.as_ref().is_ok_and(|inner| !Arc::ptr_eq(inner.view(), &self.held.handle.engine.view()));
+    }
 }
 
 impl Cursor {
@@ -55,12 +81,14 @@ impl Cursor {
             let sequence = sequence.unwrap_or_else(|| engine.stream.visible());
             RangeCursor::new(view, keyspace.id(), sequence, range)
         });
-        Cursor { handle, keyspace: keyspace.clone(), fixed: sequence.is_some(), inner }
+        let bytes = inner.as_ref().map_or(0, |inner| engine.readers.pin(inner.tables()));
+        Cursor { inner, keyspace: keyspace.clone(), fixed: sequence.is_some(), held: Held { handle, bytes, behind: false } }
     }
 
     /// One that answers every verb with `error`.
     pub(crate) fn refused(keyspace: &Keyspace, error: Error) -> Cursor {
-        Cursor { handle: Arc::clone(keyspace.handle()), keyspace: keyspace.clone(), fixed: true, inner: Err(error) }
+        let held = Held { handle: Arc::clone(keyspace.handle()), bytes: 0, behind: false };
+        Cursor { inner: Err(error), keyspace: keyspace.clone(), fixed: true, held }
     }
 
     /// Whether it stands at an entry.
@@ -204,13 +232,19 @@ impl Cursor {
     /// # Errors
     /// `Closed`; `NotFound` when the keyspace was dropped.
     pub fn refresh(&mut self) -> Result<()> {
-        let engine = Arc::clone(&self.handle.engine);
+        let engine = Arc::clone(&self.held.handle.engine);
         read::check(&engine, self.keyspace.info())?;
         let fixed = self.fixed;
         let inner = self.inner()?;
         let view = engine.view_owned();
         let sequence = if fixed { inner.sequence() } else { engine.stream.visible() };
+        let behind = !Arc::ptr_eq(&view, inner.view());
         inner.refresh(view, sequence);
+        let pinned = engine.readers.pin(inner.tables());
+        engine.readers.unpin(std::mem::replace(&mut self.held.bytes, pinned));
+        if behind {
+            engine.work.raise();
+        }
         Ok(())
     }
 
@@ -251,7 +285,7 @@ impl Cursor {
     /// Completes a move on the calling thread.
     #[cold]
     fn wait(&mut self, step: Result<Step>) -> Result<bool> {
-        let env = self.handle.engine.env.clone();
+        let env = self.held.handle.engine.env.clone();
         let mut finished = pin!(self.finish_async(step));
         // A store in memory answers at once.
         match finished.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
@@ -269,7 +303,7 @@ impl Cursor {
         };
         match ended {
             Ok(()) => Ok(inner.valid()),
-            Err(error) => Err(self.handle.engine.judge(error).await),
+            Err(error) => Err(self.held.handle.engine.judge(error).await),
         }
     }
 }

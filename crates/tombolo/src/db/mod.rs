@@ -115,6 +115,12 @@ pub struct Stats {
     pub open_nanos: u64,
     /// What background work last failed with and still retries, as a person would read it.
     pub background_error: Option<String>,
+    /// Cursors and reads that look at something which flush or compaction has replaced since, counted by what they look at.
+    pub readers_behind: u64,
+    /// How long ago that of the oldest of them was replaced, in nanoseconds; 0 when there is none.
+    pub oldest_reader_nanos: u64,
+    /// Bytes of memtables that were flushed and that readers keep.
+    pub reader_memtable_bytes: u64,
 }
 
 impl Db {
@@ -356,7 +362,11 @@ impl Db {
     pub fn stats(&self) -> Stats {
         let engine = self.engine();
         let view = engine.view_owned();
+        let behind = engine.readers.behind(&view, engine.env.now());
         let mut stats = Stats {
+            readers_behind: behind.views,
+            oldest_reader_nanos: behind.oldest_nanos,
+            reader_memtable_bytes: behind.memtable_bytes,
             memtable_bytes: view.active.memory_bytes() + view.waiting.iter().map(|sealed| sealed.memtable.memory_bytes()).sum::<u64>(),
             memtables_waiting: view.waiting.len() as u64,
             writes: engine.stream.writes(),

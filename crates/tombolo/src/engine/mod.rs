@@ -8,6 +8,7 @@
 
 mod catalog;
 mod desk;
+mod readers;
 mod snapshots;
 mod stream;
 
@@ -26,6 +27,7 @@ use tombolo_storage::{Error, ErrorKind, Log, LogContext, LogOffset, LogRecord, L
 
 pub(crate) use catalog::{Catalog, KeyspaceInfo};
 pub(crate) use desk::{Committed, Desk, POSTED_BYTES_MAX, Posted};
+pub(crate) use readers::Readers;
 pub(crate) use snapshots::Snapshots;
 pub(crate) use stream::{Commit, InLine, Stream};
 
@@ -61,6 +63,13 @@ pub(crate) struct View {
     pub(crate) version: Arc<Version>,
 }
 
+impl View {
+    /// All memtables, newest first.
+    pub(crate) fn memtables(&self) -> impl Iterator<Item = &Arc<Memtable>> {
+        std::iter::once(&self.active).chain(self.waiting.iter().map(|sealed| &sealed.memtable))
+    }
+}
+
 /// A memtable that takes no more writes, and what its flush tells the manifest.
 #[derive(Debug)]
 pub(crate) struct Sealed {
@@ -92,6 +101,7 @@ pub(crate) struct Engine {
     pub(crate) stream: Stream,
     pub(crate) catalog: Catalog,
     pub(crate) snapshots: Snapshots,
+    pub(crate) readers: Readers,
     view: ArcSwap<View>,
     view_lock: Mutex<()>,
     /// There may be background work.
@@ -214,6 +224,7 @@ impl Engine {
             stream: parts.stream,
             catalog: parts.catalog,
             snapshots: Snapshots::default(),
+            readers: Readers::new(parts.membership.budget()),
             view: ArcSwap::from_pointee(parts.view),
             view_lock: Mutex::default(),
             work: Signal::default(),
@@ -266,7 +277,13 @@ impl Engine {
     pub(crate) fn change_view(&self, change: impl FnOnce(&View) -> View) {
         let _guard = self.view_lock.lock();
         let changed = change(&self.view.load());
-        self.view.store(Arc::new(changed));
+        self.put_view(changed);
+    }
+
+    /// Puts a view in the place of the one before; under `view_lock`.
+    fn put_view(&self, view: View) {
+        let old = self.view.swap(Arc::new(view));
+        self.readers.replaced(&old, self.env.now());
     }
 
     /// Puts the tables of the manifest's newest state into the view, and takes `flushed` out of it.
@@ -276,7 +293,7 @@ impl Engine {
         let version = self.versions.build(&self.manifest.state(), &old.version);
         let stays = |sealed: &&Arc<Sealed>| flushed.is_none_or(|flushed| !Arc::ptr_eq(sealed, flushed));
         let waiting = old.waiting.iter().filter(stays).cloned().collect();
-        self.view.store(Arc::new(View { active: Arc::clone(&old.active), waiting, version }));
+        self.put_view(View { active: Arc::clone(&old.active), waiting, version });
     }
 
     /// A request of this epoch.

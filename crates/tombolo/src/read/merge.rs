@@ -23,7 +23,7 @@ use tombolo_storage::{Purpose, Result};
 use super::run::RunCursor;
 use crate::engine::View;
 use crate::memtable::MemtableCursor;
-use crate::table::{KeyRange, Step};
+use crate::table::{KeyRange, Step, TableIterator};
 use crate::version::TableCursor;
 
 /// One sorted source.
@@ -193,8 +193,7 @@ impl Merge {
     /// Of what a view holds of a keyspace within `range`; tables outside of it are left alone.
     pub(crate) fn of_view(view: &View, keyspace: u32, range: Option<&Arc<KeyRange>>, purpose: Purpose) -> Merge {
         let mut sources = Vec::with_capacity(4);
-        let memtables = std::iter::once(&view.active).chain(view.waiting.iter().map(|sealed| &sealed.memtable));
-        sources.extend(memtables.filter_map(|memtable| memtable.list(keyspace)).map(|list| Source::Memtable(list.cursor())));
+        sources.extend(view.memtables().filter_map(|memtable| memtable.list(keyspace)).map(|list| Source::Memtable(list.cursor())));
         if let Some(levels) = view.version.levels(keyspace) {
             let runs = levels.runs.iter().filter(|table| range.is_none_or(|range| super::run::meets(table, range)));
             sources.extend(runs.map(|table| Source::Table(table.cursor_within(purpose, range.cloned()))));
@@ -202,6 +201,33 @@ impl Merge {
             sources.extend(sorted.map(Source::Run));
         }
         Merge::new(sources)
+    }
+
+    /// How many tables and sorted runs it reads.
+    pub(crate) fn tables(&self) -> usize {
+        self.sources.iter().filter(|source| !matches!(source, Source::Memtable(_))).count()
+    }
+
+    /// When one table or run is all that is left, the table at whose entry the merge stands. Move it by one, the way the merge goes, and
+    /// then either it stands at an entry, or [`Merge::finish_alone`] goes on.
+    #[inline]
+    pub(crate) fn alone(&mut self) -> Option<&mut TableIterator> {
+        let [head] = &self.heap[..] else { return None };
+        match &mut self.sources[head.source] {
+            Source::Memtable(_) => None,
+            Source::Table(cursor) => Some(cursor.iterator()),
+            Source::Run(run) => run.table(),
+        }
+    }
+
+    /// See [`Merge::alone`].
+    pub(crate) fn finish_alone(&mut self, step: Result<Step>) -> Result<Step> {
+        let Some(head) = self.heap.first() else { return step };
+        let step = match (step, &mut self.sources[head.source]) {
+            (Ok(step), Source::Run(run)) => run.settle(step),
+            (step, _) => step,
+        };
+        self.moved(step)
     }
 
     /// The source whose entry it stands at.

@@ -13,12 +13,12 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use tombolo_format::key::{EntryKind, SequenceNumber, Trailer};
+use tombolo_format::key::{EntryKind, InternalKey, SequenceNumber, Trailer};
 use tombolo_storage::{Purpose, Result};
 
 use super::{Merge, unknown_kind};
 use crate::engine::View;
-use crate::table::{KeyRange, Step};
+use crate::table::{InternalIterator, KeyRange, Step};
 
 /// Versions of a key that are stepped over one by one before a seek skips the rest. A seek of a merge costs as much as some 20 steps.
 const STEPS_MAX: u32 = 16;
@@ -137,6 +137,16 @@ impl RangeCursor {
         self.sequence
     }
 
+    /// How many tables and sorted runs it reads.
+    pub(crate) fn tables(&self) -> usize {
+        self.merge.tables()
+    }
+
+    /// What it looks at.
+    pub(crate) fn view(&self) -> &Arc<View> {
+        &self.view
+    }
+
     /// Whether it stands at an entry.
     #[inline]
     pub(crate) fn valid(&self) -> bool {
@@ -209,9 +219,25 @@ impl RangeCursor {
     #[inline]
     pub(crate) fn next(&mut self) -> Result<Step> {
         let step = if self.place == Place::Entry && self.stands == Some(Direction::Forward) {
-            self.anchor_here();
-            self.place = Place::After;
-            self.merge.try_next()
+            if let Some(table) = self.merge.alone() {
+                self.anchor.clear();
+                self.anchor.extend_from_slice(table.key().user_key);
+                let step = table.next();
+                let stands = table.valid();
+                // Most often: the next entry of the only table is the only version of another key.
+                if stands
+                    && is_plain(table.key(), &self.anchor, self.sequence)
+                    && self.range.as_ref().is_none_or(|range| !range.is_above(table.key().user_key))
+                {
+                    return Ok(Step::Done);
+                }
+                self.place = Place::After;
+                if stands { step } else { self.merge.finish_alone(step) }
+            } else {
+                self.anchor_here();
+                self.place = Place::After;
+                self.merge.try_next()
+            }
         } else {
             if self.place == Place::Entry {
                 self.place = Place::After;
@@ -232,6 +258,9 @@ impl RangeCursor {
     pub(crate) fn prev(&mut self) -> Result<Step> {
         let step = if self.place == Place::Entry && self.stands == Some(Direction::Backward) {
             self.place = Place::Before;
+            if let Some(step) = self.prev_alone() {
+                return step;
+            }
             Ok(Step::Done)
         } else {
             if self.place == Place::Entry {
@@ -247,6 +276,36 @@ impl RangeCursor {
             Step::Done => self.settle_backward(),
             Step::Blocked => Ok(Step::Blocked),
         }
+    }
+
+    /// [`RangeCursor::prev`] where one table is left, which stands at a value that is seen: most often the only version of its key.
+    #[inline]
+    fn prev_alone(&mut self) -> Option<Result<Step>> {
+        let table = self.merge.alone()?;
+        let (key, value) = (table.key(), table.value());
+        let seen = key.trailer.kind() == Some(EntryKind::Put) && key.trailer.sequence() <= self.sequence;
+        if !seen || value.len() >= SHARE_BYTES_MIN || self.range.as_ref().is_some_and(|range| range.is_below(key.user_key)) {
+            return None;
+        }
+        self.anchor.clear();
+        self.anchor.extend_from_slice(key.user_key);
+        self.saved.shared = None;
+        self.saved.copied.clear();
+        self.saved.copied.extend_from_slice(value);
+        (self.goal, self.stands) = (Direction::Backward, None);
+        (self.place, self.walk, self.has_value, self.steps) = (Place::After, Walk::Versions, true, 1);
+        let step = table.prev();
+        if table.valid() {
+            if table.key().user_key != &self.anchor[..] {
+                self.end_of_key();
+                return Some(Ok(Step::Done));
+            }
+            return Some(self.settle_backward());
+        }
+        Some(match self.merge.finish_alone(step) {
+            Ok(Step::Done) => self.settle_backward(),
+            blocked => blocked,
+        })
     }
 
     /// Completes a move that is blocked. If the future is dropped or fails, the cursor stays in the gap beside the entry where it was.
@@ -488,6 +547,12 @@ impl RangeCursor {
         }
         Ok(())
     }
+}
+
+/// Whether an entry that follows one of the key `before` is a value that `sequence` sees of another key.
+#[inline]
+fn is_plain(key: InternalKey<'_>, before: &[u8], sequence: SequenceNumber) -> bool {
+    key.trailer.kind() == Some(EntryKind::Put) && key.trailer.sequence() <= sequence && key.user_key != before
 }
 
 #[cfg(test)]

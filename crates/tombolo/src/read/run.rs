@@ -10,7 +10,7 @@ use tombolo_env::BoxFuture;
 use tombolo_format::key::Trailer;
 use tombolo_storage::{Purpose, Result};
 
-use crate::table::{KeyRange, Step};
+use crate::table::{KeyRange, Step, TableIterator};
 use crate::version::{SortedRun, TableCursor, TableHandle};
 
 /// Whether a table may hold keys within a range.
@@ -62,6 +62,12 @@ impl RunCursor {
 
     pub(crate) fn value_bytes(&self) -> Bytes {
         self.cursor.as_ref().map_or_else(Bytes::new, TableCursor::value_bytes)
+    }
+
+    /// The table in which it stands.
+    #[inline]
+    pub(crate) fn table(&mut self) -> Option<&mut TableIterator> {
+        self.cursor.as_mut().map(TableCursor::iterator)
     }
 
     pub(crate) fn is_blocked(&self) -> bool {
@@ -137,7 +143,7 @@ impl RunCursor {
     }
 
     /// Goes on to the next table while this one has ended.
-    fn settle(&mut self, mut step: Step) -> Result<Step> {
+    pub(crate) fn settle(&mut self, mut step: Step) -> Result<Step> {
         while step == Step::Done {
             let Some(cursor) = &self.cursor else { return Ok(Step::Done) };
             if cursor.valid() {
@@ -184,3 +190,6 @@ fn places(tables: &SortedRun, range: &KeyRange) -> Range<usize> {
     };
     start..end.max(start)
 }
+
+#[cfg(test)]
+mod tests;

@@ -125,6 +125,12 @@ impl TableHandle {
 pub(crate) struct TableCursor(Box<TableIterator>);
 
 impl TableCursor {
+    /// The table's own iterator.
+    #[inline]
+    pub(crate) fn iterator(&mut self) -> &mut TableIterator {
+        &mut self.0
+    }
+
     /// Goes on at the pace of a walk through the table before, or behind.
     pub(crate) fn take_pace(&mut self, neighbour: &TableCursor) {
         self.0.take_pace(&neighbour.0);

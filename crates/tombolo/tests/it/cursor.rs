@@ -265,3 +265,39 @@ fn prefixes_find_their_keys_alone() {
         assert_eq!(snapshot.prefix(&run.keyspace, prefix).count(), expected.len());
     }
 }
+
+#[test]
+fn a_cursor_that_falls_behind_is_told_of_and_holds_nothing_once_it_is_gone() {
+    use std::time::Duration;
+    let world = World::new(5);
+    let mut run = Run::open(&world, "file:///db");
+    (0..KEYS).for_each(|key| run.put(key, 100));
+    run.change(Change::Flush);
+    let mut cursor = run.keyspace.cursor::<&[u8]>(..);
+    assert!(cursor.next().unwrap());
+    assert_eq!(run.db.stats().readers_behind, 0);
+    (0..KEYS).for_each(|key| run.put(key, 101));
+    run.change(Change::Compact);
+    let env = world.process("user").env();
+    env.block_on(env.sleep(Duration::from_secs(3600)));
+    let stats = run.db.stats();
+    assert_eq!(stats.readers_behind, 1);
+    assert!(stats.oldest_reader_nanos >= 3_600_000_000_000, "{stats:?}");
+    assert!(stats.reader_memtable_bytes > 0, "{stats:?}");
+    // It sees what it saw, and as long as it does, what it reads is there.
+    let mut count = 1;
+    while cursor.next().unwrap() {
+        assert_eq!(cursor.value(), value_of(100));
+        count += 1;
+    }
+    assert_eq!(count, run.model.len());
+    let tables = || env.files().list_atomically(std::path::Path::new("/db/0000000000000001/table")).unwrap().len();
+    let kept = tables();
+    drop(cursor);
+    let stats = run.db.stats();
+    assert_eq!((stats.readers_behind, stats.oldest_reader_nanos, stats.reader_memtable_bytes), (0, 0, 0));
+    // What it kept is deleted without another write.
+    env.block_on(env.sleep(Duration::from_secs(1)));
+    assert!(tables() < kept, "{} of {kept} tables", tables());
+    assert!(run.db.verify().wait().unwrap().damage.is_empty());
+}
