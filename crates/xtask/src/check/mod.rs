@@ -1,6 +1,7 @@
 //! All of CI, as named steps. Cheap steps first; every step runs even when an earlier one failed.
 
 mod dependencies;
+mod fuzz;
 mod graph;
 mod links;
 mod lints;
@@ -58,6 +59,7 @@ const STEPS: &[Step] = &[
         purpose: "each dependency has its reason beside it, and is pinned in one place",
         run: dependencies::check,
     },
+    Step { name: "fuzz-targets", purpose: "the lists of fuzz targets agree, and each calls its decoder", run: fuzz::check },
     Step { name: "links", purpose: "relative links and anchors of every Markdown file lead somewhere", run: links::check },
     Step { name: "clippy", purpose: "clippy over all targets, warnings denied", run: clippy },
     Step { name: "clippy-mutants", purpose: "the same with the feature `mutants`", run: clippy_mutants },

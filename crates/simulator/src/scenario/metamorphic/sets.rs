@@ -14,6 +14,8 @@ pub(super) struct OptionSet {
 
 const MAPPED: (&str, &str) = ("file:///data/db", "file:///data/db?form=mapped");
 const WRITTEN: (&str, &str) = ("file:///data/db", "file:///data/db?form=written");
+const DIRECT: (&str, &str) = ("file:///data/db?io=direct", "file:///data/db?io=direct&form=mapped");
+const DIRECT_WRITTEN: (&str, &str) = ("file:///data/db?io=direct", "file:///data/db?form=written");
 const ELSEWHERE: (&str, &str) = ("file:///data/db", "file:///log/db?form=mapped");
 const MEMORY: (&str, &str) = ("mem://db", "mem://db");
 const MEMORY_LOG_ON_DISK: (&str, &str) = ("mem://db", "file:///log/db?form=written");
@@ -33,6 +35,7 @@ const SMALL: &[&str] = &["memory_bytes=1048576", "memtable_bytes=16384"];
 const SMALL_BY_HAND: &[&str] = &["memory_bytes=1048576", "memtable_bytes=16384", "automatic_compaction=false"];
 const TINY_BY_HAND: &[&str] = &["memory_bytes=1048576", "memtable_bytes=4096", "automatic_compaction=false"];
 const LARGE: &[&str] = &["memory_bytes=8388608", "memtable_bytes=1048576"];
+const SLOW_BACKGROUND: &[&str] = &["memory_bytes=1048576", "memtable_bytes=8192", "background_bytes_per_second_max=1048576"];
 const FEW_IN_FLIGHT: &[&str] = &["memory_bytes=1048576", "memtable_bytes=8192", "writes_in_flight_max=1"];
 
 pub(super) const SETS: &[OptionSet] = &[
@@ -57,6 +60,11 @@ pub(super) const SETS: &[OptionSet] = &[
     set("thirty filter bits", WRITTEN, TINY_BY_HAND, &["filter_bits=30"]),
     set("one write in flight", MAPPED, FEW_IN_FLIGHT, &[]),
     set("one write in flight, written log", WRITTEN, FEW_IN_FLIGHT, &["block_bytes=2048"]),
+    set("direct IO", DIRECT, SMALL, &[]),
+    set("direct IO, written log, smallest blocks", DIRECT_WRITTEN, TINY, &["compression=none", "block_bytes=1024"]),
+    set("slow background work", MAPPED, SLOW_BACKGROUND, &[]),
+    set("last level by ZSTD", MAPPED, TINY, &["compression=none", "compression_lowest=zstd"]),
+    set("last level not compressed", WRITTEN, SMALL, &["compression=zstd", "compression_lowest=none"]),
     set("in memory", MEMORY, SMALL, &[]),
     set("in memory, tiny memtables", MEMORY, TINY, &["compression=zstd", "filter_bits=4"]),
     set("in memory, by hand", MEMORY, SMALL_BY_HAND, &["compression=none", "filter_bits=0"]),

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use tombolo::{KeyspaceOptions, Options};
+
 use super::history::{Action, Answer, Model, Write, history};
 use super::sets::SETS;
 
@@ -14,6 +16,16 @@ fn there_are_many_sets_and_no_two_are_equal() {
 }
 
 /// A setting that no two sets have differently is not shown to leave answers as they are.
+/// A setting that no set has is not shown to leave answers as they are.
+#[test]
+fn every_setting_is_in_some_set() {
+    let settings = Options::SETTINGS.iter().chain(KeyspaceOptions::SETTINGS);
+    for setting in settings {
+        let has = |texts: &[&str]| texts.iter().any(|text| text.split('=').next() == Some(setting.name));
+        assert!(SETS.iter().any(|set| has(set.options) || has(set.keyspace)), "give {} a set in sets.rs", setting.name);
+    }
+}
+
 #[test]
 fn histories_have_every_kind_of_operation() {
     let kinds: BTreeSet<String> = (0..20)
