@@ -15,6 +15,7 @@ pub mod collection;
 mod compaction;
 pub mod db;
 mod engine;
+mod event;
 mod flush;
 mod lifecycle;
 pub mod manifest;
@@ -32,7 +33,11 @@ mod write;
 
 pub use budget::MemoryBudget;
 pub use checkpoint::Checkpoint;
-pub use db::{Batch, Blocking, BlockingKeyspace, Builder, Cursor, Db, Keyspace, Rejected, Scan, Snapshot, Stats, VerifyReport};
+pub use db::{
+    BackgroundError, Batch, Blocking, BlockingKeyspace, Builder, Cursor, Db, Keyspace, Property, PropertyValue, Rejected, Scan, Snapshot,
+    Stats, Unit, VerifyReport,
+};
+pub use event::{Event, Listener};
 pub use op::Op;
 pub use options::{Compression, Durability, KeyspaceOptions, OpenMode, Options, Setting};
 pub use tombolo_env::{Env, Instant};

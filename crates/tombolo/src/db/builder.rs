@@ -10,6 +10,7 @@ use crate::budget::MemoryBudget;
 use crate::checkpoint::{Checkpoint, Checkpoints};
 use crate::db::Db;
 use crate::engine::Engine;
+use crate::event::Listener;
 use crate::op::Op;
 use crate::options::{OpenMode, Options};
 use crate::{lifecycle, manifest, recovery};
@@ -28,6 +29,7 @@ pub struct Builder {
     pub(crate) deadline: Option<Duration>,
     pub(crate) budget: Option<Arc<MemoryBudget>>,
     pub(crate) checkpoint: Option<String>,
+    pub(crate) listener: Option<Arc<dyn Listener>>,
 }
 
 impl std::fmt::Debug for Builder {
@@ -49,6 +51,7 @@ impl Builder {
             deadline: None,
             budget: None,
             checkpoint: None,
+            listener: None,
         }
     }
 
@@ -79,6 +82,12 @@ impl Builder {
     /// Whether opening may create. Default: it may.
     pub fn mode(mut self, mode: OpenMode) -> Builder {
         self.mode = mode;
+        self
+    }
+
+    /// Who is told of events: flushes, compactions, trouble that begins and ends, takeover. All of it goes to `tracing` as well.
+    pub fn listener(mut self, listener: Arc<dyn Listener>) -> Builder {
+        self.listener = Some(listener);
         self
     }
 
@@ -267,9 +276,9 @@ fn budget_of(given: Option<Arc<MemoryBudget>>, options: &mut Options) -> Result<
 
 fn request(builder: Builder, env: Env) -> Result<recovery::Request> {
     let (objects, log_store) = stores(&builder, &env)?;
-    let Builder { uri, mode, mut options, budget, .. } = builder;
+    let Builder { uri, mode, mut options, budget, listener, .. } = builder;
     let budget = budget_of(budget, &mut options)?;
-    Ok(recovery::Request { env, place: uri, objects, log_store, mode, options, budget })
+    Ok(recovery::Request { env, place: uri, objects, log_store, mode, options, budget, listener })
 }
 
 async fn open(builder: Builder, env: Env) -> Result<Arc<Engine>> {

@@ -8,6 +8,7 @@ mod blocking;
 mod builder;
 mod cursor;
 mod keyspace;
+mod property;
 mod scan;
 mod snapshot;
 
@@ -16,9 +17,11 @@ pub use blocking::{Blocking, BlockingKeyspace};
 pub use builder::Builder;
 pub use cursor::Cursor;
 pub use keyspace::Keyspace;
+pub use property::{Property, PropertyValue, Unit};
 pub use scan::Scan;
 pub use snapshot::Snapshot;
 
+pub use crate::engine::BackgroundError;
 pub use crate::lifecycle::VerifyReport;
 
 use std::fmt;
@@ -400,6 +403,12 @@ impl Db {
     /// The memory budget that the database is charged to, with what each category takes.
     pub fn memory(&self) -> &std::sync::Arc<crate::MemoryBudget> {
         self.engine().budget()
+    }
+
+    /// What background work fails with and tries again, the flush first: it heals by itself once the cause is gone, writes resume then,
+    /// and nothing needs to be opened again. Empty when all goes well.
+    pub fn background_errors(&self) -> Vec<BackgroundError> {
+        self.engine().background_errors()
     }
 
     /// The settings as they are now.

@@ -30,7 +30,7 @@ impl Drop for Open {
 
 impl Snapshot {
     pub(crate) fn new(handle: Arc<Handle>) -> Snapshot {
-        let sequence = handle.engine.snapshots.open(|| handle.engine.stream.visible());
+        let sequence = handle.engine.snapshots.open(handle.engine.env.now(), || handle.engine.stream.visible());
         Snapshot(Arc::new(Open { handle, sequence }))
     }
 

@@ -16,11 +16,12 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use bytes::Bytes;
 use parking_lot::Mutex;
-use tombolo_env::{Env, Task};
+use tombolo_env::{Env, Instant, Task};
 use tombolo_format::key::SequenceNumber;
 use tombolo_format::manifest::Edit;
 use tombolo_storage::{Error, ErrorKind, Log, LogContext, LogOffset, LogRecord, LogStore, ObjectStore, Request, Result};
@@ -33,6 +34,7 @@ pub(crate) use stream::{Commit, InLine, Stream};
 
 use crate::budget::{Membership, MemoryBudget};
 use crate::checkpoint::Checkpoints;
+use crate::event::{Event, Events, Listener};
 use crate::manifest::{self, Manifest};
 use crate::memtable::Memtable;
 use crate::options::{LiveOptions, Options};
@@ -118,7 +120,7 @@ pub(crate) struct Engine {
     failed: AtomicBool,
     failure: ArcSwapOption<Error>,
     /// What each background work last failed with and retries, by its name.
-    background_errors: Mutex<BTreeMap<&'static str, Error>>,
+    background_errors: Mutex<BTreeMap<&'static str, BackgroundError>>,
     pub(crate) tasks: Mutex<Vec<Task>>,
     pub(crate) counters: Counters,
     /// Compactions that were asked for and that nobody has taken up.
@@ -130,6 +132,8 @@ pub(crate) struct Engine {
     read_only: OnceLock<ReadOnly>,
     /// Whose turn it is to make, delete or sweep checkpoints.
     pub(crate) checkpointing: Turn,
+    /// What is told to a listener.
+    pub(crate) events: Events,
 }
 
 /// What a reader without a claim reads.
@@ -168,6 +172,34 @@ impl CompactionRequest {
     }
 }
 
+/// What background work fails with. It is tried again by itself, and this ends when it goes well.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct BackgroundError {
+    /// `flush`, `compaction` or another.
+    pub work: &'static str,
+    /// What it last failed with.
+    pub error: Error,
+    /// Attempts that failed in a row.
+    pub attempts: u64,
+    /// For how long it has not gone well, as of the call that gave this.
+    pub lasting: std::time::Duration,
+    since: Instant,
+}
+
+impl BackgroundError {
+    /// Whether writes are refused, or will be, until this heals: when memory has no more room for what cannot be flushed.
+    pub fn stops_writes(&self) -> bool {
+        self.work == FLUSH
+    }
+}
+
+impl fmt::Display for BackgroundError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{} ({} attempts in {:?})", self.error, self.attempts, self.lasting)
+    }
+}
+
 /// Counts since opening.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
@@ -200,6 +232,7 @@ pub(crate) struct Parts {
     pub(crate) catalog: Catalog,
     pub(crate) view: View,
     pub(crate) membership: Membership,
+    pub(crate) listener: Option<Arc<dyn Listener>>,
 }
 
 impl fmt::Debug for Engine {
@@ -242,6 +275,7 @@ impl Engine {
             membership: parts.membership,
             read_only: OnceLock::new(),
             checkpointing: Turn::default(),
+            events: Events::new(parts.listener),
         })
     }
 
@@ -337,8 +371,12 @@ impl Engine {
 
     /// Finishes this handle for writing: the first reason stays.
     pub(crate) fn fail(&self, error: &Error) {
-        self.failure.rcu(|old| old.clone().or_else(|| Some(Arc::new(error.clone()))));
+        let before = self.failure.rcu(|old| old.clone().or_else(|| Some(Arc::new(error.clone()))));
         self.failed.store(true, Ordering::Release);
+        if before.is_none() {
+            tracing::warn!(error = %error, "the handle is finished for writing");
+            self.events.tell(|| Event::Finished { error: error.clone() });
+        }
         self.work.raise();
         self.progress.raise();
     }
@@ -401,22 +439,46 @@ impl Engine {
 
     /// Remembers what a background work fails with and retries; `None` once it went well.
     pub(crate) fn set_background_error(&self, work: &'static str, error: Option<Error>) {
-        let mut errors = self.background_errors.lock();
-        match error {
-            Some(error) => errors.insert(work, error),
-            None => errors.remove(work),
+        let now = self.env.now();
+        let told = {
+            let mut errors = self.background_errors.lock();
+            match error {
+                None => errors.remove(work).map(|ended| {
+                    tracing::info!(work, attempts = ended.attempts, "goes well again");
+                    Event::Recovered { work }
+                }),
+                Some(error) => {
+                    let fresh = BackgroundError { work, error: error.clone(), attempts: 0, lasting: Duration::ZERO, since: now };
+                    let known = errors.entry(work).or_insert(fresh);
+                    let changed = known.attempts == 0 || known.error.kind() != error.kind();
+                    known.attempts += 1;
+                    known.error = error.clone();
+                    changed.then_some(Event::Failing { work, error })
+                }
+            }
         };
+        if let Some(event) = told {
+            self.events.tell(|| event);
+        }
     }
 
     /// What a background work last failed with and retries.
     pub(crate) fn background_error_of(&self, work: &str) -> Option<Error> {
-        self.background_errors.lock().get(work).cloned()
+        self.background_errors.lock().get(work).map(|known| known.error.clone())
+    }
+
+    /// What background works fail with and retry: the flush first, which holds up writers.
+    pub(crate) fn background_errors(&self) -> Vec<BackgroundError> {
+        let now = self.env.now();
+        let mut errors: Vec<_> = self.background_errors.lock().values().cloned().collect();
+        errors.iter_mut().for_each(|known| known.lasting = now.since(known.since));
+        errors.sort_by_key(|known| known.work != FLUSH);
+        errors
     }
 
     /// What background work last failed with and retries: the flush, if it does, which holds up writers.
     pub(crate) fn background_error(&self) -> Option<Error> {
-        let errors = self.background_errors.lock();
-        errors.get(FLUSH).or_else(|| errors.values().next()).cloned()
+        self.background_errors().into_iter().next().map(|known| known.error)
     }
 
     /// Whether background tasks must end.
@@ -432,6 +494,7 @@ impl Engine {
     /// Tells background tasks to end.
     pub(crate) fn stop(&self) {
         self.stopping.store(true, Ordering::Release);
+        self.events.wake();
         self.work.raise();
         self.progress.raise();
     }

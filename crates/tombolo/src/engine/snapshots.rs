@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use parking_lot::Mutex;
+use tombolo_env::Instant;
 use tombolo_format::key::SequenceNumber;
 
 /// The open snapshots.
@@ -10,26 +11,41 @@ use tombolo_format::key::SequenceNumber;
 /// Invariant: a snapshot reads the visible sequence number under this lock, so that a job which lists the snapshots either finds it or
 /// has read a visible number that is no greater.
 #[derive(Debug, Default)]
-pub(crate) struct Snapshots(Mutex<BTreeMap<SequenceNumber, usize>>);
+pub(crate) struct Snapshots(Mutex<BTreeMap<SequenceNumber, Open>>);
+
+/// Those that look from one number.
+#[derive(Debug)]
+struct Open {
+    count: u64,
+    /// When the first of them was opened.
+    since: Instant,
+}
 
 impl Snapshots {
     /// Opens one at what `visible` says.
-    pub(crate) fn open(&self, visible: impl FnOnce() -> SequenceNumber) -> SequenceNumber {
+    pub(crate) fn open(&self, now: Instant, visible: impl FnOnce() -> SequenceNumber) -> SequenceNumber {
         let mut open = self.0.lock();
         let sequence = visible();
-        *open.entry(sequence).or_insert(0) += 1;
+        open.entry(sequence).or_insert(Open { count: 0, since: now }).count += 1;
         sequence
     }
 
     /// Closes one.
     pub(crate) fn close(&self, sequence: SequenceNumber) {
         let mut open = self.0.lock();
-        if let Some(count) = open.get_mut(&sequence) {
-            *count -= 1;
-            if *count == 0 {
+        if let Some(those) = open.get_mut(&sequence) {
+            those.count -= 1;
+            if those.count == 0 {
                 open.remove(&sequence);
             }
         }
+    }
+
+    /// How many are open, and the age of the oldest in nanoseconds; 0 when there is none.
+    pub(crate) fn ages(&self, now: Instant) -> (u64, u64) {
+        let open = self.0.lock();
+        let oldest = open.values().map(|those| now.since(those.since)).max().unwrap_or_default();
+        (open.values().map(|those| those.count).sum(), u64::try_from(oldest.as_nanos()).unwrap_or(u64::MAX))
     }
 
     /// The sequence numbers that are looked from, ascending.

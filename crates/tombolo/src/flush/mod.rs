@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use tombolo_env::Instant;
 use tombolo_format::key::{InternalKey, SequenceNumber};
 use tombolo_format::manifest::{Edit, TableDescription};
 use tombolo_storage::mutant::{Mutant, is_enabled};
@@ -21,6 +22,7 @@ use tombolo_storage::{Error, ErrorKind, Purpose, Result};
 pub(crate) use retention::Retention;
 
 use crate::engine::{Engine, FLUSH, MAIN_LANE, MAIN_STREAM, Sealed};
+use crate::event::Event;
 use crate::manifest::names;
 use crate::memtable::List;
 use crate::options::KeyspaceOptions;
@@ -132,6 +134,7 @@ async fn sleep_or(engine: &Engine, pause: Duration, mut woken: tombolo_env::Comp
 
 /// Flushes one sealed memtable.
 async fn flush(engine: &Arc<Engine>, sealed: &Arc<Sealed>) -> Result<()> {
+    let began = engine.env.now();
     let mut tables = Vec::new();
     let written = write_tables(engine, sealed, &mut tables).await;
     if let Err(error) = written {
@@ -157,10 +160,19 @@ async fn flush(engine: &Arc<Engine>, sealed: &Arc<Sealed>) -> Result<()> {
     engine.install(Some(sealed));
     engine.counters.flushes.fetch_add(1, Ordering::Relaxed);
     engine.counters.flushed_bytes.fetch_add(tables.iter().map(|table| table.length).sum(), Ordering::Relaxed);
+    told(engine, &tables, began);
     engine.counters.flushed.fetch_max(sealed.last_sequence.0, Ordering::AcqRel);
     engine.work.raise();
     free_logs(engine, sealed).await;
     Ok(())
+}
+
+/// Tells of a flush.
+fn told(engine: &Engine, tables: &[TableDescription], began: Instant) {
+    let bytes = tables.iter().map(|table| table.length).sum();
+    let nanos = u64::try_from(engine.env.now().since(began).as_nanos()).unwrap_or(u64::MAX);
+    tracing::info!(tables = tables.len(), bytes, nanos, "flushed");
+    engine.events.tell(|| Event::Flushed { tables: tables.len() as u64, bytes, nanos });
 }
 
 /// The options of a keyspace that lives after this flush. One whose drop lies in a later memtable lives: that drop may yet be lost.

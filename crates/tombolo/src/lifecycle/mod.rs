@@ -11,6 +11,7 @@ use tombolo_storage::{Error, ErrorKind, Result};
 
 use crate::checkpoint::Checkpoint;
 use crate::engine::{COMPACTION, CompactionRequest, Engine, FLUSH, KeyspaceInfo};
+use crate::event::Event;
 use crate::options::KeyspaceOptions;
 use crate::{manifest, write};
 
@@ -175,6 +176,7 @@ pub(crate) async fn checkpoint(engine: &Arc<Engine>, name: &str) -> Result<Check
     // Whoever fences this epoch's log after this finds the checkpoint whole.
     confirm(engine).await?;
     tracing::info!(name, tables = made.tables, bytes = made.table_bytes, sequence = made.last_sequence, "checkpoint made");
+    engine.events.tell(|| Event::CheckpointMade { name: name.to_owned() });
     Ok(made)
 }
 
@@ -189,6 +191,7 @@ pub(crate) async fn delete_checkpoint(engine: &Arc<Engine>, name: &str) -> Resul
     engine.check_writable()?;
     engine.checkpoints().delete(name).await?;
     tracing::info!(name, "checkpoint deleted");
+    engine.events.tell(|| Event::CheckpointDeleted { name: name.to_owned() });
     engine.work.raise();
     Ok(())
 }

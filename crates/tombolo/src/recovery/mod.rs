@@ -32,6 +32,7 @@ use crate::budget::{Membership, MemoryBudget};
 use crate::cache::BlockCache;
 use crate::checkpoint::Checkpoints;
 use crate::engine::{Catalog, Engine, FLUSH, KeyspaceInfo, MAIN_STREAM, Parts, Sealed, Stream, View};
+use crate::event::Listener;
 use crate::manifest::{Manifest, ManifestOptions, State};
 use crate::memtable::Memtable;
 use crate::options::{KeyspaceOptions, OpenMode, Options};
@@ -54,11 +55,12 @@ pub(crate) struct Request {
     pub(crate) mode: OpenMode,
     pub(crate) options: Options,
     pub(crate) budget: Arc<MemoryBudget>,
+    pub(crate) listener: Option<Arc<dyn Listener>>,
 }
 
 /// Opens a database, taking it over from whoever has it open.
 pub(crate) async fn open(request: Request) -> Result<Arc<Engine>> {
-    let Request { env, place, objects, log_store, mode, options, budget } = request;
+    let Request { env, place, objects, log_store, mode, options, budget, listener } = request;
     let membership = budget.join(options.memory_bytes_needed())?;
     let began = env.now();
     let mode = match mode {
@@ -87,7 +89,8 @@ pub(crate) async fn open(request: Request) -> Result<Arc<Engine>> {
         epoch: context.epoch,
     };
     let old_count = old_logs.len();
-    let engine = assemble(env, place, objects, log_store, options, context, manifest, log, tables, replayed, old_logs, membership)?;
+    let engine =
+        assemble(env, place, objects, log_store, options, context, manifest, log, tables, replayed, old_logs, membership, listener)?;
     let nanos = u64::try_from(engine.env.now().since(began).as_nanos()).unwrap_or(u64::MAX);
     engine.counters.open_nanos.store(nanos, Ordering::Relaxed);
     serve(&engine);
@@ -284,6 +287,7 @@ fn assemble(
     replayed: Replay,
     old_logs: Vec<LogRecord>,
     membership: Membership,
+    listener: Option<Arc<dyn Listener>>,
 ) -> Result<Arc<Engine>> {
     let state = manifest.state();
     let last = replayed.last_sequence(&state);
@@ -306,8 +310,22 @@ fn assemble(
         commit.log_bytes = bytes;
     }
     let view = View { active, waiting, version };
-    let engine =
-        Engine::new(Parts { env, options, place, objects, log_store, context, manifest, log, versions, stream, catalog, view, membership });
+    let engine = Engine::new(Parts {
+        env,
+        options,
+        place,
+        objects,
+        log_store,
+        context,
+        manifest,
+        log,
+        versions,
+        stream,
+        catalog,
+        view,
+        membership,
+        listener,
+    });
     engine.counters.replayed_bytes.store(bytes, Ordering::Relaxed);
     Ok(engine)
 }
@@ -335,6 +353,24 @@ fn serve(engine: &Arc<Engine>) {
         }
     });
     engine.tasks.lock().extend(workers.chain([flush, collection, sweep]));
+    if engine.events.has_listener() {
+        let events = engine.env.spawn(TaskClass::Background, "events", deliver(Arc::clone(engine)));
+        engine.tasks.lock().push(events);
+    }
+}
+
+/// Tells the listener of events, until the database stops.
+async fn deliver(engine: Arc<Engine>) {
+    loop {
+        // Subscribed before it looks: a stop in between is not missed.
+        let arrived = engine.events.arrived();
+        let stopping = engine.is_stopping();
+        engine.events.deliver();
+        if stopping {
+            return;
+        }
+        let _woken = arrived.await;
+    }
 }
 
 /// Deletes what processes that ended left of checkpoints half made or half deleted.

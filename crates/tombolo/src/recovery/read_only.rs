@@ -69,8 +69,22 @@ pub(crate) async fn open_read_only(request: ReadRequest) -> Result<Arc<Engine>> 
     let stream = Stream::new(Arc::clone(&active), writer, last_sequence(&state), state.next_keyspace_id());
     let view = View { active, waiting: Vec::new(), version };
     let (log_store, log): (Arc<dyn LogStore>, Arc<dyn Log>) = (Arc::new(NoLog), Arc::new(NoLog));
-    let engine =
-        Engine::new(Parts { env, options, place, objects, log_store, context, manifest, log, versions, stream, catalog, view, membership });
+    let engine = Engine::new(Parts {
+        env,
+        options,
+        place,
+        objects,
+        log_store,
+        context,
+        manifest,
+        log,
+        versions,
+        stream,
+        catalog,
+        view,
+        membership,
+        listener: None,
+    });
     engine.set_read_only(reads, &refused());
     let nanos = u64::try_from(engine.env.now().since(began).as_nanos()).unwrap_or(u64::MAX);
     engine.counters.open_nanos.store(nanos, Ordering::Relaxed);

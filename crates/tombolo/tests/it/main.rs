@@ -9,6 +9,7 @@ mod damage;
 mod full_disk;
 mod memory;
 mod model;
+mod operating;
 mod options;
 mod refused;
 mod reopening;

@@ -1,0 +1,240 @@
+//! What an open database says about itself, by name: for operators, dashboards and alerts.
+//!
+//! Reading them takes no lock that writes or reads contend for, but one look into the commit section, and makes no request.
+
+use std::fmt;
+use std::sync::atomic::Ordering;
+
+use tombolo_storage::{Error, ErrorKind, Result};
+
+use crate::budget::Category;
+use crate::cache::CacheStats;
+use crate::db::Db;
+use crate::engine::{Engine, MAIN_LANE};
+use crate::manifest::TableStatus;
+
+/// The unit of a property's value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Unit {
+    /// A number of things.
+    Count,
+    /// Bytes.
+    Bytes,
+    /// Nanoseconds.
+    Nanoseconds,
+    /// A ratio, in thousandths.
+    Thousandths,
+    /// Text, for people.
+    Text,
+}
+
+impl fmt::Display for Unit {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Unit::Count => "count",
+            Unit::Bytes => "bytes",
+            Unit::Nanoseconds => "nanoseconds",
+            Unit::Thousandths => "thousandths",
+            Unit::Text => "text",
+        })
+    }
+}
+
+/// What a property says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PropertyValue {
+    /// One number.
+    Number(u64),
+    /// A number for each level, from level 0.
+    Levels(Vec<u64>),
+    /// Text; empty when there is nothing to say.
+    Text(String),
+}
+
+impl PropertyValue {
+    /// The number, or the sum over the levels; `None` of text.
+    pub fn number(&self) -> Option<u64> {
+        match self {
+            PropertyValue::Number(number) => Some(*number),
+            PropertyValue::Levels(levels) => Some(levels.iter().sum()),
+            PropertyValue::Text(_) => None,
+        }
+    }
+}
+
+impl fmt::Display for PropertyValue {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            PropertyValue::Number(number) => number.fmt(formatter),
+            PropertyValue::Levels(levels) => {
+                let levels: Vec<_> = levels.iter().map(u64::to_string).collect();
+                formatter.write_str(&levels.join(" "))
+            }
+            PropertyValue::Text(text) => text.fmt(formatter),
+        }
+    }
+}
+
+/// Something that an open database says about itself. Counts are since opening.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Property {
+    /// Its name, which stays.
+    pub name: &'static str,
+    /// The unit of its value.
+    pub unit: Unit,
+    /// What it means, and when to look at it.
+    pub help: &'static str,
+    /// What it says now.
+    pub value: PropertyValue,
+}
+
+#[derive(Default)]
+struct List(Vec<Property>);
+
+impl List {
+    fn add(&mut self, name: &'static str, unit: Unit, value: PropertyValue, help: &'static str) {
+        self.0.push(Property { name, unit, help, value });
+    }
+
+    fn count(&mut self, name: &'static str, value: u64, help: &'static str) {
+        self.add(name, Unit::Count, PropertyValue::Number(value), help);
+    }
+
+    fn bytes(&mut self, name: &'static str, value: u64, help: &'static str) {
+        self.add(name, Unit::Bytes, PropertyValue::Number(value), help);
+    }
+
+    fn nanos(&mut self, name: &'static str, value: u64, help: &'static str) {
+        self.add(name, Unit::Nanoseconds, PropertyValue::Number(value), help);
+    }
+
+    fn text(&mut self, name: &'static str, value: String, help: &'static str) {
+        self.add(name, Unit::Text, PropertyValue::Text(value), help);
+    }
+}
+
+impl Db {
+    /// All that the database says about itself.
+    ///
+    /// ```no_run
+    /// # fn f(db: &tombolo::Db) {
+    /// for property in db.properties() {
+    ///     println!("{} = {} {} ({})", property.name, property.value, property.unit, property.help);
+    /// }
+    /// # }
+    /// ```
+    pub fn properties(&self) -> Vec<Property> {
+        let engine = self.engine();
+        let mut list = List::default();
+        trouble(engine, &mut list);
+        memory(engine, &mut list);
+        tables(engine, &mut list);
+        work(engine, &mut list);
+        list.0
+    }
+
+    /// One of [`Db::properties`].
+    ///
+    /// # Errors
+    /// `Invalid` for an unknown name; it lists the known ones.
+    pub fn property(&self, name: &str) -> Result<Property> {
+        let all = self.properties();
+        let names: Vec<_> = all.iter().map(|property| property.name).collect();
+        let unknown = || Error::new(ErrorKind::Invalid, format!("there is no property {name:?}")).expected(names.join(", "));
+        all.into_iter().find(|property| property.name == name).ok_or_else(unknown)
+    }
+}
+
+/// What an operator looks at first.
+fn trouble(engine: &Engine, list: &mut List) {
+    let view = engine.view_owned();
+    let waiting = engine.stream.commit.lock().line.len() as u64;
+    list.text(
+        "failure",
+        engine.failure().map(|error| error.to_string()).unwrap_or_default(),
+        "why the handle is finished for writing; alert on any: open the database again, or close this process",
+    );
+    let errors = engine.background_errors();
+    list.count("background-errors", errors.len() as u64, "background works that fail and are tried again; alert when it stays above 0");
+    let text: Vec<_> = errors.iter().map(|error| error.to_string()).collect();
+    list.text("background-error", text.join("; "), "what they fail with, since when, how often");
+    list.count("writes-waiting", waiting, "writes that stand in line for room in memory; above 0: flushing does not keep up");
+    list.count("memtables-waiting", view.waiting.len() as u64, "full memtables that wait for their flush; writers slow down as it grows");
+    list.count("runs-max", view.version.runs_max() as u64, "most overlapping runs of a keyspace; reads cost more, and writers slow down");
+    let (snapshots, oldest) = engine.snapshots.ages(engine.env.now());
+    list.count("snapshots", snapshots, "open snapshots; compaction keeps what they see");
+    list.nanos("snapshot-age-max", oldest, "age of the oldest open snapshot; one that grows for ever holds space for ever");
+}
+
+fn memory(engine: &Engine, list: &mut List) {
+    let budget = engine.budget();
+    list.bytes("memory-budget", budget.bytes(), "the memory budget, which databases of one process may share");
+    list.bytes("memory-used", budget.used_bytes(), "of the budget, in use");
+    list.bytes("memory-peak", budget.peak_bytes(), "the most that was in use at once");
+    let names = [
+        (Category::Memtables, "memory-memtables", "the newest writes, not yet flushed"),
+        (Category::Cache, "memory-cache", "blocks, filters and indexes; gives way to all others"),
+        (Category::Tables, "memory-tables", "what open tables hold beside the cache"),
+        (Category::Pinned, "memory-pinned", "values handed out that share a block's memory: drop them"),
+        (Category::Scans, "memory-scans", "buffers of scans: drop those that are not used"),
+        (Category::Compactions, "memory-compactions", "buffers of flushes and compactions"),
+        (Category::Queues, "memory-queues", "requests in flight, and what waits in queues"),
+    ];
+    for (category, name, help) in names {
+        list.bytes(name, budget.used(category), help);
+    }
+    let CacheStats { misses, insertions, evictions, .. } = engine.versions.tables().cache.stats();
+    list.count("cache-misses", misses, "look-ups that found nothing in the block cache, of all who share it");
+    list.count("cache-insertions", insertions, "blocks taken into the cache");
+    list.count("cache-evictions", evictions, "blocks put out of the cache; far above the misses of a warm-up: more memory would help");
+}
+
+fn tables(engine: &Engine, list: &mut List) {
+    let state = engine.manifest.state();
+    let (mut counts, mut bytes) = (Vec::new(), Vec::new());
+    let (mut entries, mut deletes) = (0u64, 0u64);
+    for table in state.keyspaces().flat_map(|keyspace| keyspace.tables()) {
+        let level = usize::from(table.level);
+        if counts.len() <= level {
+            counts.resize(level + 1, 0);
+            bytes.resize(level + 1, 0);
+        }
+        counts[level] += 1;
+        bytes[level] += table.length;
+        entries += table.entries;
+        deletes += table.deletes;
+    }
+    list.count("keyspaces", engine.catalog.all().len() as u64, "keyspaces");
+    list.add("tables", Unit::Count, PropertyValue::Levels(counts), "tables of each level");
+    list.add("table-bytes", Unit::Bytes, PropertyValue::Levels(bytes), "bytes of the tables of each level");
+    let unneeded: Vec<_> = state.unneeded().collect();
+    let held: u64 = unneeded.iter().map(|table| table.description.length).sum();
+    let condemned = unneeded.iter().filter(|table| table.status == TableStatus::Condemned).count() as u64;
+    list.count(
+        "tables-unneeded",
+        unneeded.len() as u64,
+        "tables that left the tree and wait for deletion, or are kept by readers and pins",
+    );
+    list.count("tables-condemned", condemned, "of those, about to be deleted");
+    list.bytes("table-bytes-unneeded", held, "their bytes; when it stays high: old scans and snapshots, or checkpoints, hold space");
+    list.count("entries", entries, "entries of all tables, older versions and deletes included");
+    list.count("keys-estimated", entries.saturating_sub(2 * deletes), "keys, as far as tables tell without reading them");
+}
+
+fn work(engine: &Engine, list: &mut List) {
+    let counters = &engine.counters;
+    let pressure = engine.log.pressure(MAIN_LANE);
+    list.bytes("log-bytes", pressure.live_bytes, "bytes of the log not yet freed: what opening would replay");
+    list.bytes("log-bytes-wanted-max", pressure.wanted_bytes_max, "beyond it the log has its oldest data flushed");
+    list.count("last-sequence", engine.stream.visible().0, "the newest sequence number that reads see");
+    list.count("writes", engine.stream.writes(), "writes committed");
+    list.count("writes-in-flight", engine.stream.in_flight.load(Ordering::Relaxed), "durable writes that have not ended");
+    list.count("flushes", counters.flushes.load(Ordering::Relaxed), "flushes installed");
+    list.count("compactions", counters.compactions.load(Ordering::Relaxed), "compactions installed");
+    list.bytes("replayed-bytes", counters.replayed_bytes.load(Ordering::Relaxed), "bytes that opening replayed from logs");
+    list.nanos("open-time", counters.open_nanos.load(Ordering::Relaxed), "how long opening took");
+    list.count("epoch", engine.context.epoch.0, "the epoch in which this process writes; 0 of a reader without a claim");
+}

@@ -1,0 +1,136 @@
+//! What an open database tells whoever listens: of flushes, compactions, trouble that begins and ends, checkpoints, takeover.
+//!
+//! Every event goes to `tracing` where it happens. A [`Listener`] is told by a task of its own, in order, outside all locks and off every
+//! caller's path: it may be slow, and then misses the oldest events rather than holding anything up.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tombolo_env::Completion;
+use tombolo_storage::Error;
+
+use crate::signal::Signal;
+
+/// Events that wait for a listener; beyond it the oldest is forgotten.
+const EVENTS_MAX: usize = 1024;
+
+/// Something that happened to an open database.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Event {
+    /// A memtable is in tables.
+    Flushed {
+        /// Tables made: one for each keyspace written to.
+        tables: u64,
+        /// Their bytes.
+        bytes: u64,
+        /// How long it took.
+        nanos: u64,
+    },
+    /// A compaction's result was installed.
+    Compacted {
+        /// The keyspace.
+        keyspace: u32,
+        /// Tables merged.
+        inputs: u64,
+        /// Tables made.
+        outputs: u64,
+        /// Bytes of the tables made.
+        bytes: u64,
+    },
+    /// A background work fails, and is tried again until it goes well.
+    Failing {
+        /// `flush`, `compaction` or another.
+        work: &'static str,
+        /// What it last failed with. Told once for each kind of error in a row.
+        error: Error,
+    },
+    /// A background work that failed goes well again.
+    Recovered {
+        /// Which.
+        work: &'static str,
+    },
+    /// A checkpoint was made.
+    CheckpointMade {
+        /// Its name.
+        name: String,
+    },
+    /// A checkpoint was deleted.
+    CheckpointDeleted {
+        /// Its name.
+        name: String,
+    },
+    /// The handle is finished for writing: another process has taken the database over, or an outcome is unknown.
+    Finished {
+        /// Why.
+        error: Error,
+    },
+}
+
+/// Whoever wants to be told of events: [`crate::Builder::listener`].
+pub trait Listener: Send + Sync {
+    /// Told of one event. Must not wait for the database that tells it.
+    fn event(&self, event: &Event);
+}
+
+/// The events of a database on their way to its listener.
+#[derive(Default)]
+pub(crate) struct Events {
+    listener: Option<Arc<dyn Listener>>,
+    waiting: Mutex<VecDeque<Event>>,
+    arrived: Signal,
+}
+
+impl fmt::Debug for Events {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Events").field("listener", &self.listener.is_some()).finish_non_exhaustive()
+    }
+}
+
+impl Events {
+    pub(crate) fn new(listener: Option<Arc<dyn Listener>>) -> Events {
+        Events { listener, ..Events::default() }
+    }
+
+    /// Whether anybody listens.
+    pub(crate) fn has_listener(&self) -> bool {
+        self.listener.is_some()
+    }
+
+    /// Queues an event. Cheap, and free without a listener.
+    pub(crate) fn tell(&self, event: impl FnOnce() -> Event) {
+        if self.listener.is_none() {
+            return;
+        }
+        {
+            let mut waiting = self.waiting.lock();
+            if waiting.len() >= EVENTS_MAX {
+                waiting.pop_front();
+                tracing::warn!("the listener is slow: an event was forgotten");
+            }
+            waiting.push_back(event());
+        }
+        self.arrived.raise();
+    }
+
+    /// Resolves when there may be something to deliver.
+    pub(crate) fn arrived(&self) -> Completion<()> {
+        self.arrived.subscribe()
+    }
+
+    /// Wakes whoever delivers.
+    pub(crate) fn wake(&self) {
+        self.arrived.raise();
+    }
+
+    /// Tells the listener of all that waits.
+    pub(crate) fn deliver(&self) {
+        let Some(listener) = &self.listener else { return };
+        loop {
+            let Some(event) = self.waiting.lock().pop_front() else { return };
+            listener.event(&event);
+        }
+    }
+}
