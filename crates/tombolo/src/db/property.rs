@@ -159,7 +159,7 @@ fn trouble(engine: &Engine, list: &mut List) {
     );
     let errors = engine.background_errors();
     list.count("background-errors", errors.len() as u64, "background works that fail and are tried again; alert when it stays above 0");
-    let text: Vec<_> = errors.iter().map(|error| error.to_string()).collect();
+    let text: Vec<_> = errors.iter().map(ToString::to_string).collect();
     list.text("background-error", text.join("; "), "what they fail with, since when, how often");
     list.count("writes-waiting", waiting, "writes that stand in line for room in memory; above 0: flushing does not keep up");
     list.count("memtables-waiting", view.waiting.len() as u64, "full memtables that wait for their flush; writers slow down as it grows");
