@@ -34,8 +34,8 @@ mod write;
 pub use budget::MemoryBudget;
 pub use checkpoint::Checkpoint;
 pub use db::{
-    BackgroundError, Batch, Blocking, BlockingKeyspace, Builder, Cursor, Db, Keyspace, Property, PropertyValue, Rejected, Scan, Snapshot,
-    Stats, Unit, VerifyReport,
+    BackgroundError, Batch, Blocking, BlockingKeyspace, Builder, Cursor, Db, Finding, Keyspace, Property, PropertyValue, RangeSize,
+    Rejected, Scan, Snapshot, Stats, Unit, VerifyReport,
 };
 pub use event::{Event, Listener};
 pub use op::Op;

@@ -27,6 +27,7 @@ use tombolo_storage::{Error, ErrorKind, Result};
 pub(crate) use garbage::collect;
 
 use crate::engine::{COMPACTION, CompactionRequest, DAMAGE, Engine, KeyspaceInfo};
+use crate::event::Event;
 use crate::flush::{Retries, delete_unnamed, never_named};
 use crate::manifest::{TableStatus, names};
 use crate::version::Version;
@@ -244,6 +245,12 @@ async fn install(engine: &Arc<Engine>, job: &Job, edits: Vec<Edit>, outputs: Vec
     }
     engine.install(None);
     engine.counters.compactions.fetch_add(1, Ordering::Relaxed);
+    engine.events.tell(|| Event::Compacted {
+        keyspace: job.keyspace,
+        inputs: job.inputs().count() as u64,
+        outputs: outputs.len() as u64,
+        bytes: outputs.iter().map(|table| table.length).sum(),
+    });
     tracing::debug!(
         keyspace = job.keyspace,
         reason = ?job.reason,

@@ -11,7 +11,7 @@ use tombolo_storage::Result;
 
 use crate::db::{Cursor, Handle, Scan};
 use crate::engine::{CompactionRequest, Engine, KeyspaceInfo};
-use crate::lifecycle;
+use crate::lifecycle::{self, RangeSize};
 use crate::op::Op;
 use crate::options::{Durability, KeyspaceOptions};
 use crate::read::{self, InMemory};
@@ -185,6 +185,32 @@ impl Keyspace {
         Op::start(&env, TaskClass::Background, "wait for compaction", async move {
             lifecycle::flushed(&engine, last).await?;
             lifecycle::compacted(&engine, vec![request]).await
+        })
+    }
+
+    /// About how much the keys in `range` take, without reading them: from the indexes of tables, right to about two blocks for each table
+    /// that the range cuts, and by counting what is in memory. At most two requests for each of those tables.
+    ///
+    /// ```no_run
+    /// # fn f(orders: &tombolo::Keyspace) -> tombolo::Result<()> {
+    /// let size = orders.approximate_size("2026-01".."2026-02").wait()?;
+    /// println!("about {} entries in {} bytes", size.table_entries + size.memory_entries, size.table_bytes);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Keyspace::get`].
+    pub fn approximate_size<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Op<RangeSize> {
+        let engine = Arc::clone(self.engine());
+        if let Err(error) = read::check(&engine, &self.info) {
+            return Op::ready(Err(error));
+        }
+        let owned = |bound: std::ops::Bound<&K>| bound.map(|key| key.as_ref().to_vec());
+        let (lower, upper) = (owned(range.start_bound()), owned(range.end_bound()));
+        let (view, keyspace, env) = (engine.view_owned(), self.info.id, engine.env.clone());
+        Op::start_read(&env, "approximate size", async move {
+            lifecycle::range_size(&engine, &view, keyspace, lower.as_ref().map(Vec::as_slice), upper.as_ref().map(Vec::as_slice)).await
         })
     }
 

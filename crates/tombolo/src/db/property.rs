@@ -234,6 +234,15 @@ fn work(engine: &Engine, list: &mut List) {
     list.count("writes-in-flight", engine.stream.in_flight.load(Ordering::Relaxed), "durable writes that have not ended");
     list.count("flushes", counters.flushes.load(Ordering::Relaxed), "flushes installed");
     list.count("compactions", counters.compactions.load(Ordering::Relaxed), "compactions installed");
+    let of = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
+    let (flushed, compacted) = (of(&counters.flushed_bytes), of(&counters.compacted_bytes_written));
+    list.count("compactions-running", of(&counters.compactions_running), "compactions that run now");
+    list.bytes("flushed-bytes", flushed, "bytes of the tables that flushes made");
+    list.bytes("compacted-bytes-read", of(&counters.compacted_bytes_read), "bytes of the tables that compactions merged");
+    list.bytes("compacted-bytes-written", compacted, "bytes of the tables that compactions made");
+    let amplification = (flushed + compacted).saturating_mul(1000) / flushed.max(1);
+    let help = "bytes of tables written for each byte flushed, the log apart";
+    list.add("write-amplification", Unit::Thousandths, PropertyValue::Number(amplification), help);
     list.bytes("replayed-bytes", counters.replayed_bytes.load(Ordering::Relaxed), "bytes that opening replayed from logs");
     list.nanos("open-time", counters.open_nanos.load(Ordering::Relaxed), "how long opening took");
     list.count("epoch", engine.context.epoch.0, "the epoch in which this process writes; 0 of a reader without a claim");

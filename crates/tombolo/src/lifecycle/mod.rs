@@ -1,5 +1,13 @@
 //! Waiting for background work, verifying, closing.
 
+mod size;
+mod verify;
+
+pub use size::RangeSize;
+pub(crate) use size::range_size;
+pub(crate) use verify::verify;
+pub use verify::{Finding, VerifyReport};
+
 use std::future::Future;
 use std::sync::Arc;
 use std::task::Poll;
@@ -13,23 +21,7 @@ use crate::checkpoint::Checkpoint;
 use crate::engine::{COMPACTION, CompactionRequest, Engine, FLUSH, KeyspaceInfo};
 use crate::event::Event;
 use crate::options::KeyspaceOptions;
-use crate::{manifest, write};
-
-/// What [`crate::Db::verify`] read and found.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct VerifyReport {
-    /// Tables read in full.
-    pub tables: u64,
-    /// Entries of the sound ones.
-    pub entries: u64,
-    /// Bytes read.
-    pub bytes: u64,
-    /// Records of the manifest read.
-    pub manifest_records: u64,
-    /// What is damaged, one error each; empty when all is well.
-    pub damage: Vec<String>,
-}
+use crate::write;
 
 /// Ends `work` with `DeadlineExceeded` at `deadline`.
 pub(crate) async fn until<T>(env: &Env, deadline: Option<Instant>, work: impl Future<Output = Result<T>>) -> Result<T> {
@@ -193,35 +185,5 @@ pub(crate) async fn delete_checkpoint(engine: &Arc<Engine>, name: &str) -> Resul
     tracing::info!(name, "checkpoint deleted");
     engine.events.tell(|| Event::CheckpointDeleted { name: name.to_owned() });
     engine.work.raise();
-    Ok(())
-}
-
-/// Reads and checks everything.
-pub(crate) async fn verify(engine: &Arc<Engine>) -> Result<VerifyReport> {
-    let mut report = VerifyReport::default();
-    match manifest::load(&engine.env, &engine.objects).await {
-        Ok(loaded) => report.manifest_records = loaded.state.slot(),
-        Err(error) => note_damage(&mut report, error)?,
-    }
-    let view = engine.view_owned();
-    for (_, levels) in view.version.keyspaces() {
-        for table in levels.tables() {
-            report.tables += 1;
-            report.bytes += table.description().length;
-            match table.verify().await {
-                Ok(()) => report.entries += table.description().entries,
-                Err(error) => note_damage(&mut report, error)?,
-            }
-        }
-    }
-    Ok(report)
-}
-
-/// Damage goes into the report; all other errors end the verification.
-fn note_damage(report: &mut VerifyReport, error: Error) -> Result<()> {
-    if error.kind() != ErrorKind::Corrupt && error.kind() != ErrorKind::NotFound {
-        return Err(error);
-    }
-    report.damage.push(error.to_string());
     Ok(())
 }

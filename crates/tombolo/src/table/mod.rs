@@ -14,6 +14,8 @@
 //! 2. A table handle holds its top index (about a millionth of the data) and nothing else outside the cache's budget.
 
 mod ahead;
+mod approximate;
+mod damage;
 mod iterator;
 mod several;
 mod writer;

@@ -1,5 +1,6 @@
 //! A table as the engine uses it: opened by its description, read through the block cache, written from a keyspace's options.
 
+use std::ops::Bound;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -96,9 +97,14 @@ impl TableHandle {
         self.table.get(Request::new(Purpose::Get, self.epoch), lookup).await
     }
 
-    /// Reads and checks all of it.
-    pub(crate) async fn verify(&self) -> Result<()> {
-        self.table.verify(Request::new(Purpose::Verify, self.epoch)).await
+    /// Reads and checks all of it; tells all that is damaged.
+    pub(crate) async fn damages(&self) -> Result<Vec<tombolo_storage::Error>> {
+        self.table.damages(Request::new(Purpose::Verify, self.epoch)).await
+    }
+
+    /// Bytes of it that keys within the bounds take, from its index.
+    pub(crate) async fn bytes_within(&self, lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> Result<u64> {
+        self.table.bytes_within(Request::new(Purpose::Get, self.epoch), lower, upper).await
     }
 
     /// A cursor over all of it, for one who reads it once.

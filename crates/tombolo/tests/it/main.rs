@@ -15,3 +15,4 @@ mod refused;
 mod reopening;
 mod simulation;
 mod threads;
+mod verification;

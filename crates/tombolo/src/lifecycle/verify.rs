@@ -1,0 +1,175 @@
+//! Verification of a whole database: the manifest's chain, what its parts say about each other, every table, every log.
+//!
+//! All damage is told, not only the first; nothing is repaired, and what runs beside it is not disturbed. Tables that compaction replaces
+//! meanwhile are kept until they are read, logs are read up to where they are durable.
+
+use std::sync::Arc;
+
+use tombolo_format::key::SequenceNumber;
+use tombolo_format::manifest::TableDescription;
+use tombolo_storage::{Error, ErrorKind, LogOffset, LogRecord, Result};
+
+use crate::checkpoint::last_sequence;
+use crate::engine::{Engine, MAIN_LANE};
+use crate::manifest::{self, State, names};
+use crate::table::check_description;
+
+/// What [`crate::Db::verify`] read and found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct VerifyReport {
+    /// Tables read in full.
+    pub tables: u64,
+    /// Tables to read in all.
+    pub tables_all: u64,
+    /// Entries of the sound ones.
+    pub entries: u64,
+    /// Bytes read of tables.
+    pub bytes: u64,
+    /// Bytes of all tables.
+    pub bytes_all: u64,
+    /// Records of the manifest read.
+    pub manifest_records: u64,
+    /// Entries of logs read: what opening would replay.
+    pub log_entries: u64,
+    /// Their bytes.
+    pub log_bytes: u64,
+    /// What is damaged, one text each; empty when all is well.
+    pub damage: Vec<String>,
+    /// The same, in parts.
+    pub findings: Vec<Finding>,
+}
+
+/// Something that is damaged.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Finding {
+    /// What is wrong.
+    pub message: String,
+    /// The object that is damaged.
+    pub object: Option<String>,
+    /// Where in it.
+    pub offset: Option<u64>,
+    /// What should be there.
+    pub expected: Option<String>,
+    /// What is there.
+    pub found: Option<String>,
+}
+
+impl VerifyReport {
+    /// Damage goes into the report; all other errors end the verification.
+    fn note(&mut self, error: &Error) -> Result<()> {
+        if !matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::NotFound | ErrorKind::Unsupported) {
+            return Err(error.clone());
+        }
+        self.damage.push(error.to_string());
+        self.findings.push(Finding {
+            message: error.message().to_owned(),
+            object: error.object_name().map(str::to_owned),
+            offset: error.position(),
+            expected: error.expectation().map(str::to_owned),
+            found: error.finding().map(str::to_owned),
+        });
+        Ok(())
+    }
+}
+
+/// Reads and checks everything; tells `progress` after each step.
+pub(crate) async fn verify(engine: &Arc<Engine>, mut progress: impl FnMut(&VerifyReport) + Send) -> Result<VerifyReport> {
+    let mut report = VerifyReport::default();
+    match manifest::load(&engine.env, &engine.objects).await {
+        Ok(loaded) => report.manifest_records = loaded.state.slot(),
+        Err(error) => report.note(&error)?,
+    }
+    let view = engine.view_owned();
+    let state = engine.manifest.state();
+    for error in contradictions(engine, &state) {
+        report.note(&error)?;
+    }
+    let tables: Vec<_> = view.version.keyspaces().flat_map(|(_, levels)| levels.tables().cloned().collect::<Vec<_>>()).collect();
+    report.tables_all = tables.len() as u64;
+    report.bytes_all = tables.iter().map(|table| table.description().length).sum();
+    progress(&report);
+    for table in tables {
+        engine.pace.take(&engine.env, table.description().length).await;
+        let damages = table.damages().await?;
+        report.tables += 1;
+        report.bytes += table.description().length;
+        if damages.is_empty() {
+            report.entries += table.description().entries;
+        }
+        damages.iter().try_for_each(|error| report.note(error))?;
+        progress(&report);
+        if engine.check_open().is_err() {
+            return Err(Error::new(ErrorKind::Closed, "the database was closed while it was verified"));
+        }
+    }
+    if !engine.is_read_only() {
+        logs(engine, &mut report).await?;
+        progress(&report);
+    }
+    Ok(report)
+}
+
+/// What the manifest's state says that cannot be.
+fn contradictions(engine: &Engine, state: &State) -> Vec<Error> {
+    let object = |table: &TableDescription| names::table(engine.context.incarnation, table.name);
+    let last = last_sequence(state);
+    let mut errors = Vec::new();
+    for keyspace in state.keyspaces() {
+        for (number, level) in &keyspace.levels {
+            let mut before: Option<&Arc<TableDescription>> = None;
+            for table in level.tables() {
+                errors.extend(check_description(table, &object(table)).err());
+                if table.last_sequence > last {
+                    errors.push(Error::corrupt(object(table), 0, format!("sequence numbers up to {}", last.0), table.last_sequence.0));
+                }
+                if let Some(before) = before.filter(|before| *number > 0 && before.last_key >= table.first_key) {
+                    let expected = format!("keys of level {number} after {:?}, the last of {}", before.last_key, object(before));
+                    errors.push(Error::corrupt(object(table), 0, expected, format!("{:?} first", table.first_key)));
+                }
+                before = Some(table);
+            }
+        }
+    }
+    errors
+}
+
+/// Reads what opening would replay. A log that a flush frees meanwhile is needed no more.
+async fn logs(engine: &Arc<Engine>, report: &mut VerifyReport) -> Result<()> {
+    let state = engine.manifest.state();
+    for (id, log) in state.logs() {
+        let record = LogRecord { id: *id, configuration: log.configuration.clone() };
+        let end = match log.sealed {
+            Some(sealed) => sealed,
+            None if id.epoch == engine.context.epoch => engine.log.durable_through(MAIN_LANE),
+            None => continue,
+        };
+        if log.replay_point >= end {
+            continue;
+        }
+        if let Err(error) = read_log(engine, &record, log.replay_point, end, report).await {
+            let newest = engine.manifest.state();
+            let freed = newest.logs().get(id).is_none_or(|newest| newest.replay_point > log.replay_point);
+            if !freed {
+                report.note(&engine.judge(error).await)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+async fn read_log(engine: &Engine, record: &LogRecord, from: LogOffset, to: LogOffset, report: &mut VerifyReport) -> Result<()> {
+    let mut reader = engine.log_store.read(&engine.context, record, from, to).await?;
+    let mut next: Option<SequenceNumber> = None;
+    while let Some((entry, at)) = reader.next().await? {
+        if let Some(next) = next.filter(|next| entry.first_sequence < next.0) {
+            let what = format!("the log of epoch {} at {at}", record.id.epoch);
+            return Err(Error::corrupt(what, 0, format!("a sequence number of at least {}", next.0), entry.first_sequence));
+        }
+        next = Some(SequenceNumber(entry.first_sequence.saturating_add(u64::from(entry.count))));
+        report.log_entries += 1;
+        report.log_bytes += entry.payload.len() as u64;
+    }
+    Ok(())
+}
