@@ -26,7 +26,7 @@ impl Table {
         let Ok(bytes) = self.read(request, 0..self.description.length).await else { return Ok(vec![first]) };
         let mut damages = Vec::new();
         match Top::decode(&bytes, self.description.length, self.description.identity) {
-            Ok(top) => self.blocks(&bytes, &top, &mut damages),
+            Ok(top) => self.damages_of_blocks(&bytes, &top, &mut damages),
             // Without its index nothing else can be found.
             Err(error) => damages.push(self.damaged(error)),
         }
@@ -38,7 +38,7 @@ impl Table {
     }
 
     /// Looks at each block by itself.
-    fn blocks(&self, bytes: &Bytes, top: &Top, damages: &mut Vec<Error>) {
+    fn damages_of_blocks(&self, bytes: &Bytes, top: &Top, damages: &mut Vec<Error>) {
         let at = top.footer.top_index.offset;
         let mut partitions = Cursor::new();
         let mut sound = partitions.first(&top.index);
