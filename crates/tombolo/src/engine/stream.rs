@@ -64,9 +64,11 @@ pub(crate) struct Commit {
 
 /// A write that found no room and stands in line for it.
 pub(crate) trait InLine: Send + fmt::Debug {
-    /// Room that it needs in a memtable; the same before and after it took its place.
+    /// Room that it needs in a memtable; the same before and after it took its place. Nothing for one that its caller's operation holds.
     fn bytes(&self) -> usize;
-    /// Commits it, or finds out that it cannot be; `false` when there is still no room.
+    /// Whether its caller took it back.
+    fn is_given_up(&self) -> bool;
+    /// Commits it, or finds out that it cannot be or was given up; `false` when there is still no room.
     fn advance(&mut self, engine: &Engine, commit: &mut Commit) -> bool;
     /// Tells whoever waits how it went. Outside the commit section.
     fn tell(self: Box<Self>, engine: &Arc<Engine>);

@@ -2,7 +2,8 @@
 //!
 //! Invariants:
 //! 1. While the line is not empty no other write commits: so a thread's call order is sequence order, whether or not it waits.
-//! 2. The line's bytes are bounded; beyond that a write is refused, and nothing of it was taken.
+//! 2. The line's bytes are bounded. A write beyond that stands in line as long as somebody waits for it: its bytes are held by its operation,
+//!    and it is refused, nothing of it taken, to whoever only asks how it ended, or drops it.
 //! 3. Whoever waits moves the line, as do flushes and a task of its own: nobody waits for somebody who does not.
 
 use std::pin::Pin;
@@ -10,6 +11,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tombolo_env::{Completer, Completion, Env, TaskClass, completion};
 use tombolo_storage::{Error, ErrorKind, Result};
 
@@ -26,15 +28,31 @@ const LAST_PAUSE: Duration = Duration::from_millis(100);
 /// A write in line.
 #[derive(Debug)]
 struct Waiting {
-    prepared: Prepared,
+    prepared: Place,
+    /// What of `line_bytes` is its.
+    bytes: usize,
     durability: Durability,
     committed: Option<Result<Committed>>,
     turn: Completer<Result<WriteTicket>>,
 }
 
+/// A batch that its operation holds as well: `None` once one side has taken it.
+type Held = Arc<Mutex<Option<Prepared>>>;
+
+/// Where the batch of a write in line is.
+#[derive(Debug)]
+enum Place {
+    Line(Prepared),
+    Held(Held),
+}
+
 impl InLine for Waiting {
     fn bytes(&self) -> usize {
-        self.prepared.memtable_bytes
+        self.bytes
+    }
+
+    fn is_given_up(&self) -> bool {
+        matches!(&self.prepared, Place::Held(held) if held.lock().is_none())
     }
 
     fn advance(&mut self, engine: &Engine, commit: &mut Commit) -> bool {
@@ -46,7 +64,19 @@ impl InLine for Waiting {
         if check_in_flight(engine, self.durability).is_err() && engine.log.durable_through(MAIN_LANE) < commit.log_end {
             return false;
         }
-        match commit_locked(engine, commit, Content::Batch(&self.prepared), self.durability) {
+        let committed = match &self.prepared {
+            Place::Line(prepared) => commit_locked(engine, commit, Content::Batch(prepared), self.durability),
+            Place::Held(held) => {
+                let mut held = held.lock();
+                let Some(prepared) = &*held else { return true };
+                let committed = commit_locked(engine, commit, Content::Batch(prepared), self.durability);
+                if !matches!(&committed, Err(error) if error.kind() == ErrorKind::Busy) {
+                    *held = None;
+                }
+                committed
+            }
+        };
+        match committed {
             Err(error) if error.kind() == ErrorKind::Busy => false,
             committed => {
                 self.committed = Some(committed);
@@ -107,15 +137,20 @@ async fn move_line(engine: &Arc<Engine>) {
 /// Puts a write that found no room in line.
 pub(super) fn stand_in_line(engine: &Arc<Engine>, prepared: Prepared, durability: Durability, refusal: Error) -> Op<()> {
     let (turn, ticket) = completion();
-    let bytes = prepared.memtable_bytes;
-    let first = {
+    let (first, held) = {
         let mut commit = engine.stream.commit.lock();
-        if !commit.line.is_empty() && (commit.line_bytes + bytes) as u64 > engine.options.memtable_bytes() {
-            return Op::ready(Err(refusal.context("too many writes wait for room; nothing of this one was taken")));
-        }
+        let is_beyond = !commit.line.is_empty() && (commit.line_bytes + prepared.memtable_bytes) as u64 > engine.options.memtable_bytes();
+        let bytes = if is_beyond { 0 } else { prepared.memtable_bytes };
+        let (prepared, held) = if is_beyond {
+            let held = Arc::new(Mutex::new(Some(prepared)));
+            let refusal = refusal.context("too many writes wait for room; nothing of this one was taken");
+            (Place::Held(Arc::clone(&held)), Some((held, refusal)))
+        } else {
+            (Place::Line(prepared), None)
+        };
         commit.line_bytes += bytes;
-        commit.line.push_back(Box::new(Waiting { prepared, durability, committed: None, turn }));
-        commit.line.len() == 1
+        commit.line.push_back(Box::new(Waiting { prepared, bytes, durability, committed: None, turn }));
+        (commit.line.len() == 1, held)
     };
     if first {
         let engine = Arc::clone(engine);
@@ -124,18 +159,32 @@ pub(super) fn stand_in_line(engine: &Arc<Engine>, prepared: Prepared, durability
     }
     // Room may have come before the write stood in line.
     advance_line(engine);
-    Op::ticket(Box::new(LineTicket { engine: Arc::clone(engine), turn: ticket, progress: None, committed: None }), ())
+    Op::ticket(Box::new(LineTicket { engine: Arc::clone(engine), turn: ticket, held, progress: None, committed: None }), ())
 }
 
 /// Waits for a turn, and then for the write.
 struct LineTicket {
     engine: Arc<Engine>,
     turn: Completion<Result<WriteTicket>>,
+    /// For a write beyond what the line may hold: its batch, and what whoever does not wait is told.
+    held: Option<(Held, Error)>,
     progress: Option<Completion<()>>,
     committed: Option<WriteTicket>,
 }
 
 impl LineTicket {
+    /// Takes a write beyond what the line may hold back, if it was not committed meanwhile; what is to be said of it.
+    fn give_up(&mut self) -> Option<Error> {
+        let (held, refusal) = self.held.take()?;
+        let batch = held.lock().take();
+        drop(batch?);
+        let mut commit = self.engine.stream.commit.lock();
+        while commit.line.back().is_some_and(|last| last.is_given_up()) {
+            commit.line.pop_back();
+        }
+        Some(refusal)
+    }
+
     /// Ready once the write is committed.
     fn poll_turn(&mut self, context: &mut Context<'_>) -> Poll<Result<()>> {
         while self.committed.is_none() {
@@ -156,6 +205,12 @@ impl LineTicket {
     }
 }
 
+impl Drop for LineTicket {
+    fn drop(&mut self) {
+        self.give_up();
+    }
+}
+
 impl Ticket for LineTicket {
     fn poll_end(&mut self, context: &mut Context<'_>) -> Poll<Result<()>> {
         std::task::ready!(self.poll_turn(context))?;
@@ -164,7 +219,7 @@ impl Ticket for LineTicket {
 
     fn try_end(&mut self) -> Option<Result<()>> {
         match self.poll_turn(&mut Context::from_waker(Waker::noop())) {
-            Poll::Pending => None,
+            Poll::Pending => self.give_up().map(Err),
             Poll::Ready(Err(error)) => Some(Err(error)),
             Poll::Ready(Ok(())) => self.committed.as_mut().and_then(Ticket::try_end),
         }

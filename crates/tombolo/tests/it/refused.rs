@@ -114,6 +114,35 @@ fn a_refused_write_ends_when_the_database_does() {
 }
 
 #[test]
+fn a_write_beyond_what_the_line_may_hold_waits_while_somebody_waits_for_it() {
+    run(|stores| async move {
+        let db = stores.open(&["memory_bytes=1048576", "memtable_bytes=65536"]).await;
+        let keys = db.default_keyspace();
+        stores.plan.inject(Rule::of_kind(RequestKind::Create, Fault::Error(ErrorKind::OutOfSpace)).times(3));
+        let fill = |index: u32| keys.put_with(index.to_be_bytes(), vec![7; 8 << 10], Durability::Accepted);
+        let mut in_line = Vec::new();
+        let refused = (0..1000).find_map(|index| match fill(index).try_take() {
+            Ok(ended) => ended.err().map(|_| index),
+            Err(waiting) => {
+                in_line.push(waiting);
+                None
+            }
+        });
+        let refused = refused.unwrap();
+        // The same key is in line already: the later call wins.
+        let late = keys.put_with((refused - 1).to_be_bytes(), b"late", Durability::Accepted);
+        drop(keys.put_with(b"dropped", vec![7; 8 << 10], Durability::Accepted));
+        late.await.unwrap();
+        for write in in_line {
+            write.await.unwrap();
+        }
+        assert_eq!(keys.get((refused - 1).to_be_bytes()).await.unwrap().unwrap(), b"late");
+        assert!(keys.get(refused.to_be_bytes()).await.unwrap().is_none(), "of what was refused nothing was taken");
+        assert!(keys.get(b"dropped").await.unwrap().is_none(), "nor of what nobody waited for");
+    });
+}
+
+#[test]
 fn a_table_of_unknown_outcome_is_written_again_under_another_name() {
     run(|stores| async move {
         let db = stores.open(&[]).await;
