@@ -1,4 +1,4 @@
-//! Background work within a bound of bytes per second: flush, compaction and verification share it.
+//! Background work within a bound of bytes per second: flush and compaction share it, and whoever else moves much may.
 //!
 //! Whoever has moved a piece takes its bytes here and waits until they fit the rate. The piece was moved before: pieces are small, a few
 //! hundred KiB, and so the excess is. Nothing is saved up while nobody takes: an idle minute does not allow a burst.

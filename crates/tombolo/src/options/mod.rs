@@ -45,7 +45,7 @@ pub struct Options {
     pub writes_in_flight_max: u64,
     /// Whether compaction runs by itself. Default true; false for bulk loads that end with [`crate::Db::compact`].
     pub automatic_compaction: bool,
-    /// Most bytes a second that flush, compaction and verification move together; 0 for no bound. Default 0; a bound keeps the disk free
+    /// Most bytes a second that flush and compaction write together; 0 for no bound. Default 0; a bound keeps the disk free
     /// for reads and the log, and slows writers once background work falls behind.
     pub background_bytes_per_second_max: u64,
 }
@@ -86,7 +86,7 @@ impl Options {
         Setting { name: "automatic_compaction", help: "true or false (default true): false for bulk loads" },
         Setting {
             name: "background_bytes_per_second_max",
-            help: "bytes a second of flush, compaction and verification together (default 0, no bound): a bound keeps the disk free for reads",
+            help: "bytes a second that flush and compaction write together (default 0, no bound): a bound keeps the disk free for reads",
         },
     ];
 
