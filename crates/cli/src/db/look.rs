@@ -1,4 +1,4 @@
-//! `tombolo db stats` and `levels`: what a database holds.
+//! `tombolo db stats`, `levels` and `properties`: what a database holds and does.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,10 +6,10 @@ use std::sync::Arc;
 use clap::Args;
 use serde_json::{Value, json};
 use tombolo::manifest::names::table as table_object;
-use tombolo::{Env, OpenMode, Registry};
+use tombolo::{Env, OpenMode, PropertyValue, Registry, Unit};
 use tombolo_storage::Uri;
 
-use crate::database::DatabaseArguments;
+use crate::database::{DatabaseArguments, ReadArguments};
 use crate::failure::{Failure, Result};
 use crate::output::Output;
 use crate::text;
@@ -135,4 +135,53 @@ pub fn stats(arguments: &DatabaseArguments, output: &Output) -> Result<()> {
             format!("{}\n{budget}\nepoch       {epoch}, sequence number {}", text::stats(&stats), stats.last_sequence)
         },
     )
+}
+
+/// Arguments of `properties`.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  tombolo db properties file:///data/orders --read-only
+  tombolo db properties file:///data/orders table-bytes entries
+  tombolo --json db properties file:///data/orders | jq 'map(select(.unit == \"bytes\"))'
+
+Counts are since opening, which this command does: they say most in the program that works with the database, where Db::properties gives
+the same list. What to watch is told in docs/operations.md.")]
+pub struct Properties {
+    #[command(flatten)]
+    database: DatabaseArguments,
+    /// Only these.
+    #[arg(value_name = "NAME")]
+    names: Vec<String>,
+    #[command(flatten)]
+    read: ReadArguments,
+}
+
+/// Runs `properties`.
+pub fn properties(arguments: &Properties, output: &Output) -> Result<()> {
+    let db = arguments.database.open_to_read(&arguments.read)?;
+    let properties = match &arguments.names[..] {
+        [] => db.properties(),
+        names => names.iter().map(|name| db.property(name)).collect::<tombolo::Result<Vec<_>>>()?,
+    };
+    db.close().wait()?;
+    if output.is_json() {
+        let all: Vec<_> = properties
+            .iter()
+            .map(|property| {
+                let value = match &property.value {
+                    PropertyValue::Number(number) => json!(number),
+                    PropertyValue::Levels(levels) => json!(levels),
+                    other => json!(other.to_string()),
+                };
+                json!({ "name": property.name, "value": value, "unit": property.unit.to_string(), "help": property.help })
+            })
+            .collect();
+        return output.line(Value::Array(all));
+    }
+    for property in &properties {
+        let unit = if property.unit == Unit::Text { String::new() } else { property.unit.to_string() };
+        output.line(format!("{:<24} {:>16} {unit:<12} {}", property.name, property.value.to_string(), property.help))?;
+    }
+    Ok(())
 }

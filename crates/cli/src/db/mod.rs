@@ -44,6 +44,8 @@ pub enum Command {
     Keyspace(KeyspaceCommand),
     /// Says what the database holds: tables, memory, log, what opening took.
     Stats(DatabaseArguments),
+    /// Says what the database says about itself by name, as a program reads it.
+    Properties(look::Properties),
     /// Says what each level of the tree holds, from the manifest alone: no writer is disturbed.
     Levels(look::Levels),
     /// Reads every byte and checks it; exit code 1 when something is damaged.
@@ -245,6 +247,7 @@ pub fn run(command: &Command, output: &Output) -> Result<()> {
         Command::Keyspace(KeyspaceCommand::Drop(arguments)) => drop_keyspace(arguments, output),
         Command::Checkpoint(command) => checkpoint::run(command, output),
         Command::Stats(arguments) => look::stats(arguments, output),
+        Command::Properties(arguments) => look::properties(arguments, output),
         Command::Levels(arguments) => look::levels(arguments, output),
         Command::Verify(arguments) => verify(arguments, output),
         Command::Compact(arguments) => compact(arguments, output),

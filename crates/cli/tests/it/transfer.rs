@@ -147,3 +147,20 @@ fn levels_and_stats_tell_what_is_there() {
     }
     fails(&["db", "levels", &store, "--keyspace", "none"], 3, &["none"]);
 }
+
+#[test]
+fn properties_are_listed_by_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = uri(&folder.path().join("db"));
+    ok(&["db", "put", &store, "k", "v"]);
+    ok(&["db", "flush", &store]);
+    let all = json(&ok(&["--json", "db", "properties", &store, "--read-only"]));
+    assert!(all.as_array().unwrap().len() > 20, "{all}");
+    for property in all.as_array().unwrap() {
+        assert!(property["name"].is_string() && property["unit"].is_string() && property["help"].is_string(), "{property}");
+    }
+    let one = ok(&["db", "properties", &store, "memory-budget"]);
+    assert!(one.contains("268435456") && one.contains("bytes") && one.lines().count() == 1, "{one}");
+    fails(&["db", "properties", &store, "memory-budge"], 2, &["memory-budge", "memory-budget"]);
+    fails(&["db", "properties", &uri(&folder.path().join("none"))], 3, &[]);
+}
