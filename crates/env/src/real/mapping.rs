@@ -145,13 +145,13 @@ impl Mapping for Mapped {
         let start = address.wrapping_sub(before);
         // SAFETY: start is the page-aligned start of a checked range (base is page-aligned and before <= offset). The advice changes no
         // content and unmaps nothing.
-        match unsafe { madvise(start.cast(), length + before, Advice::LinuxPopulateWrite) } {
+        match unsafe { madvise(start.cast(), length + before, Advice::LinuxPopulateRead) } {
             Ok(()) => Ok(()),
-            // Kernels before 5.14 do not know the advice: touch each page without changing it.
+            // Kernels before 5.14 do not know the advice: look at each page.
             Err(rustix::io::Errno::INVAL) => {
-                self.byte_at(address).fetch_or(0, Ordering::Relaxed);
+                self.byte_at(address).load(Ordering::Relaxed);
                 for touched in (page - before..length).step_by(page) {
-                    self.byte_at(address.wrapping_add(touched)).fetch_or(0, Ordering::Relaxed);
+                    self.byte_at(address.wrapping_add(touched)).load(Ordering::Relaxed);
                 }
                 Ok(())
             }

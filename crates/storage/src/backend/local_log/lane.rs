@@ -286,9 +286,13 @@ impl Lane {
         if writer.unsynced.bytes() >= self.options.unsynced_sync_bytes {
             self.begin_sync();
         }
-        if writer.position - FIRST_BYTE > (writer.segment.capacity - FIRST_BYTE) / 4 && self.supply.wants_preparing() {
+        if writer.position - FIRST_BYTE <= (writer.segment.capacity - FIRST_BYTE) / 4 {
+            return;
+        }
+        let room = u64::from(writer.segment.capacity - writer.position);
+        let wanted = writer.live_bytes().next_power_of_two();
+        if self.supply.wants_preparing(room, wanted) {
             let lane = Arc::clone(self);
-            let wanted = writer.live_bytes().next_power_of_two();
             self.env.spawn(TaskClass::Foreground, "log segment", async move { lane.supply.prepare(wanted) }).detach();
         }
     }

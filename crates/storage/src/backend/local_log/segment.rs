@@ -74,8 +74,6 @@ impl Segment {
         }
         let mapping = file.map(capacity as usize)?;
         mapping.populate(0, capacity as usize)?;
-        // Populating marks the pages dirty; clean again, the first durable append writes its own page only.
-        file.sync_data()?;
         Ok(Some(mapping))
     }
 

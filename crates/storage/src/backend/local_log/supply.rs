@@ -16,6 +16,10 @@ use crate::{Error, Result};
 /// A segment made while its writer waits is no larger than it must be, or than this.
 const HURRIED_BYTES: u64 = 1 << 20;
 
+/// Room in the segment in use at which the next one is made anew. Zeroing the largest takes a tenth of a second, in which a fast writer
+/// fills less than this.
+const ROOM_BYTES: u64 = 16 << 20;
+
 /// Page granularity of segments.
 const PAGE_BYTES: u64 = 4096;
 
@@ -96,10 +100,13 @@ impl Supply {
         Ok(made)
     }
 
-    /// Whether somebody should call [`Supply::prepare`] now. Says so once.
-    pub(super) fn wants_preparing(&self) -> bool {
+    /// Whether somebody should call [`Supply::prepare`] now, while the segment in use has `room` left. Says so once. A large segment is made
+    /// anew only shortly before it is needed: by then a flush may have retired one, which need not be zeroed.
+    pub(super) fn wants_preparing(&self, room: u64, wanted: u64) -> bool {
         let mut state = self.state.lock();
-        let wants = state.ready.is_none() && !state.preparing && !state.failed;
+        let wanted = wanted.clamp(self.bytes_min, self.bytes_max);
+        let now = room < ROOM_BYTES || state.stock.as_ref().is_some_and(|stock| u64::from(stock.capacity) >= wanted);
+        let wants = now && state.ready.is_none() && !state.preparing && !state.failed;
         state.preparing |= wants;
         wants
     }
