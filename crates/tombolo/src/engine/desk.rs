@@ -5,7 +5,7 @@
 //!
 //! Invariants:
 //! 1. A place is its poster's from [`Desk::post`] to [`Desk::take`].
-//! 2. Only who is in the commit section serves; a place is served once.
+//! 2. Only who is in the commit section serves; a place is served once, also when that ends by a panic.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -111,11 +111,12 @@ impl Desk {
     }
 
     fn serve_waiting(&self, mut serve: impl FnMut(&mut Posted)) {
-        let waiting = self.waiting.swap(0, Ordering::Acquire);
-        for (index, place) in self.places.iter().enumerate().filter(|(index, _)| waiting & (1 << index) != 0) {
+        let mut round = Round { desk: self, waiting: self.waiting.swap(0, Ordering::Acquire) };
+        while round.waiting != 0 {
+            let index = round.waiting.trailing_zeros() as usize;
             debug_assert!(!self.is_served(index));
-            serve(&mut place.posted.lock());
-            place.is_served.store(true, Ordering::Release);
+            serve(&mut self.places[index].posted.lock());
+            round.served();
         }
     }
 
@@ -135,7 +136,31 @@ impl Desk {
             posted.committed.take()
         };
         place.is_taken.store(false, Ordering::Release);
-        committed.unwrap_or_else(|| Err(Error::new(ErrorKind::Bug, "a write was taken from the desk before it was served")))
+        committed.unwrap_or_else(|| Err(Error::new(ErrorKind::Bug, "whoever committed for others panicked at this write")))
+    }
+}
+
+/// Places that are being served, the lowest first. A panic of the one ends its wait, and leaves the others to whoever comes next.
+struct Round<'a> {
+    desk: &'a Desk,
+    waiting: u32,
+}
+
+impl Round<'_> {
+    /// The lowest place was served.
+    fn served(&mut self) {
+        let index = self.waiting.trailing_zeros() as usize;
+        self.waiting &= self.waiting - 1;
+        self.desk.places[index].is_served.store(true, Ordering::Release);
+    }
+}
+
+impl Drop for Round<'_> {
+    fn drop(&mut self) {
+        if self.waiting != 0 {
+            self.served();
+            self.desk.waiting.fetch_or(self.waiting, Ordering::Release);
+        }
     }
 }
 

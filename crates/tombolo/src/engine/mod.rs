@@ -119,6 +119,8 @@ pub(crate) struct Engine {
     /// Set after `failure`: what every write looks at.
     failed: AtomicBool,
     failure: ArcSwapOption<Error>,
+    /// Set with `failure`, until it was told.
+    untold: AtomicBool,
     /// What each background work last failed with and retries, by its name.
     background_errors: Mutex<BTreeMap<&'static str, BackgroundError>>,
     pub(crate) tasks: Mutex<Vec<Task>>,
@@ -267,6 +269,7 @@ impl Engine {
             closed_with: Mutex::default(),
             failed: AtomicBool::new(false),
             failure: ArcSwapOption::empty(),
+            untold: AtomicBool::new(false),
             background_errors: Mutex::default(),
             tasks: Mutex::default(),
             counters: Counters::default(),
@@ -371,9 +374,23 @@ impl Engine {
 
     /// Finishes this handle for writing: the first reason stays.
     pub(crate) fn fail(&self, error: &Error) {
+        self.fail_silently(error);
+        self.tell_failure();
+    }
+
+    /// As [`Engine::fail`], in the commit section, where no waker may run: whoever leaves it calls [`Engine::tell_failure`].
+    pub(crate) fn fail_silently(&self, error: &Error) {
         let before = self.failure.rcu(|old| old.clone().or_else(|| Some(Arc::new(error.clone()))));
-        self.failed.store(true, Ordering::Release);
         if before.is_none() {
+            self.untold.store(true, Ordering::Release);
+        }
+        self.failed.store(true, Ordering::Release);
+    }
+
+    /// Tells of a failure, if there is one, and wakes all whom it concerns.
+    pub(crate) fn tell_failure(&self) {
+        let Some(error) = self.failure() else { return };
+        if self.untold.swap(false, Ordering::AcqRel) {
             tracing::warn!(error = %error, "the handle is finished for writing");
             self.events.tell(|| Event::Finished { error: error.clone() });
         }

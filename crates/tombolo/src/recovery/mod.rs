@@ -305,9 +305,9 @@ fn assemble(
     stream.log_bytes_max.store(log_bytes_max, Ordering::Relaxed);
     {
         let mut commit = stream.commit.lock();
+        // What was replayed, and is not about to be flushed, would be replayed again.
+        commit.log_bytes = if old_logs.is_empty() { 0 } else { bytes };
         (commit.keyspace_edits, commit.old_logs) = (keyspace_edits, old_logs);
-        // What was replayed would be replayed again.
-        commit.log_bytes = bytes;
     }
     let view = View { active, waiting, version };
     let engine = Engine::new(Parts {

@@ -56,6 +56,10 @@ impl InLine for Waiting {
     }
 
     fn advance(&mut self, engine: &Engine, commit: &mut Commit) -> bool {
+        if let Err(error) = engine.check_writable() {
+            self.committed = Some(Err(error));
+            return true;
+        }
         if engine.is_stopping() {
             self.committed = Some(Err(Error::new(ErrorKind::Closed, "the database stopped before there was room for the write")));
             return true;
@@ -178,10 +182,15 @@ impl LineTicket {
         let (held, refusal) = self.held.take()?;
         let batch = held.lock().take();
         drop(batch?);
-        let mut commit = self.engine.stream.commit.lock();
-        while commit.line.back().is_some_and(|last| last.is_given_up()) {
-            commit.line.pop_back();
+        let mut given_up = Vec::new();
+        {
+            let mut commit = self.engine.stream.commit.lock();
+            while commit.line.back().is_some_and(|last| last.is_given_up()) {
+                given_up.extend(commit.line.pop_back());
+            }
         }
+        // Outside the commit section: whoever is told nothing more is woken.
+        drop(given_up);
         Some(refusal)
     }
 

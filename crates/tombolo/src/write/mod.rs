@@ -14,6 +14,7 @@
 //! 3. The memtable holds nothing that was not appended first, unlogged writes apart.
 //! 4. No waker runs inside the commit section.
 //! 5. What finds no room stands in line, and nothing passes it: a thread's call order is sequence order.
+//! 6. A commit that panics finishes the handle: nothing is appended behind what it left.
 
 mod content;
 mod line;
@@ -151,13 +152,36 @@ fn finish_commit(engine: &Engine, committed: Result<Committed>) -> Result<Commit
     match &committed {
         Ok(committed) if committed.rotated => engine.work.raise(),
         Ok(_) => {}
-        Err(error) if error.kind() == ErrorKind::Busy => engine.work.raise(),
-        Err(error) => engine.note(error),
+        Err(error) => {
+            // A memtable may have been sealed before the error, and its flush may be what makes room.
+            engine.work.raise();
+            if error.kind() != ErrorKind::Busy {
+                engine.note(error);
+                engine.tell_failure();
+            }
+        }
     }
     committed
 }
 
+/// Finishes the handle when a commit ends by a panic: the log may hold what the memtable does not, under numbers that would be given out again.
+struct Unfinished<'a>(&'a Engine);
+
+impl Drop for Unfinished<'_> {
+    fn drop(&mut self) {
+        let error = Error::new(ErrorKind::Bug, "a commit panicked; what it wrote may or may not be found again");
+        self.0.fail_silently(&error.advice("open the database again, and report the panic"));
+    }
+}
+
 fn commit_locked(engine: &Engine, commit: &mut Commit, content: Content<'_>, durability: Durability) -> Result<Committed> {
+    let unfinished = Unfinished(engine);
+    let committed = commit_guarded(engine, commit, content, durability);
+    std::mem::forget(unfinished);
+    committed
+}
+
+fn commit_guarded(engine: &Engine, commit: &mut Commit, content: Content<'_>, durability: Durability) -> Result<Committed> {
     content.check()?;
     engine.check_writable()?;
     let (bytes, count) = (content.memtable_bytes(), content.count());
@@ -215,7 +239,7 @@ fn append_entry(engine: &Engine, commit: &mut Commit, payload: &[&[u8]], count: 
                     | ErrorKind::Unsupported
             );
             if !nothing_happened {
-                engine.fail(&error);
+                engine.fail_silently(&error);
             }
             Err(error)
         }

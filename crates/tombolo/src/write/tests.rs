@@ -1,8 +1,17 @@
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::atomic::AtomicU64;
+use std::task::{Context, Wake, Waker};
+
 use tombolo_env::simulated::World;
 use tombolo_storage::backend::memory::{MemoryLogStore, MemoryObjectStore};
+use tombolo_storage::layer::RequestKind;
+use tombolo_storage::layer::fault::{Fault, FaultLogStore, FaultPlan, Rule};
 use tombolo_storage::{LogStore, ObjectStore};
 
 use super::*;
+use crate::memtable::MemtableWriter;
 use crate::{Db, Durability, Options};
 
 /// As if so many more unlogged writes had been made and flushed.
@@ -102,4 +111,154 @@ fn memtables_are_sealed_early_while_the_memory_budget_is_short() {
             assert!((3..=6).contains(&flushes), "{flushes} flushes of a quarter of a memtable each");
         })
         .unwrap();
+}
+
+/// Stores in memory, whose log refuses what it is told to.
+struct Stores {
+    env: tombolo_env::Env,
+    plan: FaultPlan,
+    objects: Arc<dyn ObjectStore>,
+    log: Arc<dyn LogStore>,
+}
+
+impl Stores {
+    async fn open(&self, options: &[&str]) -> Db {
+        let builder = Db::builder("mem://refusing").env(self.env.clone()).options(Options::parse(options.iter().copied()).unwrap());
+        builder.stores(Arc::clone(&self.objects), Arc::clone(&self.log)).open().await.unwrap()
+    }
+
+    fn refuse(&self, kind: ErrorKind, times: u64) {
+        self.plan.inject(Rule::of_kind(RequestKind::LogAppend, Fault::Error(kind)).times(times));
+    }
+}
+
+fn run<F: Future<Output = ()> + Send + 'static>(test: impl FnOnce(Stores) -> F) {
+    let world = World::new(4);
+    let process = world.process("writer");
+    let (env, plan) = (process.env(), FaultPlan::scripted());
+    let objects = Arc::new(MemoryObjectStore::unnamed(&env));
+    let log = Arc::new(FaultLogStore::new(&env, Arc::new(MemoryLogStore::unnamed(&env)), plan.clone()));
+    process.run(test(Stores { env, plan, objects, log })).unwrap();
+}
+
+#[test]
+fn a_memtable_that_was_sealed_for_a_write_that_failed_is_flushed() {
+    run(|stores| async move {
+        let db = stores.open(&[]).await;
+        // Background tasks have looked for work, and wait for more.
+        stores.env.sleep(Duration::from_secs(60)).await;
+        db.engine().stream.log_bytes_max.store(10_000, Ordering::Relaxed);
+        let keys = db.default_keyspace();
+        keys.put_with(b"1", [7; 20_000], Durability::Accepted).await.unwrap();
+        stores.refuse(ErrorKind::OutOfSpace, 1);
+        let refused = keys.put_with(b"2", b"two", Durability::Accepted).await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::OutOfSpace);
+        assert_eq!(db.engine().view().waiting.len(), 1, "it sealed the full memtable");
+        stores.env.sleep(Duration::from_secs(60)).await;
+        assert_eq!(db.stats().flushes, 1, "its flush may be what makes room");
+    });
+}
+
+/// A waker that counts, and looks whether it is run inside the commit section.
+struct Looking {
+    engine: Arc<Engine>,
+    woken: AtomicU64,
+    inside: AtomicU64,
+}
+
+impl Wake for Looking {
+    fn wake(self: Arc<Self>) {
+        self.woken.fetch_add(1, Ordering::Relaxed);
+        self.inside.fetch_add(u64::from(self.engine.stream.commit.is_locked()), Ordering::Relaxed);
+    }
+}
+
+impl Looking {
+    fn new(db: &Db) -> Arc<Looking> {
+        Arc::new(Looking { engine: Arc::clone(db.engine()), woken: AtomicU64::new(0), inside: AtomicU64::new(0) })
+    }
+
+    fn poll(self: &Arc<Self>, mut future: impl Future + Unpin) {
+        let waker = Waker::from(Arc::clone(self));
+        assert!(Pin::new(&mut future).poll(&mut Context::from_waker(&waker)).is_pending());
+    }
+
+    fn assert_woken_outside(&self) {
+        let counts = (self.woken.load(Ordering::Relaxed), self.inside.load(Ordering::Relaxed));
+        assert!(counts.0 > 0 && counts.1 == 0, "woken {} times, {} of them inside the commit section", counts.0, counts.1);
+    }
+}
+
+#[test]
+fn no_waker_runs_inside_the_commit_section() {
+    run(|stores| async move {
+        let db = stores.open(&["memtable_bytes=1048576"]).await;
+        let keys = db.default_keyspace();
+        stores.refuse(ErrorKind::Busy, 1000);
+        let large = [7; 900_000];
+        let first = keys.put_with(b"1", large, Durability::Accepted);
+        let mut beyond = keys.put_with(b"2", large, Durability::Accepted);
+        let looking = Looking::new(&db);
+        looking.poll(&mut beyond);
+        drop(beyond);
+        looking.assert_woken_outside();
+        drop(first);
+    });
+    run(|stores| async move {
+        let db = stores.open(&[]).await;
+        let looking = Looking::new(&db);
+        let mut progress = db.engine().progress.subscribe();
+        looking.poll(&mut progress);
+        stores.refuse(ErrorKind::OutcomeUnknown, 1);
+        db.default_keyspace().put(b"1", b"one").await.unwrap_err();
+        looking.assert_woken_outside();
+    });
+}
+
+#[test]
+fn a_write_in_line_is_told_why_the_handle_ended() {
+    run(|stores| async move {
+        let db = stores.open(&[]).await;
+        stores.refuse(ErrorKind::Busy, 1000);
+        let waits = db.default_keyspace().put_with(b"1", b"one", Durability::Accepted);
+        db.engine().fail(&Error::new(ErrorKind::Fenced, "taken over"));
+        assert_eq!(waits.await.unwrap_err().kind(), ErrorKind::Fenced);
+    });
+}
+
+#[test]
+fn a_commit_that_panics_finishes_the_handle() {
+    run(|stores| async move {
+        let db = stores.open(&[]).await;
+        let keys = db.default_keyspace();
+        keys.put(b"1", b"one").await.unwrap();
+        // Room is made for much less than it takes: the log has it when the memtable panics.
+        let keyspace = db.engine().catalog.by_id(0).unwrap();
+        let mut prepared = Prepared::default();
+        prepared.push(&keyspace, EntryKind::Put, b"2", &[7; 100_000]);
+        prepared.memtable_bytes = MemtableWriter::entry_bytes(1, 1);
+        let panicked = catch_unwind(AssertUnwindSafe(|| write(db.engine(), prepared, Durability::Accepted)));
+        assert!(panicked.is_err());
+        let after = keys.put(b"3", b"three").await;
+        drop((db, keys));
+        let keys = stores.open(&[]).await.default_keyspace();
+        assert_eq!(keys.get(b"1").await.unwrap().unwrap(), b"one", "the log can be replayed");
+        assert_eq!(after.unwrap_err().kind(), ErrorKind::Bug, "no number is given out twice");
+    });
+}
+
+#[test]
+fn what_opening_flushes_does_not_count_for_the_next_memtable() {
+    run(|stores| async move {
+        let options = ["memtable_bytes=1048576"];
+        for (bytes, is_kept) in [(100, true), (900_000, false)] {
+            let db = stores.open(&options).await;
+            db.default_keyspace().put_with(b"k", vec![7; bytes], Durability::Accepted).await.unwrap();
+            drop(db);
+            let db = stores.open(&options).await;
+            assert_eq!(!db.engine().view().active.is_empty(), is_kept, "what is small waits for an ordinary flush");
+            let log_bytes = db.engine().stream.commit.lock().log_bytes;
+            assert_eq!(log_bytes > 0, is_kept, "{log_bytes} bytes of log count for the next flush");
+        }
+    });
 }

@@ -41,3 +41,27 @@ fn whatever_is_left_is_served_once_by_whoever_is_in_the_section() {
         assert_eq!(own, (0..count).collect::<Vec<_>>(), "in the order of the thread's calls");
     }
 }
+
+#[test]
+fn a_panic_at_one_write_hangs_nobody() {
+    let desk = Desk::default();
+    let places: Vec<usize> = (0..3u8).map(|number| desk.post(|posted| posted.bytes.push(number)).unwrap()).collect();
+    let served = |panics: bool| {
+        let mut served = Vec::new();
+        let round = std::panic::AssertUnwindSafe(|| {
+            desk.serve(|posted| {
+                assert!(!panics || posted.bytes[0] != 1, "as if its commit had panicked");
+                served.push(posted.bytes[0]);
+                posted.committed = Some(Ok(Committed { end: None, accepted: None, delay: Duration::ZERO, rotated: false }));
+            });
+        });
+        assert_eq!(std::panic::catch_unwind(round).is_err(), panics);
+        served
+    };
+    assert_eq!(served(true), [0]);
+    assert!(desk.is_served(places[0]) && desk.is_served(places[1]) && !desk.is_served(places[2]));
+    assert_eq!(served(false), [2], "what the panic kept from being served is served by the next");
+    assert!(desk.take(places[0]).is_ok() && desk.take(places[2]).is_ok());
+    assert_eq!(desk.take(places[1]).unwrap_err().kind(), ErrorKind::Bug);
+    assert!((0..PLACES).all(|_| desk.post(|_| ()).is_some()), "all places are free again");
+}
