@@ -32,7 +32,7 @@ pub enum RequestKind {
     List,
     /// A deletion.
     Delete,
-    /// A copy by reference.
+    /// A copy by reference, of this store or of another.
     Copy,
     /// A sweep of what was left behind.
     Sweep,

@@ -249,6 +249,20 @@ impl ObjectStore for FaultObjectStore {
         })
     }
 
+    fn place(&self, name: &ObjectName) -> Option<String> {
+        self.inner.place(name)
+    }
+
+    fn adopt<'a>(&'a self, request: Request, place: &'a str, to: &'a ObjectName) -> BoxFuture<'a, Result<Option<PutOutcome>>> {
+        Box::pin(async move {
+            self.change(RequestKind::Copy, request, to.as_str(), 0, || {
+                let (inner, place, to) = (Arc::clone(&self.inner), place.to_owned(), to.clone());
+                Box::pin(async move { inner.adopt(request, &place, &to).await })
+            })
+            .await
+        })
+    }
+
     fn sweep(&self, request: Request) -> BoxFuture<'_, Result<u64>> {
         Box::pin(async move { self.ask(RequestKind::Sweep, request, "", 0, async |_: &Course| self.inner.sweep(request).await).await })
     }

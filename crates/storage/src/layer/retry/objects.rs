@@ -87,6 +87,14 @@ impl ObjectStore for RetryObjectStore {
         Box::pin(self.patience.attempt(RequestKind::Copy, request, move || self.inner.copy(request, from, to)))
     }
 
+    fn place(&self, name: &ObjectName) -> Option<String> {
+        self.inner.place(name)
+    }
+
+    fn adopt<'a>(&'a self, request: Request, place: &'a str, to: &'a ObjectName) -> BoxFuture<'a, Result<Option<PutOutcome>>> {
+        Box::pin(self.patience.attempt(RequestKind::Copy, request, move || self.inner.adopt(request, place, to)))
+    }
+
     fn sweep(&self, request: Request) -> BoxFuture<'_, Result<u64>> {
         Box::pin(self.patience.attempt(RequestKind::Sweep, request, move || self.inner.sweep(request)))
     }

@@ -58,6 +58,16 @@ fn put_outcome(result: &Result<PutOutcome>) -> Outcome {
     }
 }
 
+/// Adoption that the store below cannot do is no error: whoever asked copies.
+fn adopt_outcome(result: &Result<Option<PutOutcome>>) -> Outcome {
+    match result {
+        Ok(Some(PutOutcome::Created)) => Outcome::Created,
+        Ok(Some(PutOutcome::Exists)) => Outcome::Exists,
+        Ok(None) => outcome_of(result),
+        Err(error) => Outcome::Error(error.kind()),
+    }
+}
+
 impl TraceObjectStore {
     /// Wraps `inner`.
     pub fn new(inner: Arc<dyn ObjectStore>, tracer: Tracer) -> TraceObjectStore {
@@ -176,6 +186,22 @@ impl ObjectStore for TraceObjectStore {
             let span = self.span(request, RequestKind::Copy, to.as_str(), 0);
             let result = self.inner.copy(request, from, to).await;
             span.end(put_outcome(&result));
+            result
+        })
+    }
+
+    fn place(&self, name: &ObjectName) -> Option<String> {
+        self.inner.place(name)
+    }
+
+    fn adopt<'a>(&'a self, request: Request, place: &'a str, to: &'a ObjectName) -> BoxFuture<'a, Result<Option<PutOutcome>>> {
+        if !self.tracer.is_on() {
+            return self.inner.adopt(request, place, to);
+        }
+        Box::pin(async move {
+            let span = self.span(request, RequestKind::Copy, to.as_str(), 0);
+            let result = self.inner.adopt(request, place, to).await;
+            span.end(adopt_outcome(&result));
             result
         })
     }

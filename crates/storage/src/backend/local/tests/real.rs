@@ -205,3 +205,32 @@ fn the_store_tells_what_it_lies_on() {
     }
     assert!(bench.env.files().metadata(bench.root()).is_err(), "looking made the root");
 }
+
+#[test]
+fn layers_pass_on_where_objects_lie_and_who_takes_them_over() {
+    use crate::layer::fault::{Fault, FaultObjectStore, FaultPlan, Rule};
+    use crate::layer::retry::{RetryObjectStore, RetryPolicy};
+    use crate::layer::trace::{TraceObjectStore, Tracer};
+    let (bench, other) = (bench(), bench());
+    let plan = FaultPlan::scripted();
+    let layers = |store: &LocalObjectStore, tracer: Tracer| {
+        let fault = FaultObjectStore::new(&bench.env, Arc::new(store.clone()), plan.clone());
+        let retry = RetryObjectStore::new(&bench.env, Arc::new(fault), RetryPolicy::default());
+        TraceObjectStore::new(Arc::new(retry), tracer)
+    };
+    bench.env.block_on(async {
+        put(&bench.store, "a", pattern(1, 5000)).await.expect("put");
+        for (number, on) in [false, true].into_iter().enumerate() {
+            let tracer = Tracer::new(&bench.env);
+            tracer.set_on(on);
+            let (from, to) = (layers(&bench.store, tracer.clone()), layers(&other.store, tracer));
+            let place = from.place(&name("a")).expect("a place");
+            let taken = format!("taken-{number}");
+            plan.inject(Rule::new(|_| true, Fault::Error(ErrorKind::Retry)).times(1));
+            assert_eq!(to.adopt(request(), &place, &name(&taken)).await.expect("adopted"), Some(PutOutcome::Created));
+            assert_eq!(to.adopt(request(), &place, &name(&taken)).await.expect("adopted"), Some(PutOutcome::Exists));
+            assert_eq!(read(&other.store, &taken).await.expect("read"), pattern(1, 5000));
+            assert_eq!(to.adopt(request(), "elsewhere", &name("b")).await.expect("asked"), None);
+        }
+    });
+}
