@@ -8,12 +8,18 @@
 //! A database has a budget of its own, of [`memory_bytes`](crate::Options::memory_bytes), or shares one with other databases of the
 //! process ([`crate::Builder::memory_budget`]); who shares a budget shares the block cache.
 //!
-//! Charging is two relaxed additions. It is meant for pieces of some size (a chunk, a block, a buffer), not for single entries.
+//! Charging is three additions. It is meant for pieces of some size (a chunk, a block, a buffer), not for single entries.
+//!
+//! Memtables must go on: a write that was let in cannot be refused its memory. So each database is promised two when it joins, one that
+//! takes writes and one that is flushed, and asks for [`Room`] before it begins further ones. What can do with less (read-ahead) gets
+//! nothing of what is promised.
 //!
 //! Invariants:
 //! 1. `used(category)` is the sum of the living [`Charge`]s of that category; dropping a charge gives it back.
-//! 2. When [`MemoryBudget::charge`] returns, the cache has given way to it as far as it can.
+//! 2. The cache gives way before a charge counts: `used_bytes` exceeds `bytes` only by what does not give way.
 //! 3. The least that all members need to work with is at most the budget: [`MemoryBudget::join`] refuses what would not fit.
+//! 4. What does not give way stays within the budget, save for what nobody can refuse: the part of a batch that is larger than a memtable,
+//!    memtables that readers keep after their flush, values and cursors that a program keeps, the tops of open tables.
 //!
 //! Thread safety: all is shared. No lock is held while the cache gives way.
 
@@ -30,6 +36,9 @@ use crate::signal::Signal;
 
 /// Least bytes of a budget.
 pub const BUDGET_BYTES_MIN: u64 = 1 << 20;
+
+/// What a database needs beside its memtables: blocks for both ends of a merge.
+pub const WORKING_BYTES: u64 = 256 << 10;
 
 /// What memory is used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -84,6 +93,9 @@ impl fmt::Display for Category {
 
 /// What gives memory back when others grow: the block cache.
 pub(crate) trait GiveWay: Any + Send + Sync {
+    /// The budget has another number of bytes.
+    fn resized(&self) {}
+
     /// Gives back what lies beyond [`MemoryBudget::cache_bytes_max`].
     fn give_way(&self);
 }
@@ -101,6 +113,10 @@ pub struct MemoryBudget {
     used: [Counter; Category::ALL.len()],
     /// Sum of `used`.
     total: Counter,
+    /// Sum of `used` without the cache, and what the cache gives way to at this moment.
+    firm: Counter,
+    /// What memtables may come to take: of `needed`, and the living [`Room`]s.
+    promised: AtomicU64,
     peak: AtomicU64,
     /// The least that the members need.
     needed: Mutex<Needed>,
@@ -168,6 +184,8 @@ impl MemoryBudget {
             private: false,
             used: Default::default(),
             total: Counter::default(),
+            firm: Counter::default(),
+            promised: AtomicU64::new(0),
             peak: AtomicU64::new(0),
             needed: Mutex::default(),
             cache: Mutex::default(),
@@ -191,8 +209,7 @@ impl MemoryBudget {
             check_bytes(bytes, needed.bytes.max(BUDGET_BYTES_MIN), needed.members)?;
             self.bytes.store(bytes, Ordering::Relaxed);
         }
-        self.make_way();
-        self.freed.raise();
+        self.resized();
         Ok(())
     }
 
@@ -213,12 +230,23 @@ impl MemoryBudget {
 
     /// Bytes in use that do not give way: all but the cache's.
     pub fn firm_bytes(&self) -> u64 {
-        self.used_bytes().saturating_sub(self.used(Category::Cache))
+        self.firm.0.load(Ordering::SeqCst)
+    }
+
+    /// The same, with what memtables were promised and do not use yet.
+    fn spoken_for_bytes(&self) -> u64 {
+        let memtables = self.used(Category::Memtables);
+        self.firm_bytes().saturating_add(self.promised.load(Ordering::SeqCst).saturating_sub(memtables))
+    }
+
+    /// The most that may be spoken for: a sixteenth is for what is too small to be charged.
+    fn firm_bytes_max(&self) -> u64 {
+        self.bytes() - self.bytes() / 16
     }
 
     /// Bytes that the cache may take now: what the others leave, less a sixteenth of the budget for what is too small to be charged.
     pub fn cache_bytes_max(&self) -> u64 {
-        (self.bytes() - self.bytes() / 16).saturating_sub(self.firm_bytes())
+        self.firm_bytes_max().saturating_sub(self.firm_bytes())
     }
 
     /// Whether what does not give way takes three quarters or more: time to flush, and to let go of what is not needed now.
@@ -243,17 +271,28 @@ impl MemoryBudget {
         Ok(charge)
     }
 
-    /// Makes room for a database that needs at least `bytes` to work, until the membership is dropped.
+    /// Makes room for a database with memtables of `memtable_bytes`, until the membership is dropped: two of them are promised to it, and
+    /// beside them it needs [`WORKING_BYTES`].
     ///
     /// # Errors
     /// `Invalid` when all members together need more than there is.
-    pub fn join(self: &Arc<Self>, bytes: u64) -> Result<Membership> {
+    pub fn join(self: &Arc<Self>, memtable_bytes: u64) -> Result<Membership> {
         let mut needed = self.needed.lock();
-        let wanted = needed.bytes.saturating_add(bytes);
+        let wanted = needed.bytes.saturating_add(needed_bytes(memtable_bytes));
         check_bytes(self.bytes(), wanted, needed.members + 1)?;
         needed.bytes = wanted;
         needed.members += 1;
-        Ok(Membership { budget: Arc::clone(self), bytes: AtomicU64::new(bytes) })
+        self.promised.fetch_add(2 * memtable_bytes, Ordering::SeqCst);
+        Ok(Membership { budget: Arc::clone(self), memtable_bytes: AtomicU64::new(memtable_bytes) })
+    }
+
+    /// Room for a further memtable of `bytes`, if there is: memtables may fill three quarters of the budget together with all else that does
+    /// not give way.
+    pub(crate) fn room(self: &Arc<Self>, bytes: u64) -> Option<Room> {
+        // Counted first, looked at after: of two that take the last room at once, at most one stays.
+        let room = Room { budget: Arc::clone(self), bytes };
+        self.promised.fetch_add(bytes, Ordering::SeqCst);
+        (self.spoken_for_bytes() <= self.bytes() / 4 * 3).then_some(room)
     }
 
     /// Databases that share the budget now.
@@ -283,8 +322,18 @@ impl MemoryBudget {
         })
     }
 
-    /// Counts bytes in, without looking for room.
-    pub(crate) fn add(&self, category: Category, bytes: u64) {
+    /// Counts bytes of the cache in, which has looked for room.
+    pub(crate) fn add_cached(&self, bytes: u64) {
+        self.add(Category::Cache, bytes);
+    }
+
+    /// Counts bytes of the cache out.
+    pub(crate) fn subtract_cached(&self, bytes: u64) {
+        self.subtract(Category::Cache, bytes);
+    }
+
+    /// Counts bytes in; those that do not give way are in `firm` already.
+    fn add(&self, category: Category, bytes: u64) {
         self.used[category as usize].0.fetch_add(bytes, Ordering::Relaxed);
         let total = self.total.0.fetch_add(bytes, Ordering::Relaxed) + bytes;
         if total > self.peak.load(Ordering::Relaxed) {
@@ -293,13 +342,27 @@ impl MemoryBudget {
     }
 
     /// Counts bytes out.
-    pub(crate) fn subtract(&self, category: Category, bytes: u64) {
+    fn subtract(&self, category: Category, bytes: u64) {
+        self.total.0.fetch_sub(bytes, Ordering::Relaxed);
         self.used[category as usize].0.fetch_sub(bytes, Ordering::Relaxed);
+        if category == Category::Cache {
+            return;
+        }
         // Sequentially consistent with the store of `awaited`: who subscribed before this sees it, or sees the room.
-        self.total.0.fetch_sub(bytes, Ordering::SeqCst);
-        if category != Category::Cache && self.awaited.load(Ordering::SeqCst) && self.awaited.swap(false, Ordering::SeqCst) {
+        self.firm.0.fetch_sub(bytes, Ordering::SeqCst);
+        if self.awaited.load(Ordering::SeqCst) && self.awaited.swap(false, Ordering::SeqCst) {
             self.freed.raise();
         }
+    }
+
+    /// Another number of bytes counts from here on.
+    fn resized(&self) {
+        let cache = self.cache.lock().as_ref().and_then(Weak::upgrade);
+        if let Some(cache) = cache {
+            cache.resized();
+        }
+        self.make_way();
+        self.freed.raise();
     }
 
     fn make_way(&self) {
@@ -313,12 +376,30 @@ impl MemoryBudget {
     }
 }
 
+/// What a database with memtables of `memtable_bytes` cannot work without.
+fn needed_bytes(memtable_bytes: u64) -> u64 {
+    memtable_bytes.saturating_mul(2).saturating_add(WORKING_BYTES)
+}
+
+/// The promise of a further memtable's bytes, until dropped.
+#[derive(Debug)]
+pub(crate) struct Room {
+    budget: Arc<MemoryBudget>,
+    bytes: u64,
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        self.budget.promised.fetch_sub(self.bytes, Ordering::SeqCst);
+    }
+}
+
 /// A database's place in a budget, until dropped.
 #[derive(Debug)]
 pub struct Membership {
     budget: Arc<MemoryBudget>,
     /// Changed under the budget's `needed`.
-    bytes: AtomicU64,
+    memtable_bytes: AtomicU64,
 }
 
 impl Membership {
@@ -327,23 +408,26 @@ impl Membership {
         &self.budget
     }
 
-    /// The database needs `needed` bytes from here on, and has settings that give it `bytes` in all: a budget made for it alone follows.
+    /// The database has memtables of `memtable_bytes` from here on, and settings that give it `bytes` in all: a budget made for it alone
+    /// follows.
     ///
     /// # Errors
     /// `Invalid` when there would be too few bytes: nothing has changed then.
-    pub(crate) fn change(&self, needed: u64, bytes: u64) -> Result<()> {
+    pub(crate) fn change(&self, memtable_bytes: u64, bytes: u64) -> Result<()> {
         let budget = &self.budget;
         {
             let mut all = budget.needed.lock();
-            let wanted = (all.bytes - self.bytes.load(Ordering::Relaxed)).saturating_add(needed);
+            let old = self.memtable_bytes.load(Ordering::Relaxed);
+            let wanted = (all.bytes - needed_bytes(old)).saturating_add(needed_bytes(memtable_bytes));
             let bytes = if budget.private { bytes } else { budget.bytes() };
             check_bytes(bytes, wanted.max(BUDGET_BYTES_MIN), all.members)?;
             all.bytes = wanted;
-            self.bytes.store(needed, Ordering::Relaxed);
+            budget.promised.fetch_add(2 * memtable_bytes, Ordering::SeqCst);
+            budget.promised.fetch_sub(2 * old, Ordering::SeqCst);
+            self.memtable_bytes.store(memtable_bytes, Ordering::Relaxed);
             budget.bytes.store(bytes, Ordering::Relaxed);
         }
-        budget.make_way();
-        budget.freed.raise();
+        budget.resized();
         Ok(())
     }
 }
@@ -363,8 +447,10 @@ fn check_bytes(bytes: u64, needed: u64, members: u64) -> Result<()> {
 impl Drop for Membership {
     fn drop(&mut self) {
         let mut needed = self.budget.needed.lock();
-        needed.bytes -= self.bytes.load(Ordering::Relaxed);
+        let memtable_bytes = self.memtable_bytes.load(Ordering::Relaxed);
+        needed.bytes -= needed_bytes(memtable_bytes);
         needed.members -= 1;
+        self.budget.promised.fetch_sub(2 * memtable_bytes, Ordering::SeqCst);
     }
 }
 
@@ -382,39 +468,41 @@ impl Charge {
         self.bytes
     }
 
-    /// Takes `bytes` more; the cache gives way.
+    /// Takes `bytes` more; the cache gives way first.
     pub fn grow(&mut self, bytes: u64) {
         if bytes == 0 {
             return;
         }
-        self.budget.add(self.category, bytes);
-        self.bytes += bytes;
         if self.category != Category::Cache {
+            self.budget.firm.0.fetch_add(bytes, Ordering::SeqCst);
             self.budget.make_way();
         }
+        self.budget.add(self.category, bytes);
+        self.bytes += bytes;
     }
 
-    /// Takes `bytes` more if there is room beside all that does not give way.
+    /// Takes `bytes` more if there is room beside all that does not give way and what memtables were promised.
     ///
     /// # Errors
     /// `Busy` when there is no room now; `Invalid` when there never can be. It holds what it held.
     pub fn try_grow(&mut self, bytes: u64) -> Result<()> {
         let budget = &self.budget;
-        let firm_max = budget.bytes() - budget.bytes() / 16;
+        let firm_max = budget.firm_bytes_max();
         if bytes > firm_max {
             return Err(Error::new(ErrorKind::Invalid, format!("{bytes} bytes for {} never fit the memory budget", self.category))
                 .expected(format!("at most {firm_max} bytes"))
                 .advice("give the budget more bytes"));
         }
         // Counted first, looked at after: of two that take the last room at once, at most one stays.
-        budget.add(self.category, bytes);
-        if budget.firm_bytes() > firm_max {
-            budget.subtract(self.category, bytes);
+        budget.firm.0.fetch_add(bytes, Ordering::SeqCst);
+        if budget.spoken_for_bytes() > firm_max {
+            budget.firm.0.fetch_sub(bytes, Ordering::SeqCst);
             return Err(Error::new(ErrorKind::Busy, format!("the memory budget has no room for {bytes} bytes for {}", self.category))
-                .found(format!("{} of {} bytes in use that do not give way", budget.firm_bytes(), budget.bytes())));
+                .found(format!("{} of {} bytes spoken for that do not give way", budget.spoken_for_bytes(), budget.bytes())));
         }
+        budget.make_way();
+        budget.add(self.category, bytes);
         self.bytes += bytes;
-        self.budget.make_way();
         Ok(())
     }
 

@@ -10,7 +10,7 @@ impl GiveWay for Cache {
     fn give_way(&self) {
         let beyond = self.bytes.load(Ordering::Relaxed).saturating_sub(self.budget.cache_bytes_max());
         self.bytes.fetch_sub(beyond, Ordering::Relaxed);
-        self.budget.subtract(Category::Cache, beyond);
+        self.budget.subtract_cached(beyond);
     }
 }
 
@@ -18,7 +18,7 @@ fn with_full_cache(bytes: u64) -> (Arc<MemoryBudget>, Arc<Cache>) {
     let budget = MemoryBudget::new(bytes).unwrap();
     let cache = budget.cache_or(|| Arc::new(Cache { budget: Arc::clone(&budget), bytes: AtomicU64::new(0) }));
     let room = budget.cache_bytes_max();
-    budget.add(Category::Cache, room);
+    budget.add_cached(room);
     cache.bytes.store(room, Ordering::Relaxed);
     (budget, cache)
 }
@@ -78,15 +78,15 @@ fn who_can_wait_is_told_that_there_is_no_room() {
 fn members_that_need_more_than_there_is_are_refused() {
     assert_eq!(MemoryBudget::new(BUDGET_BYTES_MIN - 1).unwrap_err().kind(), ErrorKind::Invalid);
     let budget = MemoryBudget::new(1 << 20).unwrap();
-    let members: Vec<_> = (0..2).map(|_| budget.join(400_000).unwrap()).collect();
-    let refused = budget.join(400_000).unwrap_err();
+    let members: Vec<_> = (0..2).map(|_| budget.join(50_000).unwrap()).collect();
+    let refused = budget.join(50_000).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Invalid);
     let text = format!("{refused:?}");
-    assert!(text.contains("1200000") && text.contains("3 databases"), "{text}");
+    assert!(text.contains(&(3 * (100_000 + WORKING_BYTES)).to_string()) && text.contains("3 databases"), "{text}");
     assert_eq!(budget.members(), 2);
     drop(members);
     assert_eq!(budget.members(), 0);
-    assert!(budget.join(1 << 20).is_ok());
+    assert!(budget.join(300_000).is_ok());
 }
 
 #[test]
@@ -97,4 +97,34 @@ fn a_budget_has_one_cache_while_somebody_holds_it() {
     drop((cache, again));
     let fresh = budget.cache_or(|| Arc::new(Cache { budget: Arc::clone(&budget), bytes: AtomicU64::new(7) }));
     assert_eq!(fresh.bytes.load(Ordering::Relaxed), 7);
+}
+
+#[test]
+fn the_cache_gives_way_before_a_charge_counts() {
+    let (budget, _cache) = with_full_cache(1 << 20);
+    let full = budget.used_bytes();
+    let mut held = budget.charge(Category::Memtables, 100_000);
+    held.grow(200_000);
+    let _more = budget.try_charge(Category::Scans, 300_000).unwrap();
+    assert_eq!(budget.peak_bytes(), full, "at no time more was in use");
+}
+
+#[test]
+fn memtables_are_promised_what_others_cannot_take() {
+    let budget = MemoryBudget::new(1 << 20).unwrap();
+    let member = budget.join(100_000).unwrap();
+    // Three quarters hold 786,432 bytes: five memtables beside the two.
+    let rooms: Vec<_> = std::iter::from_fn(|| budget.room(100_000)).collect();
+    assert_eq!(rooms.len(), 5);
+    assert_eq!(budget.try_charge(Category::Scans, 300_000).unwrap_err().kind(), ErrorKind::Busy);
+    // Using what was promised changes nothing.
+    let memtables = budget.charge(Category::Memtables, 600_000);
+    assert!(budget.try_charge(Category::Scans, 250_000).is_ok() && budget.room(100_000).is_none());
+    drop((rooms, memtables));
+    let scan = budget.try_charge(Category::Scans, 700_000).unwrap();
+    assert!(budget.room(1).is_none(), "two memtables are still promised");
+    member.change(40_000, 1 << 20).unwrap();
+    assert!(budget.room(1).is_some());
+    drop((scan, member));
+    assert_eq!((budget.firm_bytes(), budget.spoken_for_bytes()), (0, 0));
 }

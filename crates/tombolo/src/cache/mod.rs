@@ -22,7 +22,7 @@ use tombolo_format::block::Block;
 use tombolo_format::manifest::TableName;
 use tombolo_format::table::Partition;
 
-use crate::budget::{Category, GiveWay, MemoryBudget};
+use crate::budget::{GiveWay, MemoryBudget};
 use shard::{Entry, SLOT_BYTES, Shard};
 
 /// Which block.
@@ -168,7 +168,7 @@ impl GiveWay for BlockCache {
 impl Drop for BlockCache {
     fn drop(&mut self) {
         let entries: u64 = self.shards.iter().map(Shard::used_bytes).sum();
-        self.budget.subtract(Category::Cache, entries + self.slots_bytes);
+        self.budget.subtract_cached(entries + self.slots_bytes);
     }
 }
 
@@ -202,7 +202,7 @@ impl BlockCache {
             let slots = (bytes / shards / 4096).max(8);
             let shards: Box<[Shard]> = (0..shards).map(|_| Shard::new(usize::try_from(slots).unwrap_or(usize::MAX))).collect();
             let slots_bytes = shards.iter().map(|shard| (shard.slots() * SLOT_BYTES) as u64).sum();
-            budget.add(Category::Cache, slots_bytes);
+            budget.add_cached(slots_bytes);
             Arc::new(BlockCache { shards, budget: Arc::clone(budget), slots_bytes })
         })
     }
@@ -224,7 +224,7 @@ impl BlockCache {
         let hash = key.hash();
         let charge = resident.memory_bytes();
         let entry = Arc::new(Entry { key, resident });
-        let resident = self.shard(hash).insert(entry, hash, charge, self.shard_bytes_max(), &self.budget);
+        let resident = self.shard(hash).insert(entry, hash, charge, || self.shard_bytes_max(), &self.budget);
         Pinned(Guard::from_inner(Some(resident)))
     }
 

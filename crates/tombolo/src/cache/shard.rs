@@ -7,7 +7,7 @@ use arc_swap::{ArcSwapOption, Guard};
 use parking_lot::Mutex;
 
 use super::{CacheKey, CacheStats, Resident};
-use crate::budget::{Category, MemoryBudget};
+use crate::budget::MemoryBudget;
 
 /// An entry of the cache.
 #[derive(Debug)]
@@ -99,11 +99,13 @@ impl Shard {
         slots.iter().filter(of_tag).any(|slot| slot.entry.load().as_ref().is_some_and(|entry| entry.key == *key))
     }
 
-    pub fn insert(&self, entry: Arc<Entry>, hash: u64, charge: u64, bytes_max: u64, budget: &MemoryBudget) -> Arc<Entry> {
+    pub fn insert(&self, entry: Arc<Entry>, hash: u64, charge: u64, bytes_max: impl Fn() -> u64, budget: &MemoryBudget) -> Arc<Entry> {
+        let mut state = self.state.lock();
+        // Asked under the lock: whoever grows meanwhile makes this shard shrink after.
+        let bytes_max = bytes_max();
         if charge > bytes_max {
             return entry;
         }
-        let mut state = self.state.lock();
         let bucket = self.bucket(hash);
         let tag = hash | 1;
         let mut free = None;
@@ -125,7 +127,7 @@ impl Shard {
         slot.tag.store(tag, Ordering::Release);
         state.charges[index] = charge;
         state.used_bytes += charge;
-        budget.add(Category::Cache, charge);
+        budget.add_cached(charge);
         state.insertions += 1;
         entry
     }
@@ -170,7 +172,7 @@ impl Shard {
         self.slots[index].tag.store(0, Ordering::Release);
         self.slots[index].entry.store(None);
         state.used_bytes -= charge;
-        budget.subtract(Category::Cache, charge);
+        budget.subtract_cached(charge);
         state.evictions += 1;
     }
 

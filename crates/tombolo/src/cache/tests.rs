@@ -2,6 +2,7 @@ use tombolo_format::block::BlockBuilder;
 use tombolo_format::key::{EntryKind, InternalKey, SequenceNumber, Trailer};
 
 use super::*;
+use crate::budget::Category;
 
 fn key(number: u64) -> CacheKey {
     CacheKey { table: TableName { epoch: 1, random: number / 100 }, offset: number % 100 * 8192 }

@@ -293,7 +293,8 @@ impl Engine {
     /// `Invalid` of the change, or when the memory would be too small.
     pub(crate) fn change_options(&self, change: impl FnOnce(&mut Options) -> Result<()>) -> Result<()> {
         self.options.change(change, |options| {
-            self.membership.change(options.memory_bytes_needed(), options.memory_bytes)?;
+            self.membership.change(options.memtable_bytes(), options.memory_bytes)?;
+            self.readers.settle();
             self.pace.set(options.background_bytes_per_second_max);
             Ok(())
         })

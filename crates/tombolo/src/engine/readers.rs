@@ -4,7 +4,8 @@
 //! newer view has replaced it, memtables that were flushed and tables that were compacted away live on for the cursor alone: so the age
 //! that counts begins there. It is told in the statistics, and once in the log when it passes a quarter of an hour.
 //!
-//! The blocks that open cursors stand in are charged to the memory budget, in steps, so that opening a cursor is one addition.
+//! The blocks that open cursors stand in are charged to the memory budget, in steps, so that opening a cursor is one addition. A step
+//! follows the budget and how many share it: one is kept while no cursor is open.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,8 +24,11 @@ const AGE_WARNED: Duration = Duration::from_secs(15 * 60);
 /// What a cursor holds of each table or run it walks: a block and a partition of the index, both of usual size.
 const PINNED_BYTES: u64 = 16 << 10;
 
-/// The charge for pinned blocks changes in steps of this many bytes.
-const CHARGE_STEP_BYTES: u64 = 1 << 20;
+/// The charge for pinned blocks changes in steps within these bounds: of one cursor at least.
+const STEP_BYTES_MIN: u64 = PINNED_BYTES;
+const STEP_BYTES_MAX: u64 = 1 << 20;
+/// All databases of a budget together keep at most this part of it for cursors to come.
+const STEP_SHARE: u64 = 256;
 
 /// See the module's documentation.
 #[derive(Debug)]
@@ -33,7 +37,10 @@ pub(crate) struct Readers {
     pinned_bytes: AtomicU64,
     /// What `charge` holds.
     charged_bytes: AtomicU64,
+    /// Of the last change of `charge`.
+    step_bytes: AtomicU64,
     charge: Mutex<Charge>,
+    budget: Arc<MemoryBudget>,
 }
 
 /// A view that a newer one has replaced.
@@ -62,7 +69,9 @@ impl Readers {
             replaced: Mutex::default(),
             pinned_bytes: AtomicU64::new(0),
             charged_bytes: AtomicU64::new(0),
+            step_bytes: AtomicU64::new(STEP_BYTES_MIN),
             charge: Mutex::new(budget.charge(Category::Scans, 0)),
+            budget: Arc::clone(budget),
         }
     }
 
@@ -108,16 +117,18 @@ impl Readers {
     pub(crate) fn unpin(&self, bytes: u64) {
         let pinned = self.pinned_bytes.fetch_sub(bytes, Ordering::Relaxed) - bytes;
         // One step is kept, so that cursors which come and go change nothing.
-        if self.charged_bytes.load(Ordering::Relaxed) >= pinned + 2 * CHARGE_STEP_BYTES {
+        if self.charged_bytes.load(Ordering::Relaxed) >= pinned + 2 * self.step_bytes.load(Ordering::Relaxed) {
             self.settle();
         }
     }
 
-    /// Charges for what is pinned.
+    /// Charges for what is pinned, with a step as of now.
     #[cold]
-    fn settle(&self) {
+    pub(crate) fn settle(&self) {
+        let step = (self.budget.bytes() / STEP_SHARE / self.budget.members().max(1)).clamp(STEP_BYTES_MIN, STEP_BYTES_MAX);
+        self.step_bytes.store(step, Ordering::Relaxed);
         let mut charge = self.charge.lock();
-        let wanted = self.pinned_bytes.load(Ordering::Relaxed).next_multiple_of(CHARGE_STEP_BYTES);
+        let wanted = self.pinned_bytes.load(Ordering::Relaxed).next_multiple_of(step);
         charge.set(wanted);
         self.charged_bytes.store(wanted, Ordering::Relaxed);
     }

@@ -1,23 +1,27 @@
 //! Memory of a memtable: chunks that grow up to a huge page, filled from the front by one writer, given back all at once.
 //!
+//! Nothing is taken before the first write, and chunks follow the memtable's size: together they are no larger than it, unless a batch is.
+//!
 //! Invariants:
 //! 1. A chunk never moves and is freed only with its [`Arena`].
 //! 2. A byte is handed out once.
 
 use std::io;
 use std::ptr::NonNull;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 
-use crate::budget::{Category, Charge, MemoryBudget};
+use crate::budget::{Category, Charge, MemoryBudget, Room};
 
 /// Alignment of all that is handed out.
 pub(super) const ALIGN: usize = 8;
 
-/// First chunk; each following one is twice as large up to a huge page, so that a small database stays small.
-const FIRST_CHUNK_BYTES: usize = 16 << 10;
+/// First chunk: an eighth of the memtable within these bounds. Each following one is twice as large up to a huge page, so that a small
+/// database stays small.
+const FIRST_CHUNK_BYTES_MIN: usize = 4 << 10;
+const FIRST_CHUNK_BYTES_MAX: usize = 16 << 10;
 const LARGEST_CHUNK_BYTES: usize = 2 << 20;
 
 /// Owns the chunks, which are charged to the memory budget.
@@ -28,9 +32,21 @@ pub(super) struct Arena {
     budget: Arc<MemoryBudget>,
     /// Bytes of all chunks.
     bytes: AtomicU64,
+    /// What the budget has promised, if it had to be asked.
+    room: OnceLock<Room>,
 }
 
 impl Arena {
+    /// Whether the budget has promised its bytes.
+    pub(super) fn has_room(&self) -> bool {
+        self.room.get().is_some()
+    }
+
+    /// Keeps a promise as long as the memory.
+    pub(super) fn keep_room(&self, room: Room) {
+        let _first = self.room.set(room);
+    }
+
     /// Bytes of memory held.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
@@ -83,8 +99,11 @@ pub(super) struct Bump {
     left: usize,
     /// Filled when the current chunk is: until then it costs addresses only.
     spare: Option<Chunk>,
+    /// Of the next chunk, if the memtable still takes so many.
     chunk_bytes: usize,
-    /// Bytes handed out.
+    /// Bytes that the memtable is to take in all.
+    capacity: usize,
+    /// Bytes handed out, and those that were left at the ends of chunks.
     used: u64,
 }
 
@@ -94,17 +113,20 @@ unsafe impl Send for Bump {}
 unsafe impl Sync for Bump {}
 
 impl Bump {
-    pub(super) fn new(budget: &Arc<MemoryBudget>) -> Bump {
+    pub(super) fn new(budget: &Arc<MemoryBudget>, capacity: u64) -> Bump {
         let next = NonNull::<u64>::dangling().cast();
-        let arena = Arc::new(Arena { chunks: Mutex::default(), budget: Arc::clone(budget), bytes: AtomicU64::new(0) });
-        Bump { arena, next, left: 0, spare: None, chunk_bytes: FIRST_CHUNK_BYTES, used: 0 }
+        let arena =
+            Arc::new(Arena { chunks: Mutex::default(), budget: Arc::clone(budget), bytes: AtomicU64::new(0), room: OnceLock::new() });
+        let capacity = usize::try_from(capacity).unwrap_or(usize::MAX);
+        let chunk_bytes = (capacity / 8).clamp(FIRST_CHUNK_BYTES_MIN, FIRST_CHUNK_BYTES_MAX);
+        Bump { arena, next, left: 0, spare: None, chunk_bytes, capacity, used: 0 }
     }
 
     pub(super) fn arena(&self) -> &Arc<Arena> {
         &self.arena
     }
 
-    /// Bytes handed out so far.
+    /// Bytes handed out so far, and those that were left at the ends of chunks.
     #[inline]
     pub(super) fn used(&self) -> u64 {
         self.used
@@ -117,7 +139,9 @@ impl Bump {
         if bytes <= self.left || self.spare.as_ref().is_some_and(|spare| bytes <= spare.length()) {
             return Ok(());
         }
-        self.spare = Some(Chunk::new(bytes.max(self.chunk_bytes))?);
+        let held = usize::try_from(self.arena.bytes()).unwrap_or(usize::MAX);
+        let chunk_bytes = self.chunk_bytes.min(self.capacity.saturating_sub(held)).max(FIRST_CHUNK_BYTES_MIN);
+        self.spare = Some(Chunk::new(bytes.max(chunk_bytes))?);
         Ok(())
     }
 
@@ -158,6 +182,7 @@ impl Bump {
     fn go_over(&mut self, bytes: usize) {
         let chunk = self.spare.take().filter(|spare| bytes <= spare.length());
         let Some(chunk) = chunk else { panic!("{bytes} bytes were not reserved") };
+        self.used += self.left as u64;
         self.next = chunk.base();
         self.left = chunk.length();
         self.chunk_bytes = (self.chunk_bytes * 2).min(LARGEST_CHUNK_BYTES);

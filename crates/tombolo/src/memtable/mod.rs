@@ -21,7 +21,7 @@ use arc_swap::ArcSwap;
 use tombolo_format::key::{SequenceNumber, Trailer};
 use tombolo_storage::{Error, ErrorKind, Result};
 
-use crate::budget::MemoryBudget;
+use crate::budget::{MemoryBudget, Room};
 use arena::{Arena, Bump};
 use list::{Place, STRUCTURE_BYTES_MAX, SortedList};
 pub(crate) use record::Entry;
@@ -54,9 +54,9 @@ pub(crate) struct MemtableWriter {
 }
 
 impl Memtable {
-    /// An empty memtable and its writer. What it takes is charged to `budget`.
-    pub(crate) fn create(budget: &Arc<MemoryBudget>) -> (Arc<Memtable>, MemtableWriter) {
-        let bump = Bump::new(budget);
+    /// An empty memtable that is to take `bytes`, and its writer. What it takes is charged to `budget`.
+    pub(crate) fn create(budget: &Arc<MemoryBudget>, bytes: u64) -> (Arc<Memtable>, MemtableWriter) {
+        let bump = Bump::new(budget, bytes);
         let memtable = Arc::new(Memtable { lists: ArcSwap::default(), arena: Arc::clone(bump.arena()), used: AtomicU64::new(0) });
         (Arc::clone(&memtable), MemtableWriter { memtable, bump, recent: None })
     }
@@ -84,6 +84,16 @@ impl Memtable {
     /// Whether nothing is in it.
     pub(crate) fn is_empty(&self) -> bool {
         self.used.load(Ordering::Relaxed) == 0
+    }
+
+    /// Whether the budget has promised what it takes, beside what it promised to the database.
+    pub(crate) fn has_room(&self) -> bool {
+        self.arena.has_room()
+    }
+
+    /// Keeps such a promise as long as the memory.
+    pub(crate) fn keep_room(&self, room: Room) {
+        self.arena.keep_room(room);
     }
 
     /// Bytes in use.

@@ -28,7 +28,7 @@ fn walk(list: &List) -> Vec<(Vec<u8>, u64, Vec<u8>)> {
 
 #[test]
 fn versions_are_seen_at_their_sequence_numbers() {
-    let (memtable, mut writer) = Memtable::create(&MemoryBudget::of_any_size(1 << 30));
+    let (memtable, mut writer) = Memtable::create(&MemoryBudget::of_any_size(1 << 30), 1 << 20);
     assert!(memtable.is_empty() && memtable.list(1).is_none());
     put(&mut writer, 1, b"a", 1, b"one");
     put(&mut writer, 1, b"a", 3, b"three");
@@ -44,7 +44,7 @@ fn versions_are_seen_at_their_sequence_numbers() {
 #[test]
 fn a_value_larger_than_a_chunk_has_its_own() {
     let budget = MemoryBudget::of_any_size(1 << 30);
-    let (memtable, mut writer) = Memtable::create(&budget);
+    let (memtable, mut writer) = Memtable::create(&budget, 1 << 20);
     let large = vec![7; if cfg!(miri) { 20_000 } else { 5 << 20 }];
     put(&mut writer, 0, b"large", 1, &large);
     put(&mut writer, 0, b"small", 2, b"x");
@@ -56,8 +56,28 @@ fn a_value_larger_than_a_chunk_has_its_own() {
 }
 
 #[test]
+fn memory_follows_the_size_that_a_memtable_is_to_have() {
+    for bytes in [4 << 10, 64 << 10, 1 << 20, 4 << 20] {
+        let budget = MemoryBudget::of_any_size(1 << 30);
+        let (memtable, mut writer) = Memtable::create(&budget, bytes);
+        assert_eq!(budget.used_bytes(), 0, "nothing is taken before the first write");
+        let mut sequence = 0;
+        let entry = MemtableWriter::entry_bytes(8, 200) as u64;
+        while memtable.used_bytes() + entry <= bytes {
+            sequence += 1;
+            put(&mut writer, 0, &(sequence * 0x9e37_79b9_u64).to_be_bytes(), sequence, &[7; 200]);
+            if sequence == 1 {
+                assert!(budget.used_bytes() <= (bytes / 8).clamp(4 << 10, 16 << 10), "{bytes}");
+            }
+        }
+        let held = budget.used(Category::Memtables);
+        assert!(held <= bytes + (4 << 10) && sequence >= bytes / 400, "{held} of {bytes} for {sequence} entries");
+    }
+}
+
+#[test]
 fn a_cursor_outlives_its_memtable() {
-    let (memtable, mut writer) = Memtable::create(&MemoryBudget::of_any_size(1 << 30));
+    let (memtable, mut writer) = Memtable::create(&MemoryBudget::of_any_size(1 << 30), 1 << 20);
     put(&mut writer, 0, b"k", 1, b"v");
     let mut cursor = memtable.list(0).unwrap().cursor();
     cursor.first();
@@ -67,7 +87,7 @@ fn a_cursor_outlives_its_memtable() {
 
 #[test]
 fn readers_see_whole_nodes_in_order_while_the_writer_inserts() {
-    let (memtable, mut writer) = Memtable::create(&MemoryBudget::of_any_size(1 << 30));
+    let (memtable, mut writer) = Memtable::create(&MemoryBudget::of_any_size(1 << 30), 1 << 20);
     let inserts: usize = if cfg!(miri) { 200 } else { 50_000 };
     put(&mut writer, 0, &0u64.to_be_bytes(), 1, &1u64.to_le_bytes());
     std::thread::scope(|scope| {
@@ -139,7 +159,7 @@ proptest! {
         if ascending {
             keys.sort();
         }
-        let (memtable, mut writer) = Memtable::create(&MemoryBudget::of_any_size(1 << 30));
+        let (memtable, mut writer) = Memtable::create(&MemoryBudget::of_any_size(1 << 30), 1 << 20);
         let mut model = BTreeMap::new();
         for (index, key) in keys.iter().enumerate() {
             let sequence = index as u64 + 1;

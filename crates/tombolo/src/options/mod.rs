@@ -153,11 +153,6 @@ impl Options {
         Ok(())
     }
 
-    /// Bytes that the database cannot work without: a memtable that takes writes, one that is flushed, and blocks for both ends of a merge.
-    pub(crate) fn memory_bytes_needed(&self) -> u64 {
-        2 * self.memtable_bytes() + (256 << 10)
-    }
-
     /// Bytes of one memtable.
     pub(crate) fn memtable_bytes(&self) -> u64 {
         self.memtable_bytes.unwrap_or(self.memory_bytes / 16)

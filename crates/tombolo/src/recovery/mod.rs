@@ -61,7 +61,7 @@ pub(crate) struct Request {
 /// Opens a database, taking it over from whoever has it open.
 pub(crate) async fn open(request: Request) -> Result<Arc<Engine>> {
     let Request { env, place, objects, log_store, mode, options, budget, listener } = request;
-    let membership = budget.join(options.memory_bytes_needed())?;
+    let membership = budget.join(options.memtable_bytes())?;
     let began = env.now();
     let mode = match mode {
         OpenMode::Create => manifest::OpenMode::Create,

@@ -35,7 +35,7 @@ pub(crate) struct ReadRequest {
 /// Opens a database for reading.
 pub(crate) async fn open_read_only(request: ReadRequest) -> Result<Arc<Engine>> {
     let ReadRequest { env, place, objects, checkpoint, options, budget } = request;
-    let membership = budget.join(options.memory_bytes_needed())?;
+    let membership = budget.join(options.memtable_bytes())?;
     let began = env.now();
     let loaded = manifest::load(&env, &objects).await?;
     let (state, reads) = match checkpoint {
@@ -65,7 +65,7 @@ pub(crate) async fn open_read_only(request: ReadRequest) -> Result<Arc<Engine>> 
     let tables = Tables { env: env.clone(), objects: Arc::clone(&objects), cache, incarnation: loaded.incarnation, epoch: Epoch::NONE };
     let versions = Versions::new(tables);
     let version = versions.build(&state, &Version::default());
-    let (active, writer) = Memtable::create(&budget);
+    let (active, writer) = Memtable::create(&budget, options.memtable_bytes());
     let stream = Stream::new(Arc::clone(&active), writer, last_sequence(&state), state.next_keyspace_id());
     let view = View { active, waiting: Vec::new(), version };
     let (log_store, log): (Arc<dyn LogStore>, Arc<dyn Log>) = (Arc::new(NoLog), Arc::new(NoLog));

@@ -70,7 +70,7 @@ fn damaged(what: &str, expected: impl std::fmt::Display, found: impl std::fmt::D
 
 impl Replay {
     pub(super) fn new(state: &State, budget: &Arc<MemoryBudget>, memtable_bytes: u64) -> Result<Replay> {
-        let (memtable, writer) = Memtable::create(budget);
+        let (memtable, writer) = Memtable::create(budget, memtable_bytes);
         let known = |keyspace: &Arc<crate::manifest::KeyspaceState>| {
             let known = Known { name: keyspace.name.to_string(), options: (*keyspace.options).clone(), flushed: keyspace.flushed };
             (keyspace.id, known)
@@ -171,7 +171,11 @@ impl Replay {
     }
 
     fn seal(&mut self, last: SequenceNumber) {
-        let (memtable, writer) = Memtable::create(&self.budget);
+        let (memtable, writer) = Memtable::create(&self.budget, self.memtable_bytes);
+        // What was acknowledged is replayed, room or not.
+        if let Some(room) = self.budget.room(self.memtable_bytes).filter(|_| !self.full.is_empty()) {
+            memtable.keep_room(room);
+        }
         let old = std::mem::replace(&mut self.memtable, memtable);
         self.writer = writer;
         self.full.push(sealed(old, last, std::mem::take(&mut self.keyspace_edits)));

@@ -29,6 +29,7 @@ use tombolo_format::batch::{BatchBuilder, OPERATIONS_MAX};
 use tombolo_format::key::{EntryKind, SequenceNumber};
 use tombolo_storage::{Error, ErrorKind, LogAppend, LogOffset, Result};
 
+use crate::budget::Room;
 use crate::engine::{Commit, Committed, Engine, FLUSH, KeyspaceInfo, MAIN_LANE, MAIN_STREAM, POSTED_BYTES_MAX, Sealed, View};
 use crate::memtable::Memtable;
 use crate::op::Op;
@@ -246,9 +247,12 @@ fn append_entry(engine: &Engine, commit: &mut Commit, payload: &[&[u8]], count: 
     }
 }
 
+/// Memtables that the budget promises to every database: one that takes writes, and one that is flushed.
+const PROMISED: usize = 2;
+
 /// Memtables that may wait for their flush: what the budget's quarter leaves beside the active one.
 fn waiting_max(engine: &Engine) -> usize {
-    let quarter = engine.options.load().memory_bytes / 4;
+    let quarter = engine.options.load().memory_bytes.min(engine.budget().bytes()) / 4;
     usize::try_from((quarter / engine.options.memtable_bytes()).saturating_sub(1)).unwrap_or(1).clamp(1, 16)
 }
 
@@ -267,25 +271,49 @@ fn make_room(engine: &Engine, commit: &mut Commit, bytes: usize) -> Result<bool>
     let used = commit.memtable.used_bytes();
     let limit = engine.options.memtable_bytes() / if commit.is_short { SHORT_SHARE } else { 1 };
     let is_long_to_replay = commit.log_bytes > engine.stream.log_bytes_max.load(Ordering::Relaxed);
-    if used == 0 || (used + bytes as u64 <= limit && !is_long_to_replay) {
+    if used != 0 && used + bytes as u64 <= limit && !is_long_to_replay {
         return Ok(false);
     }
     let waiting = engine.view().waiting.len();
-    if waiting >= waiting_max(engine) {
-        let message = format!("{waiting} memtables wait for their flush");
-        let busy = Error::new(ErrorKind::Busy, message).advice("wait for the flush, or give the database more memory");
-        return Err(match engine.background_error_of(FLUSH) {
-            Some(error) => busy.source(error),
-            None => busy,
-        });
+    if used == 0 {
+        // Sealed before it was full, so that nobody asked for room.
+        if waiting >= PROMISED && !commit.memtable.has_room() {
+            commit.memtable.keep_room(room(engine, waiting)?);
+        }
+        return Ok(false);
     }
+    if waiting >= waiting_max(engine) {
+        return Err(no_room(engine, waiting));
+    }
+    let room = if waiting + 1 >= PROMISED { Some(room(engine, waiting)?) } else { None };
     rotate(engine, commit);
+    if let Some(room) = room {
+        commit.memtable.keep_room(room);
+    }
     Ok(true)
+}
+
+/// Room in the budget for another memtable, beside those that it promises to every database.
+///
+/// # Errors
+/// `Busy` when there is none. It comes with this database's own flushes, too.
+fn room(engine: &Engine, waiting: usize) -> Result<Room> {
+    engine.budget().room(engine.options.memtable_bytes()).ok_or_else(|| no_room(engine, waiting))
+}
+
+#[cold]
+fn no_room(engine: &Engine, waiting: usize) -> Error {
+    let message = format!("{waiting} memtables wait for their flush");
+    let busy = Error::new(ErrorKind::Busy, message).advice("wait for the flush, or give the database more memory");
+    match engine.background_error_of(FLUSH) {
+        Some(error) => busy.source(error),
+        None => busy,
+    }
 }
 
 /// Seals the active memtable and begins the next.
 fn rotate(engine: &Engine, commit: &mut Commit) {
-    let (memtable, writer) = Memtable::create(engine.budget());
+    let (memtable, writer) = Memtable::create(engine.budget(), engine.options.memtable_bytes());
     commit.log_bytes = 0;
     let sealed = Arc::new(Sealed {
         memtable: std::mem::replace(&mut commit.memtable, Arc::clone(&memtable)),

@@ -6,7 +6,7 @@ use crate::memtable::{Memtable, MemtableWriter};
 use crate::version::Version;
 
 fn view() -> Arc<View> {
-    let (active, mut writer) = Memtable::create(&MemoryBudget::of_any_size(64 << 20));
+    let (active, mut writer) = Memtable::create(&MemoryBudget::of_any_size(64 << 20), 1 << 20);
     writer.reserve(MemtableWriter::entry_bytes(3, 5), 1).unwrap();
     writer.insert(0, b"key", Trailer::new(SequenceNumber(1), EntryKind::Put), b"value");
     Arc::new(View { active, waiting: Vec::new(), version: Arc::new(Version::default()) })
@@ -43,7 +43,20 @@ fn what_cursors_pin_is_charged_and_given_back() {
     let readers = Readers::new(&budget);
     let open: Vec<_> = (0..1000).map(|_| readers.pin(3)).collect();
     let used = budget.used(Category::Scans);
-    assert!((3000 * PINNED_BYTES..3000 * PINNED_BYTES + CHARGE_STEP_BYTES).contains(&used), "{used}");
+    let step = budget.bytes() / STEP_SHARE;
+    assert!((3000 * PINNED_BYTES..3000 * PINNED_BYTES + step).contains(&used), "{used}");
     open.into_iter().for_each(|bytes| readers.unpin(bytes));
-    assert!(budget.used(Category::Scans) <= CHARGE_STEP_BYTES);
+    assert!(budget.used(Category::Scans) <= step);
+}
+
+#[test]
+fn what_is_kept_for_cursors_to_come_follows_the_budget() {
+    let budget = MemoryBudget::new(64 << 20).unwrap();
+    let members: Vec<_> = (0..100).map(|_| budget.join(4096).unwrap()).collect();
+    let all: Vec<_> = members.iter().map(|_| Readers::new(&budget)).collect();
+    all.iter().for_each(|readers| readers.unpin(readers.pin(8)));
+    assert!(budget.used(Category::Scans) <= 100 * 2 * STEP_BYTES_MIN, "{}", budget.used(Category::Scans));
+    drop(members);
+    all[1..].iter().for_each(Readers::settle);
+    assert!(budget.used(Category::Scans) <= 2 * STEP_BYTES_MIN);
 }

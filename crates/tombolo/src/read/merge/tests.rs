@@ -12,7 +12,7 @@ type Version = (Vec<u8>, usize);
 
 fn sources(versions: &[Version], count: usize) -> Vec<Source> {
     let mut memtables: Vec<(Arc<Memtable>, MemtableWriter)> =
-        (0..count).map(|_| Memtable::create(&crate::budget::MemoryBudget::of_any_size(1 << 30))).collect();
+        (0..count).map(|_| Memtable::create(&crate::budget::MemoryBudget::of_any_size(1 << 30), 1 << 20)).collect();
     for (index, (key, source)) in versions.iter().enumerate() {
         let writer = &mut memtables[source % count].1;
         writer.reserve(MemtableWriter::entry_bytes(key.len(), 8), 1).unwrap();

@@ -3,7 +3,7 @@ use crate::memtable::{Memtable, MemtableWriter};
 use crate::version::Version;
 
 fn view(versions: &[(&[u8], u64, EntryKind)]) -> Arc<View> {
-    let (active, mut writer) = Memtable::create(&crate::budget::MemoryBudget::of_any_size(1 << 30));
+    let (active, mut writer) = Memtable::create(&crate::budget::MemoryBudget::of_any_size(1 << 30), 1 << 20);
     for (key, sequence, kind) in versions {
         writer.reserve(MemtableWriter::entry_bytes(key.len(), 8), 1).unwrap();
         writer.insert(0, key, Trailer::new(SequenceNumber(*sequence), *kind), &sequence.to_le_bytes());
