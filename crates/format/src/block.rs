@@ -30,6 +30,7 @@ use std::ops::Range;
 
 use bytes::Bytes;
 
+use crate::aligned;
 use crate::error::{FormatError, Result};
 use crate::key::{InternalKey, KEY_BYTES_MAX, Trailer};
 
@@ -129,7 +130,8 @@ struct Found {
 }
 
 impl Block {
-    /// Takes the bytes of a block, as [`crate::stored::open`] gave them.
+    /// Takes the bytes of a block, as [`crate::stored::open`] gave them. Where its values are aligned, so are they in memory: bytes that lie
+    /// askew are copied.
     ///
     /// # Errors
     /// `Damaged` when rows are out of bounds or out of order; `Newer` for unknown flags.
@@ -172,7 +174,7 @@ impl Block {
         }
         let mut base_trailer = [0; 8];
         base_trailer.copy_from_slice(&footer[..8]);
-        let block = Block {
+        let mut block = Block {
             base_trailer: u64::from_le_bytes(base_trailer),
             entries,
             rests,
@@ -192,6 +194,9 @@ impl Block {
             bytes,
         };
         block.check_rows()?;
+        if !aligned::is_aligned(&block.bytes, block.alignment()) {
+            block.bytes = aligned::copy(&block.bytes, block.alignment());
+        }
         Ok(block)
     }
 
@@ -240,7 +245,7 @@ impl Block {
 
     /// Bytes of memory that the block holds.
     pub fn memory_bytes(&self) -> usize {
-        self.bytes.len() + size_of::<Block>()
+        self.bytes.len() + size_of::<Block>() + self.alignment() - 1
     }
 
     /// All bytes of the block.

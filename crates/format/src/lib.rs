@@ -12,6 +12,7 @@
 #[cfg(not(target_pointer_width = "64"))]
 compile_error!("sizes in files are 64 bits wide: Tombolo needs a 64-bit target");
 
+pub mod aligned;
 pub mod batch;
 pub mod block;
 pub mod checkpoint;

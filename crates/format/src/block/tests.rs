@@ -100,6 +100,7 @@ fn aligned_values_begin_at_multiples() {
             let value = block.get(key(entry)).unwrap().unwrap().value;
             assert_eq!(value, entry.2);
             assert!(block.range_of(value).start.is_multiple_of(alignment as usize));
+            assert!(value.as_ptr().addr().is_multiple_of(alignment as usize), "in memory");
         }
     }
 }

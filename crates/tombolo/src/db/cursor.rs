@@ -11,7 +11,7 @@ use tombolo_storage::{Error, Result};
 use crate::db::{Handle, Keyspace};
 use crate::read::{self, RangeCursor};
 use crate::table::{KeyRange, Step};
-use crate::value::Value;
+use crate::value::{AlignedEntry, Value};
 
 /// A cursor over the entries of a range, at one moment of the database. It lends key and value: a step copies nothing out, and takes no
 /// lock and no allocation while memory has the blocks.
@@ -42,6 +42,7 @@ pub struct Cursor {
     keyspace: Keyspace,
     /// Whether it looks from a snapshot.
     fixed: bool,
+    aligned: AlignedEntry,
     /// Dropped last: it tells that the rest is gone.
     held: Held,
 }
@@ -82,13 +83,14 @@ impl Cursor {
             RangeCursor::new(view, keyspace.id(), sequence, range)
         });
         let bytes = inner.as_ref().map_or(0, |inner| engine.readers.pin(inner.tables()));
-        Cursor { inner, keyspace: keyspace.clone(), fixed: sequence.is_some(), held: Held { handle, bytes, behind: false } }
+        let aligned = AlignedEntry::new(keyspace.info().value_alignment());
+        Cursor { inner, keyspace: keyspace.clone(), fixed: sequence.is_some(), aligned, held: Held { handle, bytes, behind: false } }
     }
 
     /// One that answers every verb with `error`.
     pub(crate) fn refused(keyspace: &Keyspace, error: Error) -> Cursor {
         let held = Held { handle: Arc::clone(keyspace.handle()), bytes: 0, behind: false };
-        Cursor { inner: Err(error), keyspace: keyspace.clone(), fixed: true, held }
+        Cursor { inner: Err(error), keyspace: keyspace.clone(), fixed: true, aligned: AlignedEntry::new(1), held }
     }
 
     /// Whether it stands at an entry.
@@ -106,13 +108,13 @@ impl Cursor {
     /// The value of the entry at which it stands; empty at none.
     #[inline]
     pub fn value(&self) -> &[u8] {
-        self.inner.as_ref().map_or(&[], RangeCursor::value)
+        self.aligned.get(self.inner.as_ref().map_or(&[], RangeCursor::value))
     }
 
     /// Key and value to keep: small ones are copied, a large value shares the block it lies in.
     pub fn entry(&self) -> Option<(Value, Value)> {
         let inner = self.inner.as_ref().ok().filter(|inner| inner.valid())?;
-        Some((Value::from(Bytes::copy_from_slice(inner.key())), Value::from(inner.value_bytes())))
+        Some((Value::from(Bytes::copy_from_slice(inner.key())), self.aligned.keep(inner.value_bytes())))
     }
 
     /// To the first entry at or after `key`; says whether there is one. Blocks on a miss.
@@ -277,8 +279,21 @@ impl Cursor {
     #[inline]
     fn finish(&mut self, step: Result<Step>) -> Result<bool> {
         match step {
-            Ok(Step::Done) => Ok(self.valid()),
+            Ok(Step::Done) => {
+                self.align();
+                Ok(self.valid())
+            }
             step => self.wait(step),
+        }
+    }
+
+    /// Makes the entry's value ready to be lent, where values are aligned.
+    #[inline]
+    fn align(&mut self) {
+        if self.aligned.is_wanted()
+            && let Ok(inner) = &self.inner
+        {
+            self.aligned.stand_at(inner.value());
         }
     }
 
@@ -302,7 +317,10 @@ impl Cursor {
             Err(error) => Err(error),
         };
         match ended {
-            Ok(()) => Ok(inner.valid()),
+            Ok(()) => {
+                self.align();
+                Ok(self.valid())
+            }
             Err(error) => Err(self.held.handle.engine.judge(error).await),
         }
     }

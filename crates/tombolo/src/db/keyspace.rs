@@ -16,7 +16,7 @@ use crate::op::Op;
 use crate::options::{Durability, KeyspaceOptions};
 use crate::read::{self, InMemory};
 use crate::table::KeyRange;
-use crate::value::Value;
+use crate::value::{Value, aligned, read_aligned};
 use crate::write;
 
 /// An ordered map in a database. Cheap to clone.
@@ -241,10 +241,11 @@ impl Keyspace {
             return Op::ready(Err(error));
         }
         let view = engine.view();
+        let alignment = self.info.value_alignment();
         let sequence = sequence.unwrap_or_else(|| engine.stream.visible());
         match read::get_value_in_memory(&view, self.info.id, key, sequence) {
             Err(error) => Op::ready(Err(error)),
-            Ok(InMemory::Answer(value)) => Op::ready(Ok(value.map(Value::from))),
+            Ok(InMemory::Answer(value)) => Op::ready(Ok(value.map(|value| aligned(value, alignment)))),
             Ok(InMemory::Miss) => Op::start_read(&engine.env, "get", self.miss(Arc::clone(&view), sequence, key)),
         }
     }
@@ -259,7 +260,11 @@ impl Keyspace {
         let key = Bytes::copy_from_slice(key);
         let keyspace = self.info.id;
         let engine = Arc::clone(self.engine());
-        async move { Ok(read::get_from_tables(&engine, &view, keyspace, &key, sequence).await?.map(Value::from)) }
+        let alignment = self.info.value_alignment();
+        async move {
+            let value = read::get_from_tables(&engine, &view, keyspace, &key, sequence).await?;
+            Ok(value.map(|value| aligned(value, alignment)))
+        }
     }
 
     pub(crate) fn get_with_at<R: Send + 'static>(
@@ -274,7 +279,8 @@ impl Keyspace {
         }
         let view = engine.view();
         let sequence = sequence.unwrap_or_else(|| engine.stream.visible());
-        let mut read = Some(read);
+        let alignment = self.info.value_alignment();
+        let mut read = Some(move |value: &[u8]| read_aligned(value, alignment, read));
         match read::get_in_memory(&view, self.info.id, key, sequence, &mut read) {
             Err(error) => Op::ready(Err(error)),
             Ok(InMemory::Answer(answer)) => Op::ready(Ok(answer)),
@@ -291,7 +297,8 @@ impl Keyspace {
         read::check(engine, &self.info)?;
         let view = engine.view();
         let sequence = engine.stream.visible();
-        let mut read = Some(read);
+        let alignment = self.info.value_alignment();
+        let mut read = Some(move |value: &[u8]| read_aligned(value, alignment, read));
         match read::get_in_memory(&view, self.info.id, key, sequence, &mut read)? {
             InMemory::Answer(answer) => Ok(answer),
             InMemory::Miss => {
@@ -311,7 +318,7 @@ impl Keyspace {
             InMemory::Answer(value) => value,
             InMemory::Miss => engine.env.block_on(read::get_from_tables(engine, &view, self.info.id, key, sequence))?,
         };
-        Ok(value.map(Value::from))
+        Ok(value.map(|value| aligned(value, self.info.value_alignment())))
     }
 
     pub(crate) fn multi_get_at<K: AsRef<[u8]>>(&self, sequence: Option<SequenceNumber>, keys: &[K]) -> Op<Vec<Option<Value>>> {
@@ -325,7 +332,8 @@ impl Keyspace {
             Err(error) => return Op::ready(Err(error)),
             Ok(found) => found,
         };
-        let mut values: Vec<_> = found.values.into_iter().map(|value| value.map(Value::from)).collect();
+        let alignment = self.info.value_alignment();
+        let mut values: Vec<_> = found.values.into_iter().map(|value| value.map(|value| aligned(value, alignment))).collect();
         if found.missing.is_empty() {
             return Op::ready(Ok(values));
         }
@@ -335,7 +343,7 @@ impl Keyspace {
         let engine = Arc::clone(engine);
         Op::start_read(&env, "multi-get", async move {
             for (index, value) in read::get_several_from_tables(&engine, &view, keyspace, &missing, sequence).await? {
-                values[index] = value.map(Value::from);
+                values[index] = value.map(|value| aligned(value, alignment));
             }
             Ok(values)
         })

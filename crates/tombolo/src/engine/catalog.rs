@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 
 use arc_swap::ArcSwap;
 use tombolo_storage::{Error, ErrorKind, Result};
@@ -15,12 +15,20 @@ pub(crate) struct KeyspaceInfo {
     pub(crate) id: u32,
     pub(crate) name: String,
     options: ArcSwap<KeyspaceOptions>,
+    /// That of `options`, for reads: one load.
+    value_alignment: AtomicU16,
     dropped: AtomicBool,
 }
 
 impl KeyspaceInfo {
     pub(crate) fn new(id: u32, name: &str, options: KeyspaceOptions) -> Arc<KeyspaceInfo> {
-        Arc::new(KeyspaceInfo { id, name: name.to_owned(), options: ArcSwap::from_pointee(options), dropped: AtomicBool::new(false) })
+        Arc::new(KeyspaceInfo {
+            id,
+            name: name.to_owned(),
+            value_alignment: AtomicU16::new(options.value_alignment),
+            options: ArcSwap::from_pointee(options),
+            dropped: AtomicBool::new(false),
+        })
     }
 
     /// What tables made from now on follow.
@@ -29,7 +37,14 @@ impl KeyspaceInfo {
     }
 
     pub(crate) fn set_options(&self, options: KeyspaceOptions) {
+        self.value_alignment.store(options.value_alignment, Ordering::Relaxed);
         self.options.store(Arc::new(options));
+    }
+
+    /// Where values that reads give begin.
+    #[inline]
+    pub(crate) fn value_alignment(&self) -> usize {
+        self.value_alignment.load(Ordering::Relaxed).into()
     }
 
     /// # Errors

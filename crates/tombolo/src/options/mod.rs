@@ -194,11 +194,20 @@ pub struct KeyspaceOptions {
     pub block_bytes: u32,
     /// Filter bits per key; 0 for none. Default 10: about 1 % of the reads of absent keys touch a block.
     pub filter_bits: u8,
+    /// Values that reads give begin in memory at multiples of this: a power of two, at most 4096. Default 1. For readers that cast values
+    /// in place instead of parsing them; blocks grow by the gaps.
+    pub value_alignment: u16,
 }
 
 impl Default for KeyspaceOptions {
     fn default() -> KeyspaceOptions {
-        KeyspaceOptions { compression: Compression::Lz4, compression_lowest: None, block_bytes: 8 << 10, filter_bits: 10 }
+        KeyspaceOptions {
+            compression: Compression::Lz4,
+            compression_lowest: None,
+            block_bytes: 8 << 10,
+            filter_bits: 10,
+            value_alignment: 1,
+        }
     }
 }
 
@@ -212,6 +221,10 @@ impl KeyspaceOptions {
         },
         Setting { name: "block_bytes", help: "bytes of a block, 1024 to 1048576 (default 8192): more for scans, less for single reads" },
         Setting { name: "filter_bits", help: "filter bits per key, 0 to 30 (default 10): 0 when absent keys are never read" },
+        Setting {
+            name: "value_alignment",
+            help: "a power of two, 1 to 4096 (default 1): values begin at multiples of it in memory, to cast them in place",
+        },
     ];
 
     /// Sets one setting by name.
@@ -238,6 +251,13 @@ impl KeyspaceOptions {
                     _ => return Err(bad_value(name, value, "0 to 30")),
                 }
             }
+            "value_alignment" => {
+                let alignment = number(name, value)?;
+                self.value_alignment = match u16::try_from(alignment) {
+                    Ok(alignment @ 1..=4096) if alignment.is_power_of_two() => alignment,
+                    _ => return Err(bad_value(name, value, "a power of two, 1 to 4096")),
+                }
+            }
             _ => return Err(unknown(name, KeyspaceOptions::SETTINGS)),
         }
         Ok(())
@@ -261,6 +281,7 @@ impl KeyspaceOptions {
             ("compression_lowest".into(), self.compression_lowest.map_or("same", Compression::name).into()),
             ("block_bytes".into(), self.block_bytes.to_string()),
             ("filter_bits".into(), self.filter_bits.to_string()),
+            ("value_alignment".into(), self.value_alignment.to_string()),
         ])
     }
 

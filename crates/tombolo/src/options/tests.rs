@@ -21,11 +21,19 @@ fn unknown_and_bad_settings_are_invalid_and_named() {
 #[test]
 fn keyspace_options_survive_the_manifest() {
     let mut options = KeyspaceOptions::default();
-    for (name, value) in [("compression", "zstd"), ("block_bytes", "4096"), ("filter_bits", "0")] {
+    for (name, value) in [("compression", "zstd"), ("block_bytes", "4096"), ("filter_bits", "0"), ("value_alignment", "64")] {
         options.set(name, value).unwrap();
     }
     assert_eq!(KeyspaceOptions::from_manifest(&options.to_manifest()).unwrap(), options);
-    for (name, value) in [("compression", "gzip"), ("block_bytes", "1"), ("filter_bits", "31"), ("colour", "red")] {
+    for (name, value) in [
+        ("compression", "gzip"),
+        ("block_bytes", "1"),
+        ("filter_bits", "31"),
+        ("value_alignment", "24"),
+        ("value_alignment", "8192"),
+        ("value_alignment", "0"),
+        ("colour", "red"),
+    ] {
         assert_eq!(options.set(name, value).unwrap_err().kind(), ErrorKind::Invalid);
     }
 }

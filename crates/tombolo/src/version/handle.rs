@@ -239,6 +239,7 @@ impl TableWriter {
             block_bytes: options.block_bytes as usize,
             compression,
             filter_bits_per_key: u32::from(options.filter_bits),
+            value_alignment: u32::from(options.value_alignment),
             keyspace,
             oldest_unix_seconds: oldest_unix_seconds.unwrap_or_else(|| tables.env.unix_time().as_secs()),
             ..TableOptions::default()

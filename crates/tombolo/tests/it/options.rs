@@ -102,3 +102,78 @@ fn the_memory_budget_grows_and_shrinks_with_the_settings() {
     shared.set_options([("memory_bytes", "16777216"), ("memtable_bytes", "65536")]).unwrap();
     assert_eq!((budget.bytes(), shared.options().memory_bytes), (1 << 20, 16 << 20));
 }
+
+/// Every way to read gives `key` a value at a multiple of `alignment`.
+fn check_alignment(keyspace: &tombolo::Keyspace, expected: &std::collections::BTreeMap<Vec<u8>, Vec<u8>>, alignment: usize) {
+    let check = move |value: &[u8]| assert_eq!(value.as_ptr().addr() % alignment, 0, "{} bytes at {alignment}", value.len());
+    let keys: Vec<_> = expected.keys().collect();
+    let several = keyspace.multi_get(&keys).wait().unwrap();
+    for ((key, value), one) in expected.iter().zip(&several) {
+        let got = keyspace.get(key).wait().unwrap().unwrap();
+        check(&got);
+        check(one.as_ref().unwrap());
+        assert!(got == *value && one.as_deref() == Some(&value[..]));
+        let wanted = value.clone();
+        keyspace.get_with(key, move |value| (check(value), assert!(*value == *wanted))).wait().unwrap().unwrap();
+    }
+    let mut cursor = keyspace.cursor::<&[u8]>(..);
+    for (key, value) in expected {
+        assert!(cursor.next().unwrap());
+        check(cursor.value());
+        assert!(cursor.key() == *key && cursor.value() == *value);
+        let (_, kept) = cursor.entry().unwrap();
+        check(&kept);
+        assert!(kept == *value);
+    }
+    assert!(!cursor.next().unwrap());
+    for value in expected.values().rev() {
+        assert!(cursor.prev().unwrap());
+        check(cursor.value());
+        check(&cursor.entry().unwrap().1);
+        assert!(cursor.value() == *value);
+    }
+    for (entry, value) in keyspace.scan::<&[u8]>(..).zip(expected.values()) {
+        let (_, kept) = entry.unwrap();
+        check(&kept);
+        assert!(kept == *value);
+    }
+}
+
+#[test]
+fn values_lie_as_aligned_as_the_keyspace_says() {
+    let (env, registry) = (Env::real(), Registry::with_defaults());
+    for compression in [Compression::None, Compression::Lz4, Compression::Zstd] {
+        for alignment in [8, 64, 4096u16] {
+            let place = format!("aligned-{compression:?}-{alignment}");
+            let db = open(&place, &env, &registry);
+            let mut options = KeyspaceOptions::default();
+            (options.compression, options.value_alignment) = (compression, alignment);
+            let keyspace = db.create_keyspace("cast", options).wait().unwrap();
+            let mut expected = std::collections::BTreeMap::new();
+            for number in 0..120usize {
+                // Such as compress and such as do not, empty ones, and some that share their block.
+                let length = if number % 20 == 0 { 5000 + number } else { number * 7 % 200 };
+                let value: Vec<u8> = (0..length).map(|at| if number % 2 == 0 { 7 } else { (at * at * number) as u8 }).collect();
+                keyspace.put_with(format!("key {number:03}"), &value, Durability::Unlogged).wait().unwrap();
+                expected.insert(format!("key {number:03}").into_bytes(), value);
+            }
+            check_alignment(&keyspace, &expected, alignment.into());
+            db.flush().wait().unwrap();
+            check_alignment(&keyspace, &expected, alignment.into());
+            db.close().wait().unwrap();
+            drop((keyspace, db));
+            let db = open(&place, &env, &registry);
+            let keyspace = db.keyspace("cast").unwrap();
+            assert_eq!(keyspace.options().value_alignment, alignment);
+            check_alignment(&keyspace, &expected, alignment.into());
+            // Tables that were written with less.
+            keyspace.set_options([("value_alignment", "1")]).wait().unwrap();
+            db.compact().wait().unwrap();
+            keyspace.put_with("key 000", [9; 9], Durability::Unlogged).wait().unwrap();
+            db.flush().wait().unwrap();
+            expected.insert(b"key 000".to_vec(), vec![9; 9]);
+            keyspace.set_options([("value_alignment", "128")]).wait().unwrap();
+            check_alignment(&keyspace, &expected, 128);
+        }
+    }
+}

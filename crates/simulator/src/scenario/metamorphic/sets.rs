@@ -65,6 +65,8 @@ pub(super) const SETS: &[OptionSet] = &[
     set("slow background work", MAPPED, SLOW_BACKGROUND, &[]),
     set("last level by ZSTD", MAPPED, TINY, &["compression=none", "compression_lowest=zstd"]),
     set("last level not compressed", WRITTEN, SMALL, &["compression=zstd", "compression_lowest=none"]),
+    set("values at pages", MAPPED, SMALL, &["value_alignment=4096"]),
+    set("values at words, written log", WRITTEN, TINY, &["compression=none", "value_alignment=8"]),
     set("in memory", MEMORY, SMALL, &[]),
     set("in memory, tiny memtables", MEMORY, TINY, &["compression=zstd", "filter_bits=4"]),
     set("in memory, by hand", MEMORY, SMALL_BY_HAND, &["compression=none", "filter_bits=0"]),
