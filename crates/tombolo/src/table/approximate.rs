@@ -1,6 +1,7 @@
 //! How much of a table lies in a range, from its index alone.
 
 use std::ops::Bound;
+use std::sync::Arc;
 
 use tombolo_format::index::decode_block_handle;
 use tombolo_format::key::{InternalKey, SequenceNumber, Trailer};
@@ -14,7 +15,7 @@ impl Table {
     ///
     /// # Errors
     /// `Corrupt`; what the store returns.
-    pub async fn bytes_within(&self, request: Request, lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> Result<u64> {
+    pub async fn bytes_within(self: &Arc<Self>, request: Request, lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> Result<u64> {
         let description = &self.description;
         let (first, last) = (&description.first_key[..], &description.last_key[..]);
         let begins_within = match lower {
@@ -61,7 +62,7 @@ impl Table {
     }
 
     /// Where the data block begins that may hold the first entry at or after a key; the data's end beyond the last.
-    async fn offset_of(&self, request: Request, key: &[u8]) -> Result<u64> {
+    async fn offset_of(self: &Arc<Self>, request: Request, key: &[u8]) -> Result<u64> {
         let top = self.open(request).await?;
         let target = InternalKey::new(key, Trailer::seek(SequenceNumber::MAX));
         let Some(handle) = self.partition_for(top, target)? else { return Ok(top.footer.data_end) };

@@ -16,6 +16,7 @@
 mod ahead;
 mod approximate;
 mod damage;
+mod flight;
 mod iterator;
 mod several;
 mod writer;
@@ -35,7 +36,8 @@ use tombolo_format::table::{Partition, TAIL_BYTES_LIMIT, Top, open_within};
 use tombolo_storage::{Error, ErrorKind, ObjectName, ObjectStore, Request, Result};
 
 use crate::budget::{Category, Charge};
-use crate::cache::{BlockCache, CacheKey, Pinned, Resident};
+use crate::cache::{BlockCache, CacheKey, Kept, Pinned, Resident};
+use flight::Flights;
 
 pub use ahead::KeyRange;
 pub use iterator::{InternalIterator, Step, TableIterator};
@@ -109,7 +111,12 @@ pub struct Table {
     store: Arc<dyn ObjectStore>,
     cache: Arc<BlockCache>,
     opened: OnceLock<Opened>,
+    /// What is being fetched, by offset; opening at [`OPENING`].
+    flights: Arc<Flights<Result<Option<Kept>>>>,
 }
+
+/// Where no block begins.
+const OPENING: u64 = u64::MAX;
 
 #[derive(Debug)]
 struct Opened {
@@ -126,7 +133,7 @@ impl std::fmt::Debug for Table {
 impl Table {
     /// The table that `description` says `object` holds. Reads nothing yet.
     pub fn new(description: TableDescription, object: ObjectName, store: Arc<dyn ObjectStore>, cache: Arc<BlockCache>) -> Table {
-        Table { description, object, store, cache, opened: OnceLock::new() }
+        Table { description, object, store, cache, opened: OnceLock::new(), flights: Arc::default() }
     }
 
     /// What the manifest says about it.
@@ -166,7 +173,7 @@ impl Table {
     ///
     /// # Errors
     /// `Corrupt`; what the store returns.
-    pub async fn get(&self, request: Request, lookup: &Lookup<'_>) -> Result<Option<Hit>> {
+    pub async fn get(self: &Arc<Self>, request: Request, lookup: &Lookup<'_>) -> Result<Option<Hit>> {
         if !self.covers(lookup.target.user_key) {
             return Ok(None);
         }
@@ -185,14 +192,22 @@ impl Table {
         self.hit(block, handle, lookup)
     }
 
-    /// Opens the table if it is not: one request.
+    /// Opens the table if it is not: one request, which all share who ask meanwhile.
     ///
     /// # Errors
     /// `Corrupt`, `Unsupported` for a newer format; what the store returns.
-    pub async fn open(&self, request: Request) -> Result<&Top> {
+    pub async fn open(self: &Arc<Self>, request: Request) -> Result<&Top> {
         if let Some(opened) = self.opened.get() {
             return Ok(&opened.top);
         }
+        let table = Arc::clone(self);
+        let opening = async move { if table.is_open() { Ok(None) } else { table.open_now(request).await.map(|()| None) } };
+        self.flights.join_or(OPENING, opening).await?;
+        let opened = self.opened.get().ok_or_else(|| Error::new(ErrorKind::Bug, "a table that was opened is not").object(&self.object))?;
+        Ok(&opened.top)
+    }
+
+    async fn open_now(&self, request: Request) -> Result<()> {
         let description = &self.description;
         if description.tail_bytes > TAIL_BYTES_LIMIT || u64::from(description.tail_bytes) > description.length {
             let expected = format!("a tail of at most {} bytes", description.length.min(u64::from(TAIL_BYTES_LIMIT)));
@@ -212,16 +227,16 @@ impl Table {
             self.take_partitions(&top, &tail, tail_offset)?;
         }
         let memory = self.cache.budget().charge(Category::Tables, top.memory_bytes() as u64);
-        // Another task may have opened it meanwhile: the first one stays.
-        let opened = self.opened.get_or_init(|| Opened { top, _memory: memory });
-        Ok(&opened.top)
+        // One flight at a time opens it: there is none yet.
+        self.opened.get_or_init(|| Opened { top, _memory: memory });
+        Ok(())
     }
 
     /// Keys that cut the table into pieces of about equal size, ascending: those of its top index, one for each partition.
     ///
     /// # Errors
     /// As [`Table::open`].
-    pub async fn sample_keys(&self, request: Request) -> Result<Vec<Bytes>> {
+    pub async fn sample_keys(self: &Arc<Self>, request: Request) -> Result<Vec<Bytes>> {
         let top = self.open(request).await?;
         let at = top.footer.top_index.offset;
         let mut cursor = tombolo_format::block::Cursor::new();
@@ -327,18 +342,52 @@ impl Table {
     }
 
     /// Fetches a partition: filter and index with one request.
-    async fn load_partition(&self, request: Request, handle: PartitionHandle) -> Result<Pinned> {
-        let piece = own(self.read(request, handle.offset..handle.offset + handle.length()).await?);
-        let partition = Partition::decode(&piece, handle.offset, handle, self.description.identity).map_err(|error| self.damaged(error))?;
-        Ok(self.cache.insert(self.key(handle.offset), Resident::Partition(partition)))
+    async fn load_partition(self: &Arc<Self>, request: Request, handle: PartitionHandle) -> Result<Pinned> {
+        self.load(request, Place::Partition(handle)).await
     }
 
     /// Fetches a data block.
-    async fn load_block(&self, request: Request, handle: BlockHandle, fill_cache: bool) -> Result<Pinned> {
+    async fn load_block(self: &Arc<Self>, request: Request, handle: BlockHandle, fill_cache: bool) -> Result<Pinned> {
+        if fill_cache {
+            return self.load(request, Place::Block(handle)).await;
+        }
         let piece = own(self.read(request, handle.offset..handle.end()).await?);
         let block = self.decode_block(&piece, handle.offset, handle)?;
-        let (key, resident) = (self.key(handle.offset), Resident::Block(block));
-        Ok(if fill_cache { self.cache.insert(key, resident) } else { Pinned::own(key, resident) })
+        Ok(Pinned::own(self.key(handle.offset), Resident::Block(block)))
+    }
+
+    /// Fetches into the cache, with one request that all share who miss the same meanwhile.
+    async fn load(self: &Arc<Self>, request: Request, place: Place) -> Result<Pinned> {
+        let table = Arc::clone(self);
+        let begin = place.range().start;
+        let fetch = async move {
+            // It may have come since the miss.
+            if let Some(kept) = table.known(begin) {
+                return Ok(Some(kept));
+            }
+            let piece = own(table.read(request, place.range()).await?);
+            let resident = table.decode(&piece, place)?;
+            Ok(Some(table.cache.insert(table.key(begin), resident).keep()))
+        };
+        let kept = self.flights.join_or(begin, fetch).await?;
+        kept.map(Kept::pin).ok_or_else(|| self.not_a("block or partition", begin))
+    }
+
+    /// What the cache has, without counting a miss.
+    fn known(&self, offset: u64) -> Option<Kept> {
+        let key = self.key(offset);
+        if self.cache.has(&key) { self.cache.get(&key).map(Pinned::keep) } else { None }
+    }
+
+    /// What lies at `place`, of which `piece` has the bytes.
+    fn decode(&self, piece: &Bytes, place: Place) -> Result<Resident> {
+        match place {
+            Place::Block(handle) => self.decode_block(piece, handle.offset, handle).map(Resident::Block),
+            Place::Partition(handle) => {
+                let partition = Partition::decode(piece, handle.offset, handle, self.description.identity);
+                partition.map(Resident::Partition).map_err(|error| self.damaged(error))
+            }
+        }
     }
 
     /// A data block from `piece`, bytes of the table from `piece_offset` on.
@@ -380,6 +429,22 @@ impl Table {
     fn not_a(&self, what: &str, offset: u64) -> Error {
         // Two handles of the index name one offset as different things.
         Error::corrupt(&self.object, self.description.offset + offset, format!("a {what}"), "another kind of block")
+    }
+}
+
+/// Where something lies in a table that the cache keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    Partition(PartitionHandle),
+    Block(BlockHandle),
+}
+
+impl Place {
+    fn range(self) -> Range<u64> {
+        match self {
+            Place::Partition(handle) => handle.offset..handle.offset.saturating_add(handle.length()),
+            Place::Block(handle) => handle.offset..handle.end(),
+        }
     }
 }
 

@@ -1,15 +1,17 @@
 //! Point reads of several keys, in ascending order: what one key needed from memory serves the next, and what is not in memory is
 //! fetched together, one vectored request for all partitions and one for all blocks of a table.
 
+use std::sync::Arc;
+
 use tombolo_format::block::{Block, Within};
 use tombolo_format::index::PartitionHandle;
 use tombolo_format::key::Trailer;
 use tombolo_format::stored::BlockHandle;
-use tombolo_format::table::Partition;
 use tombolo_storage::{Error, ErrorKind, Request, Result};
 
-use super::{Hit, Lookup, Table, own};
-use crate::cache::{Kept, Pinned, Resident};
+use super::flight::Waiter;
+use super::{Hit, Lookup, Place, Table, own};
+use crate::cache::{Kept, Pinned};
 
 /// Where the look-up before ended in a table.
 #[derive(Debug, Default)]
@@ -67,13 +69,13 @@ impl Table {
     ///
     /// # Errors
     /// `Corrupt`; what the store returns.
-    pub async fn get_several(&self, request: Request, lookups: &[Lookup<'_>]) -> Result<Vec<Option<Hit>>> {
+    pub async fn get_several(self: &Arc<Self>, request: Request, lookups: &[Lookup<'_>]) -> Result<Vec<Option<Hit>>> {
         let top = self.open(request).await?;
         let mut places: Vec<Option<PartitionHandle>> = Vec::with_capacity(lookups.len());
         for lookup in lookups {
             places.push(if self.covers(lookup.target.user_key) { self.partition_for(top, lookup.target)? } else { None });
         }
-        let partitions = self.partitions(request, &places).await?;
+        let partitions = self.residents(request, places.iter().flatten().copied().map(Place::Partition)).await?;
         let mut blocks: Vec<Option<BlockHandle>> = Vec::with_capacity(lookups.len());
         for (lookup, place) in lookups.iter().zip(&places) {
             let Some(place) = place else {
@@ -83,7 +85,7 @@ impl Table {
             let kept = of_offset(&partitions, place.offset).ok_or_else(|| self.not_a("partition", place.offset))?;
             blocks.push(self.block_for(top, &kept.clone().pin(), *place, lookup)?);
         }
-        let residents = self.blocks(request, &blocks).await?;
+        let residents = self.residents(request, blocks.iter().flatten().copied().map(Place::Block)).await?;
         let mut hits = Vec::with_capacity(lookups.len());
         for (lookup, place) in lookups.iter().zip(&blocks) {
             hits.push(match place {
@@ -97,63 +99,58 @@ impl Table {
         Ok(hits)
     }
 
-    /// The partitions at `places`, ascending by offset, each once.
-    async fn partitions(&self, request: Request, places: &[Option<PartitionHandle>]) -> Result<Vec<(u64, Kept)>> {
-        let mut wanted: Vec<PartitionHandle> = places.iter().flatten().copied().collect();
+    /// What lies at `places`, ascending by offset, each once: from the cache, from requests under way, or with one request for all the rest.
+    async fn residents(self: &Arc<Self>, request: Request, places: impl Iterator<Item = Place>) -> Result<Vec<(u64, Kept)>> {
+        let mut wanted: Vec<Place> = places.collect();
         wanted.dedup();
-        let ranges = |handle: &PartitionHandle| (handle.offset, handle.offset + handle.length());
-        self.residents(request, &wanted, ranges, |piece, handle| {
-            let partition = Partition::decode(piece, handle.offset, *handle, self.description().identity);
-            partition.map(Resident::Partition).map_err(|error| self.damaged(error))
-        })
-        .await
-    }
-
-    /// The data blocks at `places`, ascending by offset, each once.
-    async fn blocks(&self, request: Request, places: &[Option<BlockHandle>]) -> Result<Vec<(u64, Kept)>> {
-        let mut wanted: Vec<BlockHandle> = places.iter().flatten().copied().collect();
-        wanted.dedup();
-        let ranges = |handle: &BlockHandle| (handle.offset, handle.end());
-        self.residents(request, &wanted, ranges, |piece, handle| self.decode_block(piece, handle.offset, *handle).map(Resident::Block))
-            .await
-    }
-
-    /// What lies at `wanted`, from the cache or with one request for all that is not there.
-    async fn residents<H>(
-        &self,
-        request: Request,
-        wanted: &[H],
-        place: impl Fn(&H) -> (u64, u64),
-        decode: impl Fn(&bytes::Bytes, &H) -> Result<Resident>,
-    ) -> Result<Vec<(u64, Kept)>> {
         let mut found = Vec::with_capacity(wanted.len());
-        let (mut missing, mut ranges) = (Vec::new(), Vec::new());
-        for handle in wanted {
-            let (begin, end) = place(handle);
+        let (mut missing, mut coming) = (Vec::new(), Vec::new());
+        for place in wanted {
+            let begin = place.range().start;
             match self.cache.get(&self.key(begin)) {
                 Some(pinned) => found.push((begin, pinned.keep())),
-                None => {
-                    missing.push(handle);
-                    ranges.push(self.description().offset + begin..self.description().offset + end);
-                }
+                None => match self.flights.join(begin) {
+                    Some(waiter) => coming.push((begin, waiter)),
+                    None => missing.push(place),
+                },
             }
         }
-        if missing.is_empty() {
-            return Ok(found);
+        if !missing.is_empty() {
+            // Its own first: the others come by themselves meanwhile.
+            let table = Arc::clone(self);
+            let places: Arc<[Place]> = missing.into();
+            let all = Arc::clone(&places);
+            let fetched = Waiter::new(Box::pin(async move { table.fetch_several(request, &all).await }));
+            let own = places.iter().enumerate().map(|(number, place)| {
+                let begin = place.range().start;
+                let fetched = fetched.clone();
+                (begin, self.flights.join_or(begin, async move { Ok(fetched.await?.get(number).cloned()) }))
+            });
+            let own: Vec<_> = own.collect();
+            coming.splice(0..0, own);
         }
-        let pieces = self.store.read_ranges(request, &self.object, &ranges).await;
-        let pieces = pieces.map_err(|error| if error.kind() == ErrorKind::NotFound { self.missing() } else { error })?;
-        if pieces.len() != missing.len() {
-            let message = format!("the store answered {} ranges with {} pieces", missing.len(), pieces.len());
-            return Err(Error::new(ErrorKind::Bug, message).object(&self.object));
-        }
-        for (handle, piece) in missing.into_iter().zip(pieces) {
-            let (begin, _) = place(handle);
-            let resident = decode(&own(piece), handle)?;
-            found.push((begin, self.cache.insert(self.key(begin), resident).keep()));
+        for (begin, waiter) in coming {
+            found.push((begin, waiter.await?.ok_or_else(|| self.not_a("block or partition", begin))?));
         }
         found.sort_unstable_by_key(|(offset, _)| *offset);
         Ok(found)
+    }
+
+    /// Fetches what lies at `places` with one request.
+    async fn fetch_several(&self, request: Request, places: &[Place]) -> Result<Arc<[Kept]>> {
+        let base = self.description().offset;
+        let ranges: Vec<_> = places.iter().map(|place| base + place.range().start..base + place.range().end).collect();
+        let pieces = self.store.read_ranges(request, &self.object, &ranges).await;
+        let pieces = pieces.map_err(|error| if error.kind() == ErrorKind::NotFound { self.missing() } else { error })?;
+        if pieces.len() != places.len() {
+            let message = format!("the store answered {} ranges with {} pieces", places.len(), pieces.len());
+            return Err(Error::new(ErrorKind::Bug, message).object(&self.object));
+        }
+        let insert = |(piece, place): (bytes::Bytes, &Place)| {
+            let resident = self.decode(&own(piece), *place)?;
+            Ok(self.cache.insert(self.key(place.range().start), resident).keep())
+        };
+        pieces.into_iter().zip(places).map(insert).collect()
     }
 }
 

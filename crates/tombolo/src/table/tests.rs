@@ -13,6 +13,7 @@ use tombolo_storage::{Epoch, Life, ObjectKind, Placement, Purpose};
 use super::*;
 
 mod ahead;
+mod flight;
 
 type Owned = (Vec<u8>, u64, Vec<u8>);
 
@@ -242,7 +243,8 @@ fn a_missing_a_cut_and_a_foreign_object_are_typed_errors() {
     let description = fixture.write(&many(200, 20), small());
     let bytes = fixture.bytes();
     let lookup = Lookup::new(b"key-00000100", SequenceNumber::MAX);
-    let missing = Table::new(description.clone(), ObjectName::new("elsewhere").unwrap(), Arc::clone(&fixture.store), BlockCache::new(0));
+    let elsewhere = ObjectName::new("elsewhere").unwrap();
+    let missing = Arc::new(Table::new(description.clone(), elsewhere, Arc::clone(&fixture.store), BlockCache::new(0)));
     assert_eq!(fixture.run(missing.get(request(), &lookup)).unwrap_err().kind(), ErrorKind::Corrupt);
     for length in [0, 1, 95, 96, bytes.len() / 2, bytes.len() - 1] {
         let table = fixture.forged(&description, bytes[..length].to_vec());

@@ -1,0 +1,153 @@
+//! Readers who miss the same share one request.
+
+use std::task::{Context, Waker};
+use std::time::Duration;
+
+use tombolo_env::{BoxFuture, TaskClass};
+use tombolo_storage::layer::fault::{Fault, FaultObjectStore, FaultPlan, Rule};
+
+use super::*;
+
+/// A table behind a store whose reads take time.
+struct Slow {
+    fixture: Fixture,
+    table: Arc<Table>,
+    plan: FaultPlan,
+    entries: Vec<Owned>,
+}
+
+impl Slow {
+    fn new(cache_bytes: u64) -> Slow {
+        let fixture = Fixture::new();
+        let entries = many(2000, 50);
+        let description = fixture.write(&entries, TableOptions { compression: Compression::None, ..TableOptions::default() });
+        let plan = FaultPlan::scripted();
+        let env = fixture.world.process("reader").env();
+        let store = Arc::new(FaultObjectStore::new(&env, Arc::clone(&fixture.store), plan.clone()));
+        plan.inject(Rule::new(is_read, Fault::Delay(Duration::from_millis(5))));
+        let table = Arc::new(Table::new(description, object(), store, BlockCache::new(cache_bytes)));
+        fixture.tracer.reset();
+        Slow { fixture, table, plan, entries }
+    }
+
+    /// Reads that reached the store since the last call: single and vectored.
+    fn requests(&self) -> u64 {
+        let requests = self.fixture.tracer.of_kind(RequestKind::ReadRanges).requests;
+        requests + self.fixture.reads()
+    }
+
+    fn read(&self, number: usize) -> BoxFuture<'static, Result<Option<Vec<u8>>>> {
+        let (table, key) = (Arc::clone(&self.table), self.entries[number].0.clone());
+        Box::pin(async move {
+            let hit = table.get(request(), &Lookup::new(&key, SequenceNumber::MAX)).await?;
+            Ok(hit.map(|hit| hit.value().to_vec()))
+        })
+    }
+
+    fn read_several(&self, numbers: &[usize]) -> BoxFuture<'static, Result<Option<Vec<u8>>>> {
+        let table = Arc::clone(&self.table);
+        let keys: Vec<_> = numbers.iter().map(|number| self.entries[*number].0.clone()).collect();
+        Box::pin(async move {
+            let lookups: Vec<_> = keys.iter().map(|key| Lookup::new(key, SequenceNumber::MAX)).collect();
+            let mut hits = table.get_several(request(), &lookups).await?;
+            Ok(hits.swap_remove(0).map(|hit| hit.value().to_vec()))
+        })
+    }
+
+    /// Runs all side by side.
+    fn together(&self, reads: Vec<BoxFuture<'static, Result<Option<Vec<u8>>>>>) -> Vec<Result<Option<Vec<u8>>>> {
+        let env = self.fixture.world.process("readers").env();
+        let spawn = |read: BoxFuture<'static, Result<Option<Vec<u8>>>>| {
+            let (completer, completion) = tombolo_env::completion();
+            let task = env.spawn(TaskClass::Foreground, "read", async move { completer.complete(read.await) });
+            (task, completion)
+        };
+        let tasks: Vec<_> = reads.into_iter().map(spawn).collect();
+        self.fixture.run(async move {
+            let mut results = Vec::new();
+            for (_task, completion) in tasks {
+                results.push(completion.await.unwrap());
+            }
+            results
+        })
+    }
+}
+
+fn is_read(asked: &tombolo_storage::layer::fault::Asked<'_>) -> bool {
+    matches!(asked.kind, RequestKind::Read | RequestKind::ReadRanges)
+}
+
+#[test]
+fn readers_who_miss_the_same_share_opening_and_block() {
+    for cache_bytes in [0, 8 << 20] {
+        let slow = Slow::new(cache_bytes);
+        let results = slow.together((0..8).map(|_| slow.read(700)).collect());
+        for result in results {
+            assert_eq!(result.unwrap().as_ref(), Some(&slow.entries[700].2));
+        }
+        // The tail, and the block; the partition comes with the tail where there is a cache to keep it.
+        assert_eq!(slow.requests(), if cache_bytes == 0 { 3 } else { 2 });
+        slow.together(vec![slow.read(700), slow.read(700)]);
+        assert_eq!(slow.requests(), if cache_bytes == 0 { 2 } else { 0 }, "nothing is remembered but what the cache has");
+    }
+}
+
+#[test]
+fn single_reads_and_several_share_what_they_miss() {
+    let slow = Slow::new(8 << 20);
+    slow.fixture.run(slow.table.open(request())).unwrap();
+    slow.requests();
+    let reads =
+        vec![slow.read(100), slow.read_several(&[100, 900, 1500]), slow.read(1500), slow.read_several(&[900, 1500]), slow.read(900)];
+    for (result, number) in slow.together(reads).into_iter().zip([100, 100, 1500, 900, 900]) {
+        assert_eq!(result.unwrap().as_ref(), Some(&slow.entries[number].2));
+    }
+    // Five readers, three blocks: how many come together depends on who is first.
+    let requests = slow.requests();
+    assert!((2..=3).contains(&requests), "{requests} requests");
+}
+
+#[test]
+fn who_goes_away_or_is_not_polled_any_more_does_not_hold_up_the_others() {
+    let slow = Slow::new(8 << 20);
+    slow.fixture.run(async {
+        let poll_once = |read: &mut BoxFuture<'static, Result<Option<Vec<u8>>>>| {
+            assert!(read.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        };
+        let (mut gone, mut idle) = (slow.read(700), slow.read(700));
+        poll_once(&mut gone);
+        poll_once(&mut idle);
+        let mut late = slow.read(700);
+        poll_once(&mut late);
+        drop(gone);
+        assert_eq!(late.await.unwrap().as_ref(), Some(&slow.entries[700].2));
+        assert_eq!(idle.await.unwrap().as_ref(), Some(&slow.entries[700].2));
+    });
+    assert_eq!(slow.requests(), 2);
+    // When all have gone, the next one asks anew.
+    slow.fixture.run(async {
+        let mut gone = slow.read(1900);
+        assert!(gone.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        drop(gone);
+        assert_eq!(slow.read(1900).await.unwrap().as_ref(), Some(&slow.entries[1900].2));
+    });
+}
+
+#[test]
+fn an_error_reaches_all_who_wait_and_is_not_remembered() {
+    let slow = Slow::new(8 << 20);
+    for opened in [false, true] {
+        // The request that fails does so after the delay that all meet: all readers are waiting by then.
+        slow.plan.inject(Rule::new(is_read, Fault::Error(ErrorKind::Retry)).times(1));
+        let before = slow.plan.requests();
+        let reads = vec![slow.read(300), slow.read(300), slow.read_several(&[300]), slow.read(300)];
+        for result in slow.together(reads) {
+            assert_eq!(result.unwrap_err().kind(), ErrorKind::Retry, "opened: {opened}");
+        }
+        assert_eq!(slow.plan.requests() - before, 1);
+        if !opened {
+            slow.fixture.run(slow.table.open(request())).unwrap();
+        }
+    }
+    assert_eq!(slow.fixture.run(slow.read(300)).unwrap().as_ref(), Some(&slow.entries[300].2));
+}
