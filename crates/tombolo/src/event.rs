@@ -12,6 +12,7 @@ use tombolo_env::Completion;
 use tombolo_storage::Error;
 
 use crate::signal::Signal;
+use crate::stalls::StallReason;
 
 /// Events that wait for a listener; beyond it the oldest is forgotten.
 const EVENTS_MAX: usize = 1024;
@@ -20,6 +21,11 @@ const EVENTS_MAX: usize = 1024;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Event {
+    /// The flush of a memtable begins, or is tried again.
+    FlushBegan {
+        /// Bytes of the memtable.
+        bytes: u64,
+    },
     /// A memtable is in tables.
     Flushed {
         /// Tables made: one for each keyspace written to.
@@ -28,6 +34,15 @@ pub enum Event {
         bytes: u64,
         /// How long it took.
         nanos: u64,
+    },
+    /// A compaction begins.
+    CompactionBegan {
+        /// The keyspace.
+        keyspace: u32,
+        /// Tables to merge.
+        inputs: u64,
+        /// Their bytes.
+        bytes: u64,
     },
     /// A compaction's result was installed.
     Compacted {
@@ -40,6 +55,13 @@ pub enum Event {
         /// Bytes of the tables made.
         bytes: u64,
     },
+    /// Writers are slowed from here on, or for another reason than before: [`crate::Stats::write_stall`].
+    StallBegan {
+        /// Why.
+        reason: StallReason,
+    },
+    /// Writers are not slowed any more.
+    StallEnded,
     /// A background work fails, and is tried again until it goes well.
     Failing {
         /// `flush`, `compaction` or another.

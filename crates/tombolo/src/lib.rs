@@ -26,6 +26,7 @@ mod pace;
 mod read;
 mod recovery;
 mod signal;
+mod stalls;
 pub mod table;
 mod value;
 mod version;
@@ -40,6 +41,7 @@ pub use db::{
 pub use event::{Event, Listener};
 pub use op::Op;
 pub use options::{Compression, Durability, KeyspaceOptions, OpenMode, Options, Setting};
+pub use stalls::StallReason;
 pub use tombolo_env::{Env, Instant};
 pub use tombolo_storage::{Epoch, Error, ErrorKind, Incarnation, Registry, Result};
 pub use value::Value;

@@ -31,6 +31,7 @@ use crate::event::Event;
 use crate::flush::{Retries, delete_unnamed, never_named};
 use crate::manifest::{TableStatus, names};
 use crate::version::Version;
+use crate::write;
 use job::Run;
 use merge::{Failure, Merged};
 use pick::{Asked, Busy, Cursors, Job, Picking, Settings, Turn};
@@ -75,6 +76,7 @@ pub(crate) async fn run(engine: Arc<Engine>, compactor: Arc<Compactor>) {
         // Others may have waited for its inputs.
         engine.work.raise();
         engine.progress.raise();
+        write::look_again(&engine);
         match retries.after(&engine, result).await {
             Ok(true) => retries = Retries::new(COMPACTION),
             Ok(false) => {}
@@ -96,9 +98,15 @@ impl Compactor {
         if shared.busy.has_damage() {
             let state = engine.manifest.state();
             shared.busy.retain_damaged(|name| state.table(name).is_some_and(|table| table.status == TableStatus::Live));
+            if !shared.busy.has_damage() {
+                engine.stalls.none_aside();
+            }
         }
         let job = shared.next_asked(engine, &view.version).or_else(|| shared.next_needed(engine, &view.version));
-        let (job, keyspace) = job?;
+        let Some((job, keyspace)) = job else {
+            shared.await_snapshots(engine, &view.version);
+            return None;
+        };
         if job.from > 0
             && let Some(last) = job.upper.last()
         {
@@ -106,6 +114,9 @@ impl Compactor {
         }
         let number = shared.busy.take(&job);
         engine.counters.compactions_running.fetch_add(1, Ordering::Relaxed);
+        engine.stalls.compaction_begins(engine.env.now());
+        let (id, inputs, bytes) = (job.keyspace, job.inputs().count() as u64, job.bytes());
+        engine.events.tell(|| Event::CompactionBegan { keyspace: id, inputs, bytes });
         Some(Begun { number, job: Arc::new(job), keyspace })
     }
 
@@ -116,12 +127,16 @@ impl Compactor {
             Err(Failure { error, table }) => Err((engine.judge(error).await, table)),
         };
         engine.counters.compactions_running.fetch_sub(1, Ordering::Relaxed);
+        let left = if judged.is_ok() { begun.job.runs_left() } else { 0 };
+        let upper_bytes = begun.job.upper.iter().map(|table| table.description().length).sum();
+        engine.stalls.compaction_ended(left, upper_bytes, engine.env.now());
         let mut shared = self.0.lock();
         shared.busy.give_back(begun.number, &begun.job);
         match judged {
             Ok(()) => Ok(()),
             Err((error, Some(table))) if error.kind() == ErrorKind::Corrupt => {
                 if shared.busy.set_aside(table) {
+                    engine.stalls.set_aside(begun.keyspace.id);
                     report_damage(engine, table, &error);
                 }
                 Ok(())
@@ -172,6 +187,21 @@ impl Shared {
         found
     }
 
+    /// Nothing is to be done: has it looked again when the snapshots close that keep deletes at the bottom.
+    fn await_snapshots(&self, engine: &Engine, version: &Version) {
+        if !engine.options.load().automatic_compaction || engine.snapshots.list().is_empty() {
+            return;
+        }
+        let held = version.keyspaces().filter_map(|(id, levels)| {
+            let keyspace = engine.catalog.by_id(id)?;
+            pick::deletes_held(levels, &Shared::picking(&self.busy, &self.cursors, engine, &keyspace))
+        });
+        // They may have closed since they were listed.
+        if engine.snapshots.wake_at(held.min()) {
+            engine.work.raise();
+        }
+    }
+
     /// A job for the keyspace that needs it most: the one with the most runs is read and written slowest.
     fn next_needed(&self, engine: &Engine, version: &Version) -> Option<(Job, Arc<KeyspaceInfo>)> {
         if !engine.options.load().automatic_compaction {
@@ -185,6 +215,12 @@ impl Shared {
             Some((job, keyspace))
         })
     }
+}
+
+/// Bytes that wait to be merged, of all keyspaces.
+pub(crate) fn bytes_pending(engine: &Engine, version: &Version) -> u64 {
+    let settings = Settings::new(engine.options.memtable_bytes(), true);
+    version.keyspaces().map(|(_, levels)| pick::bytes_pending(levels, &settings)).sum()
 }
 
 /// Why what was asked for is not wholly done.

@@ -115,6 +115,15 @@ impl Job {
         sum(self.inputs())
     }
 
+    /// How many runs fewer level 0 has once it is done.
+    pub(crate) fn runs_left(&self) -> u64 {
+        match (self.from, self.to) {
+            (0, 0) => self.upper.len().saturating_sub(1) as u64,
+            (0, _) => self.upper.len() as u64,
+            _ => 0,
+        }
+    }
+
     /// The keys that the inputs span.
     pub(crate) fn range(&self) -> Option<(Bytes, Bytes)> {
         range_of(self.inputs())
@@ -517,6 +526,24 @@ fn for_deletes(levels: &Levels, picking: &Picking<'_>, targets: &Targets) -> Opt
         }
     }
     None
+}
+
+/// The number that the oldest snapshot must reach before a table at the bottom can lose the many deletes that it has.
+pub(crate) fn deletes_held(levels: &Levels, picking: &Picking<'_>) -> Option<SequenceNumber> {
+    let held = |table: &&Arc<TableHandle>| has_many_deletes(table) && table.description().last_sequence > picking.oldest_snapshot;
+    levels.level(LEVEL_LAST)?.iter().filter(held).map(|table| table.description().last_sequence).min()
+}
+
+/// Bytes that wait to be merged: level 0 once its runs start a compaction, and what sorted levels hold beyond their targets.
+pub(crate) fn bytes_pending(levels: &Levels, settings: &Settings) -> u64 {
+    let targets = Targets::new(levels, settings);
+    let runs = if levels.runs.len() >= RUNS_TRIGGER { sum(levels.runs.iter()) } else { 0 };
+    let beyond = |(level, run): &(u8, Arc<SortedRun>)| match targets.of(*level) {
+        _ if *level < targets.base => run.bytes(),
+        Some(target) => run.bytes().saturating_sub(target),
+        None => 0,
+    };
+    runs + levels.sorted.iter().map(beyond).sum::<u64>()
 }
 
 /// A compaction that somebody asked for: level by level, what lies in a range when the level's turn comes goes down, to the last level.

@@ -36,7 +36,8 @@ use crate::engine::{CompactionRequest, Engine, KeyspaceInfo, MAIN_LANE};
 use crate::op::Op;
 use crate::options::{Durability, KeyspaceOptions, Options};
 use crate::recovery::DEFAULT_KEYSPACE;
-use crate::{lifecycle, write};
+use crate::stalls::StallReason;
+use crate::{compaction, lifecycle, write};
 
 /// Stops the background work when the last handle goes.
 #[derive(Debug)]
@@ -108,6 +109,14 @@ pub struct Stats {
     pub compacted_bytes_read: u64,
     /// Bytes of the tables that compactions made.
     pub compacted_bytes_written: u64,
+    /// Bytes that wait to be compacted.
+    pub compaction_bytes_pending: u64,
+    /// Why writers are slowed, if they are: smoothly, by the rate at which background work goes.
+    pub write_stall: Option<StallReason>,
+    /// The bytes per second that writers are slowed to, all together; 0 when they are not.
+    pub write_bytes_per_second_max: u64,
+    /// Time that writers were asked to wait for background work, in nanoseconds.
+    pub write_delay_nanos: u64,
     /// Bytes of the log not yet freed.
     pub log_bytes: u64,
     /// The newest sequence number that reads see.
@@ -374,6 +383,7 @@ impl Db {
     pub fn stats(&self) -> Stats {
         let engine = self.engine();
         let view = engine.view_owned();
+        let slowed = write::slowed_now(engine);
         let behind = engine.readers.behind(&view, engine.env.now());
         let mut stats = Stats {
             readers_behind: behind.views,
@@ -388,6 +398,10 @@ impl Db {
             flushed_bytes: engine.counters.flushed_bytes.load(Ordering::Relaxed),
             compacted_bytes_read: engine.counters.compacted_bytes_read.load(Ordering::Relaxed),
             compacted_bytes_written: engine.counters.compacted_bytes_written.load(Ordering::Relaxed),
+            compaction_bytes_pending: compaction::bytes_pending(engine, &view.version),
+            write_stall: slowed.map(|slowed| slowed.reason),
+            write_bytes_per_second_max: slowed.map_or(0, |slowed| slowed.bytes_per_second),
+            write_delay_nanos: engine.stalls.delayed_nanos.load(Ordering::Relaxed),
             log_bytes: engine.log.pressure(MAIN_LANE).live_bytes,
             last_sequence: engine.stream.visible().0,
             replayed_bytes: engine.counters.replayed_bytes.load(Ordering::Relaxed),

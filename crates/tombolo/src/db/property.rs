@@ -12,6 +12,7 @@ use crate::cache::CacheStats;
 use crate::db::Db;
 use crate::engine::{Engine, MAIN_LANE};
 use crate::manifest::TableStatus;
+use crate::{compaction, write};
 
 /// The unit of a property's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -164,6 +165,11 @@ fn trouble(engine: &Engine, list: &mut List) {
     list.count("writes-waiting", waiting, "writes that stand in line for room in memory; above 0: flushing does not keep up");
     list.count("memtables-waiting", view.waiting.len() as u64, "full memtables that wait for their flush; writers slow down as it grows");
     list.count("runs-max", view.version.runs_max() as u64, "most overlapping runs of a keyspace; reads cost more, and writers slow down");
+    let slowed = write::slowed_now(engine);
+    let reason = slowed.map(|slowed| slowed.reason.to_string()).unwrap_or_default();
+    list.text("write-stall", reason, "why writers are slowed now; empty when they are not");
+    let rate = slowed.map_or(0, |slowed| slowed.bytes_per_second);
+    list.bytes("write-rate-max", rate, "bytes per second that writers are slowed to, all together; 0 when they are not");
     let (snapshots, oldest) = engine.snapshots.ages(engine.env.now());
     list.count("snapshots", snapshots, "open snapshots; compaction keeps what they see");
     list.nanos("snapshot-age-max", oldest, "age of the oldest open snapshot; one that grows for ever holds space for ever");
@@ -237,6 +243,10 @@ fn work(engine: &Engine, list: &mut List) {
     let of = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
     let (flushed, compacted) = (of(&counters.flushed_bytes), of(&counters.compacted_bytes_written));
     list.count("compactions-running", of(&counters.compactions_running), "compactions that run now");
+    let pending = compaction::bytes_pending(engine, &engine.view().version);
+    list.bytes("compaction-bytes-pending", pending, "bytes that wait to be compacted; grows for ever: compaction does not keep up");
+    let delayed = of(&engine.stalls.delayed_nanos);
+    list.nanos("write-delay", delayed, "time that writers were asked to wait for background work, in all");
     list.bytes("flushed-bytes", flushed, "bytes of the tables that flushes made");
     list.bytes("compacted-bytes-read", of(&counters.compacted_bytes_read), "bytes of the tables that compactions merged");
     list.bytes("compacted-bytes-written", compacted, "bytes of the tables that compactions made");

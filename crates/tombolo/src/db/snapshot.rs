@@ -24,7 +24,9 @@ struct Open {
 
 impl Drop for Open {
     fn drop(&mut self) {
-        self.handle.engine.snapshots.close(self.sequence);
+        if self.handle.engine.snapshots.close(self.sequence) {
+            self.handle.engine.work.raise();
+        }
     }
 }
 

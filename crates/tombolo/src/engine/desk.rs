@@ -36,6 +36,8 @@ pub(crate) struct Committed {
     pub(crate) delay: Duration,
     /// Background work came up.
     pub(crate) rotated: bool,
+    /// Slowing writers has begun or ended.
+    pub(crate) stall_changed: bool,
 }
 
 /// A write of one entry, left to be committed.

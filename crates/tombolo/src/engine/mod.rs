@@ -40,6 +40,7 @@ use crate::memtable::Memtable;
 use crate::options::{LiveOptions, Options};
 use crate::pace::Pace;
 use crate::signal::{Signal, Turn};
+use crate::stalls::Stalls;
 use crate::version::{Version, Versions};
 
 /// The lane of the main stream.
@@ -129,6 +130,8 @@ pub(crate) struct Engine {
     pub(crate) compaction_requests: Mutex<Vec<CompactionRequest>>,
     /// Bounds what background work moves.
     pub(crate) pace: Pace,
+    /// How fast background work goes, and how writers are slowed by it.
+    pub(crate) stalls: Stalls,
     membership: Membership,
     /// What it reads without a claim; not set of a writer.
     read_only: OnceLock<ReadOnly>,
@@ -275,6 +278,7 @@ impl Engine {
             counters: Counters::default(),
             compaction_requests: Mutex::default(),
             pace,
+            stalls: Stalls::default(),
             membership: parts.membership,
             read_only: OnceLock::new(),
             checkpointing: Turn::default(),

@@ -11,7 +11,22 @@ use tombolo_format::key::SequenceNumber;
 /// Invariant: a snapshot reads the visible sequence number under this lock, so that a job which lists the snapshots either finds it or
 /// has read a visible number that is no greater.
 #[derive(Debug, Default)]
-pub(crate) struct Snapshots(Mutex<BTreeMap<SequenceNumber, Open>>);
+pub(crate) struct Snapshots(Mutex<All>);
+
+#[derive(Debug, Default)]
+struct All {
+    open: BTreeMap<SequenceNumber, Open>,
+    /// Compaction has something to do once the oldest looks from here or later.
+    awaited: Option<SequenceNumber>,
+}
+
+impl All {
+    /// Whether what is awaited has come; it is awaited no more then.
+    fn has_come(&mut self) -> bool {
+        let oldest = self.open.keys().next().copied().unwrap_or(SequenceNumber::MAX);
+        self.awaited.take_if(|awaited| *awaited <= oldest).is_some()
+    }
+}
 
 /// Those that look from one number.
 #[derive(Debug)]
@@ -24,32 +39,41 @@ struct Open {
 impl Snapshots {
     /// Opens one at what `visible` says.
     pub(crate) fn open(&self, now: Instant, visible: impl FnOnce() -> SequenceNumber) -> SequenceNumber {
-        let mut open = self.0.lock();
+        let open = &mut self.0.lock().open;
         let sequence = visible();
         open.entry(sequence).or_insert(Open { count: 0, since: now }).count += 1;
         sequence
     }
 
-    /// Closes one.
-    pub(crate) fn close(&self, sequence: SequenceNumber) {
-        let mut open = self.0.lock();
-        if let Some(those) = open.get_mut(&sequence) {
+    /// Closes one; whether compaction waited for that.
+    pub(crate) fn close(&self, sequence: SequenceNumber) -> bool {
+        let mut all = self.0.lock();
+        if let Some(those) = all.open.get_mut(&sequence) {
             those.count -= 1;
             if those.count == 0 {
-                open.remove(&sequence);
+                all.open.remove(&sequence);
+                return all.has_come();
             }
         }
+        false
+    }
+
+    /// [`Snapshots::close`] tells when the oldest looks from `awaited` or later; whether it does already.
+    pub(crate) fn wake_at(&self, awaited: Option<SequenceNumber>) -> bool {
+        let mut all = self.0.lock();
+        all.awaited = awaited;
+        all.has_come()
     }
 
     /// How many are open, and the age of the oldest in nanoseconds; 0 when there is none.
     pub(crate) fn ages(&self, now: Instant) -> (u64, u64) {
-        let open = self.0.lock();
+        let open = &self.0.lock().open;
         let oldest = open.values().map(|those| now.since(those.since)).max().unwrap_or_default();
         (open.values().map(|those| those.count).sum(), u64::try_from(oldest.as_nanos()).unwrap_or(u64::MAX))
     }
 
     /// The sequence numbers that are looked from, ascending.
     pub(crate) fn list(&self) -> Vec<SequenceNumber> {
-        self.0.lock().keys().copied().collect()
+        self.0.lock().open.keys().copied().collect()
     }
 }

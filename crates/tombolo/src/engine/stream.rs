@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
+use tombolo_env::Instant;
 use tombolo_format::key::SequenceNumber;
 use tombolo_format::manifest::Edit;
 use tombolo_storage::{LogOffset, LogRecord};
@@ -54,8 +55,8 @@ pub(crate) struct Commit {
     pub(crate) unjudged_bytes: usize,
     /// Whether the memory budget was short then.
     pub(crate) is_short: bool,
-    /// Delay not yet asked of a writer.
-    pub(crate) delay_nanos: u64,
+    /// Until when what was written keeps the rate that writers are slowed to; `None` while they are not.
+    pub(crate) delayed_until: Option<Instant>,
     /// Writes that found no room, in the order of their calls.
     pub(crate) line: VecDeque<Box<dyn InLine>>,
     /// Invariant: the sum of their bytes.
@@ -91,7 +92,7 @@ impl Stream {
                 log_bytes: 0,
                 unjudged_bytes: 0,
                 is_short: false,
-                delay_nanos: 0,
+                delayed_until: None,
                 line: VecDeque::new(),
                 line_bytes: 0,
             }),

@@ -32,6 +32,8 @@ use crate::write;
 /// Pauses between attempts: doubled from the first to the last.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LAST_PAUSE: Duration = Duration::from_secs(5);
+/// The flush of a memtable of so much, or an eighth of the largest, tells how fast flushes go; that of a smaller one, what a request takes.
+const FULL_BYTES: u64 = 4 << 20;
 
 /// Flushes what is sealed, until the database stops.
 pub(crate) async fn run(engine: Arc<Engine>) {
@@ -52,6 +54,7 @@ pub(crate) async fn run(engine: Arc<Engine>) {
                 } {}
                 engine.progress.raise();
                 write::advance_line(&engine);
+                write::look_again(&engine);
             }
             None => {
                 if log_wants_flush(&engine) {
@@ -135,6 +138,8 @@ async fn sleep_or(engine: &Engine, pause: Duration, mut woken: tombolo_env::Comp
 /// Flushes one sealed memtable.
 async fn flush(engine: &Arc<Engine>, sealed: &Arc<Sealed>) -> Result<()> {
     let began = engine.env.now();
+    let memtable_bytes = sealed.memtable.used_bytes();
+    engine.events.tell(|| Event::FlushBegan { bytes: memtable_bytes });
     let mut tables = Vec::new();
     let written = write_tables(engine, sealed, &mut tables).await;
     if let Err(error) = written {
@@ -160,6 +165,8 @@ async fn flush(engine: &Arc<Engine>, sealed: &Arc<Sealed>) -> Result<()> {
     engine.install(Some(sealed));
     engine.counters.flushes.fetch_add(1, Ordering::Relaxed);
     engine.counters.flushed_bytes.fetch_add(tables.iter().map(|table| table.length).sum(), Ordering::Relaxed);
+    let is_full = memtable_bytes >= (engine.options.memtable_bytes() / 8).min(FULL_BYTES);
+    engine.stalls.flushed(memtable_bytes, tables.len() as u64, is_full, engine.env.now().since(began));
     told(engine, &tables, began);
     engine.counters.flushed.fetch_max(sealed.last_sequence.0, Ordering::AcqRel);
     engine.work.raise();

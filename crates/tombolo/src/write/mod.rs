@@ -18,6 +18,7 @@
 
 mod content;
 mod line;
+mod slowing;
 mod ticket;
 
 use std::sync::Arc;
@@ -38,17 +39,12 @@ pub(crate) use content::Prepared;
 use content::{Content, One};
 pub(crate) use line::advance_line;
 use line::stand_in_line;
+pub(crate) use slowing::{look_again, slowed_now};
 use ticket::WriteTicket;
 
 /// Most bytes of a batch's encoding. A value of the largest size fits with room to spare.
 pub(crate) const BATCH_BYTES_MAX: usize = 96 << 20;
 
-/// At full pressure a write of a mebibyte is slowed by this much: 10 MiB/s is what a slow disk flushes.
-const SLOWEST_NANOS_PER_BYTE: u64 = 100;
-/// It is looked whether writers must be slowed whenever they have written so much.
-const JUDGED_BYTES: usize = 16 << 10;
-/// What a memtable shrinks to when the memory budget is short: a quarter.
-const SHORT_SHARE: u64 = 4;
 /// What a log keeps beside the payload of an entry, about.
 const LOG_ENTRY_OVERHEAD_BYTES: u64 = 68;
 /// What is taken for the speed of replay until one was measured.
@@ -60,11 +56,6 @@ const LOG_BYTES_MIN: u64 = 8 << 20;
 const LOG_BYTES_MAX: u64 = 256 << 20;
 /// How often somebody who has left a write looks whether it was served, before waiting for the section: some microseconds, several commits.
 const DESK_LOOKS: u32 = 100;
-/// A delay shorter than this is saved up: sleeping costs more than it.
-const DELAY_NANOS_MIN: u64 = 1_000_000;
-/// Runs of level 0 beyond which writers are slowed, and at which they are slowed most.
-const RUNS_SLOW: usize = 12;
-const RUNS_SLOWEST: usize = 36;
 
 /// Commits a batch or an entry. On an error nothing of it was taken, or the handle is finished.
 ///
@@ -151,7 +142,14 @@ fn check_line(commit: &Commit) -> Result<()> {
 /// What follows the commit section: wakers run outside it.
 fn finish_commit(engine: &Engine, committed: Result<Committed>) -> Result<Committed> {
     match &committed {
-        Ok(committed) if committed.rotated => engine.work.raise(),
+        Ok(committed) if committed.rotated | committed.stall_changed => {
+            if committed.rotated {
+                engine.work.raise();
+            }
+            if committed.stall_changed {
+                slowing::tell(engine);
+            }
+        }
         Ok(_) => {}
         Err(error) => {
             // A memtable may have been sealed before the error, and its flush may be what makes room.
@@ -202,8 +200,8 @@ fn commit_guarded(engine: &Engine, commit: &mut Commit, content: Content<'_>, du
     // Changed in the commit section only.
     let writes = engine.stream.writes.load(Ordering::Relaxed);
     engine.stream.writes.store(writes + 1, Ordering::Relaxed);
-    let delay = delay(engine, commit, bytes);
-    Ok(Committed { end, accepted, delay, rotated })
+    let (delay, stall_changed) = slowing::delay(engine, commit, bytes);
+    Ok(Committed { end, accepted, delay, rotated, stall_changed })
 }
 
 /// What an append comes to: the log's end after it, and its acceptance unless it was accepted at once.
@@ -269,7 +267,7 @@ pub(crate) fn log_bytes_max(options: &Options, replayed_bytes: u64, took: Durati
 /// Seals the active memtable when it is full; says whether it did.
 fn make_room(engine: &Engine, commit: &mut Commit, bytes: usize) -> Result<bool> {
     let used = commit.memtable.used_bytes();
-    let limit = engine.options.memtable_bytes() / if commit.is_short { SHORT_SHARE } else { 1 };
+    let limit = slowing::memtable_bytes_max(engine, commit);
     let is_long_to_replay = commit.log_bytes > engine.stream.log_bytes_max.load(Ordering::Relaxed);
     if used != 0 && used + bytes as u64 <= limit && !is_long_to_replay {
         return Ok(false);
@@ -347,32 +345,6 @@ pub(crate) fn seal(engine: &Engine) -> SequenceNumber {
 /// Whether writes are in memory that no log holds.
 pub(crate) fn has_unlogged(engine: &Engine) -> bool {
     engine.stream.commit.lock().unlogged > engine.counters.flushed.load(Ordering::Acquire)
-}
-
-/// How long this writer is asked to wait: nothing up to half of the pressure, and from there on in proportion to its bytes.
-#[inline]
-fn delay(engine: &Engine, commit: &mut Commit, bytes: usize) -> Duration {
-    commit.unjudged_bytes += bytes;
-    if commit.unjudged_bytes < JUDGED_BYTES { Duration::ZERO } else { judge(engine, commit) }
-}
-
-fn judge(engine: &Engine, commit: &mut Commit) -> Duration {
-    let bytes = std::mem::take(&mut commit.unjudged_bytes);
-    commit.is_short = engine.budget().is_short();
-    let view = engine.view();
-    let runs = view.version.runs_max();
-    if view.waiting.is_empty() && runs < RUNS_SLOW {
-        return Duration::ZERO;
-    }
-    let room = (waiting_max(engine) as u64 + 1) * engine.options.memtable_bytes();
-    let used = commit.memtable.used_bytes() + view.waiting.len() as u64 * engine.options.memtable_bytes();
-    let by_memory = (1000 * used / room.max(1)).min(1000).saturating_sub(500) * 2;
-    let by_runs = (1000 * runs.saturating_sub(RUNS_SLOW) / (RUNS_SLOWEST - RUNS_SLOW)).min(1000) as u64;
-    commit.delay_nanos += bytes as u64 * SLOWEST_NANOS_PER_BYTE * by_memory.max(by_runs) / 1000;
-    if commit.delay_nanos < DELAY_NANOS_MIN {
-        return Duration::ZERO;
-    }
-    Duration::from_nanos(std::mem::take(&mut commit.delay_nanos))
 }
 
 /// Commits a batch and says how it will end.

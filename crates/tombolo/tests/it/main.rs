@@ -14,5 +14,6 @@ mod options;
 mod refused;
 mod reopening;
 mod simulation;
+mod stalls;
 mod threads;
 mod verification;

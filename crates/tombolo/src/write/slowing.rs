@@ -1,0 +1,125 @@
+//! Slowing writers while background work falls behind: looks at what piles up, asks a writer to wait, and tells when that begins and ends.
+//!
+//! Writers share one queue of delays, so that all together go at the rate, however many they are. It is bounded: no write waits longer
+//! than [`AHEAD_MAX`] for others' bytes and [`OWN_MAX`] for its own. Readers that keep flushed memtables slow nobody.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::waiting_max;
+use crate::engine::{COMPACTION, Commit, Engine, View};
+use crate::event::Event;
+use crate::stalls::{Pressure, RUNS_SLOW, Slowed};
+
+/// It is looked whether writers must be slowed whenever they have written so much.
+const JUDGED_BYTES: usize = 16 << 10;
+/// What a memtable shrinks to when the memory budget is short: a quarter.
+const SHORT_SHARE: u64 = 4;
+/// A delay shorter than this is saved up: sleeping costs more than it.
+const DELAY_MIN: Duration = Duration::from_millis(1);
+/// Most that a write waits for the bytes of others.
+const AHEAD_MAX: Duration = Duration::from_secs(1);
+/// Most that a write waits for its own bytes.
+const OWN_MAX: Duration = Duration::from_secs(10);
+
+/// At how many bytes the active memtable is full.
+pub(super) fn memtable_bytes_max(engine: &Engine, commit: &Commit) -> u64 {
+    engine.options.memtable_bytes() / if commit.is_short { SHORT_SHARE } else { 1 }
+}
+
+/// How long this writer is asked to wait, and whether slowing has begun or ended.
+#[inline]
+pub(super) fn delay(engine: &Engine, commit: &mut Commit, bytes: usize) -> (Duration, bool) {
+    commit.unjudged_bytes += bytes;
+    if commit.unjudged_bytes < JUDGED_BYTES { (Duration::ZERO, false) } else { judge(engine, commit) }
+}
+
+fn judge(engine: &Engine, commit: &mut Commit) -> (Duration, bool) {
+    let bytes = std::mem::take(&mut commit.unjudged_bytes);
+    commit.is_short = engine.budget().is_short();
+    let slowed = slowed(engine, commit);
+    let changed = engine.stalls.found(slowed.map(|slowed| slowed.reason));
+    let Some(slowed) = slowed else {
+        commit.delayed_until = None;
+        return (Duration::ZERO, changed);
+    };
+    let now = engine.env.now();
+    let ahead = commit.delayed_until.map_or(Duration::ZERO, |until| until.since(now)).min(AHEAD_MAX);
+    let own = slowed.time(bytes as u64).min(OWN_MAX);
+    let delay = ahead + own;
+    commit.delayed_until = Some(now + delay);
+    if delay < DELAY_MIN {
+        return (Duration::ZERO, changed);
+    }
+    engine.stalls.delayed_nanos.fetch_add(u64::try_from(delay.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
+    (delay, changed)
+}
+
+fn slowed(engine: &Engine, commit: &Commit) -> Option<Slowed> {
+    let view = engine.view();
+    if engine.is_read_only() || (view.waiting.is_empty() && view.version.runs_max() < RUNS_SLOW) {
+        return None;
+    }
+    let share = |used: u64, limit: u64| (u128::from(used) * 1000 / u128::from(limit.max(1))).min(1000);
+    let by_bytes = share(commit.memtable.used_bytes(), memtable_bytes_max(engine, commit));
+    let by_log = share(commit.log_bytes, engine.stream.log_bytes_max.load(Ordering::Relaxed));
+    let active = u64::try_from(by_bytes.max(by_log)).unwrap_or(1000);
+    engine.stalls.slowed(&Pressure {
+        filled: view.waiting.len() as u64 * 1000 + active,
+        memtables_max: waiting_max(engine) as u64 + 1,
+        runs: runs(engine, &view),
+    })
+}
+
+/// The most runs of a keyspace, among those that compaction makes fewer.
+fn runs(engine: &Engine, view: &View) -> usize {
+    if view.version.runs_max() < RUNS_SLOW
+        || !engine.options.load().automatic_compaction
+        || engine.background_error_of(COMPACTION).is_some()
+    {
+        return 0;
+    }
+    let counted = view.version.keyspaces().filter(|(id, _)| !engine.stalls.is_aside(*id));
+    counted.map(|(_, levels)| levels.runs.len()).max().unwrap_or(0)
+}
+
+/// How writers are slowed now.
+pub(crate) fn slowed_now(engine: &Engine) -> Option<Slowed> {
+    slowed(engine, &engine.stream.commit.lock())
+}
+
+/// Background work has come on: tells of it if writers were slowed and are no more, though nobody writes.
+pub(crate) fn look_again(engine: &Engine) {
+    if engine.stalls.reason().is_none() {
+        return;
+    }
+    let changed = {
+        let commit = engine.stream.commit.lock();
+        slowed(engine, &commit).is_none() && engine.stalls.found(None)
+    };
+    if changed {
+        tell(engine);
+    }
+}
+
+/// Tells that slowing has begun or ended. Outside the commit section.
+#[cold]
+pub(super) fn tell(engine: &Engine) {
+    // Held while it is told: what is told last is what was found last.
+    let mut told = engine.stalls.told.lock();
+    let now = engine.stalls.reason();
+    let before = std::mem::replace(&mut *told, now);
+    if before == now {
+        return;
+    }
+    match now {
+        Some(reason) => {
+            tracing::info!(%reason, "writers are slowed");
+            engine.events.tell(|| Event::StallBegan { reason });
+        }
+        None => {
+            tracing::info!("writers are not slowed any more");
+            engine.events.tell(|| Event::StallEnded);
+        }
+    }
+}
