@@ -10,7 +10,8 @@
 //! Invariants:
 //! 1. Keys are never used again (rule 6): an entry is never wrong, and nothing has to be invalidated.
 //! 2. What it takes, slots included, is charged to the memory budget and never exceeds what the budget leaves it, save for what hits still
-//!    hold after an eviction. When others of the budget grow, it gives way.
+//!    hold after an eviction. When others of the budget grow, it gives way. Slots do not: at most a thirty-second of the largest number of
+//!    bytes that the budget had.
 
 mod shard;
 
@@ -23,7 +24,7 @@ use tombolo_format::manifest::TableName;
 use tombolo_format::table::Partition;
 
 use crate::budget::{GiveWay, MemoryBudget};
-use shard::{Entry, SLOT_BYTES, Shard};
+use shard::{Entry, Shard};
 
 /// Which block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -146,8 +147,6 @@ fn partition(entry: &Option<Arc<Entry>>) -> Option<&Partition> {
 pub struct BlockCache {
     shards: Box<[Shard]>,
     budget: Arc<MemoryBudget>,
-    /// Bytes of the slots.
-    slots_bytes: u64,
 }
 
 impl fmt::Debug for BlockCache {
@@ -157,6 +156,13 @@ impl fmt::Debug for BlockCache {
 }
 
 impl GiveWay for BlockCache {
+    fn resized(&self) {
+        let (slots, bytes_max) = (slots_of(self.budget.bytes(), self.shards.len() as u64), self.shard_bytes_max());
+        for shard in &self.shards {
+            shard.grow(slots, bytes_max, &self.budget);
+        }
+    }
+
     fn give_way(&self) {
         let bytes_max = self.shard_bytes_max();
         for shard in &self.shards {
@@ -167,8 +173,7 @@ impl GiveWay for BlockCache {
 
 impl Drop for BlockCache {
     fn drop(&mut self) {
-        let entries: u64 = self.shards.iter().map(Shard::used_bytes).sum();
-        self.budget.subtract_cached(entries + self.slots_bytes);
+        self.budget.subtract_cached(self.used_bytes());
     }
 }
 
@@ -189,7 +194,7 @@ impl BlockCache {
     /// A cache of at most `bytes`, with a budget of its own; 0 caches nothing.
     pub fn new(bytes: u64) -> Arc<BlockCache> {
         // The budget keeps back a sixteenth.
-        BlockCache::of(&MemoryBudget::of_any_size(bytes + bytes.div_ceil(15)))
+        BlockCache::of(&MemoryBudget::of_any_size(bytes + bytes / 15))
     }
 
     /// The cache of a budget: one for all who ask.
@@ -198,12 +203,9 @@ impl BlockCache {
             let bytes = budget.bytes();
             // A shard of less than 1 MiB would refuse blocks that fit the cache.
             let shards = (bytes >> 20).clamp(1, 16).next_power_of_two().min(16);
-            // One slot for each 4 KiB, half a block: buckets fill unevenly.
-            let slots = (bytes / shards / 4096).max(8);
-            let shards: Box<[Shard]> = (0..shards).map(|_| Shard::new(usize::try_from(slots).unwrap_or(usize::MAX))).collect();
-            let slots_bytes = shards.iter().map(|shard| (shard.slots() * SLOT_BYTES) as u64).sum();
-            budget.add_cached(slots_bytes);
-            Arc::new(BlockCache { shards, budget: Arc::clone(budget), slots_bytes })
+            let slots = slots_of(bytes, shards);
+            let shards = (0..shards).map(|_| Shard::new(slots, budget)).collect();
+            Arc::new(BlockCache { shards, budget: Arc::clone(budget) })
         })
     }
 
@@ -250,11 +252,11 @@ impl BlockCache {
 
     /// Bytes in use, slots included.
     pub fn used_bytes(&self) -> u64 {
-        self.shards.iter().map(Shard::used_bytes).sum::<u64>() + self.slots_bytes
+        self.shards.iter().map(Shard::used_bytes).sum()
     }
 
     fn shard_bytes_max(&self) -> u64 {
-        self.budget.cache_bytes_max().saturating_sub(self.slots_bytes) / self.shards.len() as u64
+        self.budget.cache_bytes_max() / self.shards.len() as u64
     }
 
     #[inline]
@@ -263,6 +265,11 @@ impl BlockCache {
         let mask = self.shards.len() - 1;
         &self.shards[(hash >> 56) as usize & mask]
     }
+}
+
+/// Slots of each of so many shards: one for each 4 KiB of the budget, half a block, for buckets fill unevenly.
+fn slots_of(bytes: u64, shards: u64) -> usize {
+    usize::try_from(bytes / shards / 4096).unwrap_or(usize::MAX)
 }
 
 #[cfg(test)]

@@ -1,7 +1,11 @@
 //! A part of the cache: buckets of slots, and a hand that goes round them.
+//!
+//! Slots come in segments, each made when something is first put into it: a cache that holds little costs little to make and to drop.
+//! When the budget grows, the entries move to a table of more slots. Readers may still look into the old one, which is empty from then
+//! on, so it stays as long as the cache: all old tables together are smaller than the newest.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use arc_swap::{ArcSwapOption, Guard};
 use parking_lot::Mutex;
@@ -18,9 +22,10 @@ pub(super) struct Entry {
 
 /// Slots that a key may be in: they share two cache lines of tags.
 const BUCKET_SLOTS: usize = 8;
-
-/// Memory of a slot.
-pub(super) const SLOT_BYTES: usize = size_of::<Slot>() + size_of::<u64>();
+/// Slots that are made together.
+const SEGMENT_SLOTS: usize = 8 * BUCKET_SLOTS;
+/// Tables by the logarithm of their slots: more than there is memory for.
+const TABLES: usize = 40;
 
 #[derive(Debug, Default)]
 struct Slot {
@@ -31,51 +36,144 @@ struct Slot {
     entry: ArcSwapOption<Entry>,
 }
 
+#[derive(Debug)]
+struct Segment {
+    slots: [Slot; SEGMENT_SLOTS],
+    /// What each slot's entry is charged; 0 when it has none. Read and changed under the shard's lock.
+    charges: [AtomicU64; SEGMENT_SLOTS],
+}
+
+/// The slots of a shard. Invariant: a power of two of segments.
+#[derive(Debug)]
+struct Table(Box<[OnceLock<Box<Segment>>]>);
+
+/// A slot that there is.
+#[derive(Clone, Copy)]
+struct Place<'a> {
+    slot: &'a Slot,
+    charge: &'a AtomicU64,
+}
+
+impl Table {
+    fn new(slots: usize) -> Table {
+        Table((0..slots / SEGMENT_SLOTS).map(|_| OnceLock::new()).collect())
+    }
+
+    /// Bytes of the table itself.
+    fn bytes(&self) -> u64 {
+        size_of_val(&*self.0) as u64
+    }
+
+    fn slots(&self) -> usize {
+        self.0.len() * SEGMENT_SLOTS
+    }
+
+    /// Which segment a hash belongs to, and where its bucket begins there.
+    #[inline]
+    fn bucket(&self, hash: u64) -> (usize, usize) {
+        #[allow(clippy::cast_possible_truncation, reason = "only the low bits count")]
+        let low = hash as usize;
+        let index = (low & (self.slots() / BUCKET_SLOTS - 1)) * BUCKET_SLOTS;
+        (index / SEGMENT_SLOTS, index % SEGMENT_SLOTS)
+    }
+
+    /// The bucket of a hash, if it was made.
+    #[inline]
+    fn slots_of(&self, hash: u64) -> &[Slot] {
+        let (segment, at) = self.bucket(hash);
+        self.0[segment].get().map_or(&[], |segment| &segment.slots[at..at + BUCKET_SLOTS])
+    }
+
+    fn place(&self, index: usize) -> Option<Place<'_>> {
+        let segment = self.0[index / SEGMENT_SLOTS].get()?;
+        let at = index % SEGMENT_SLOTS;
+        Some(Place { slot: &segment.slots[at], charge: &segment.charges[at] })
+    }
+}
+
+impl Segment {
+    fn new() -> Box<Segment> {
+        Box::new(Segment { slots: std::array::from_fn(|_| Slot::default()), charges: std::array::from_fn(|_| AtomicU64::new(0)) })
+    }
+}
+
+impl Place<'_> {
+    fn fill(&self, entry: Arc<Entry>, hash: u64, charge: u64) {
+        self.slot.used.store(false, Ordering::Relaxed);
+        self.slot.entry.store(Some(entry));
+        // After the entry: whoever sees the tag finds this entry or a later one.
+        self.slot.tag.store(hash | 1, Ordering::Release);
+        self.charge.store(charge, Ordering::Relaxed);
+    }
+
+    /// Empties it; gives what its entry was charged.
+    fn clear(&self) -> u64 {
+        let charge = self.charge.swap(0, Ordering::Relaxed);
+        if charge > 0 {
+            self.slot.tag.store(0, Ordering::Release);
+            self.slot.entry.store(None);
+        }
+        charge
+    }
+}
+
 pub(super) struct Shard {
-    /// Invariant: a power of two of buckets, `BUCKET_SLOTS` each.
-    slots: Box<[Slot]>,
+    /// Those up to the newest one that were needed. Invariant: that of `table` is there.
+    tables: [OnceLock<Table>; TABLES],
+    /// The newest.
+    table: AtomicUsize,
     state: Mutex<State>,
     misses: AtomicU64,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct State {
-    /// Invariant: sum of `charges`, and never above the maximum that the last insertion was told.
+    /// Invariant: sum of what entries are charged.
     used_bytes: u64,
-    /// What each slot's entry is charged; 0 when it has none.
-    charges: Box<[u64]>,
+    /// Bytes of tables and segments. Invariant: with `used_bytes` never above the maximum that the last insertion was told.
+    fixed_bytes: u64,
     hand: usize,
     insertions: u64,
     evictions: u64,
 }
 
+impl State {
+    fn add_fixed(&mut self, bytes: u64, budget: &MemoryBudget) {
+        self.fixed_bytes += bytes;
+        budget.add_cached(bytes);
+    }
+}
+
+fn rounded(slots: usize) -> usize {
+    slots.clamp(SEGMENT_SLOTS, 1 << (TABLES - 1)).next_power_of_two()
+}
+
 impl Shard {
-    pub fn new(slots: usize) -> Shard {
-        let slots = slots.next_multiple_of(BUCKET_SLOTS).next_power_of_two();
-        Shard {
-            slots: (0..slots).map(|_| Slot::default()).collect(),
-            state: Mutex::new(State { used_bytes: 0, charges: vec![0; slots].into(), hand: 0, insertions: 0, evictions: 0 }),
-            misses: AtomicU64::new(0),
-        }
+    pub fn new(slots: usize, budget: &MemoryBudget) -> Shard {
+        let slots = rounded(slots);
+        let class = slots.ilog2() as usize;
+        let tables = std::array::from_fn(|index| if index == class { OnceLock::from(Table::new(slots)) } else { OnceLock::new() });
+        let shard = Shard { tables, table: AtomicUsize::new(class), state: Mutex::default(), misses: AtomicU64::new(0) };
+        let bytes = shard.table().map_or(0, Table::bytes) + size_of::<Shard>() as u64;
+        shard.state.lock().add_fixed(bytes, budget);
+        shard
     }
 
-    pub fn slots(&self) -> usize {
-        self.slots.len()
+    /// The newest table: there always is one.
+    #[inline]
+    fn table(&self) -> Option<&Table> {
+        self.tables[self.table.load(Ordering::Acquire)].get()
     }
 
     #[inline]
-    fn bucket(&self, hash: u64) -> usize {
-        let buckets = self.slots.len() / BUCKET_SLOTS;
-        #[allow(clippy::cast_possible_truncation, reason = "only the low bits count")]
-        let low = hash as usize;
-        (low & (buckets - 1)) * BUCKET_SLOTS
+    fn slots_of(&self, hash: u64) -> &[Slot] {
+        self.table().map_or(&[], |table| table.slots_of(hash))
     }
 
     #[inline]
     pub fn get(&self, key: &CacheKey, hash: u64) -> Option<Guard<Option<Arc<Entry>>>> {
-        let bucket = self.bucket(hash);
         let tag = hash | 1;
-        for slot in &self.slots[bucket..bucket + BUCKET_SLOTS] {
+        for slot in self.slots_of(hash) {
             if slot.tag.load(Ordering::Acquire) != tag {
                 continue;
             }
@@ -93,91 +191,101 @@ impl Shard {
     }
 
     pub fn has(&self, key: &CacheKey, hash: u64) -> bool {
-        let bucket = self.bucket(hash);
-        let slots = &self.slots[bucket..bucket + BUCKET_SLOTS];
         let of_tag = |slot: &&Slot| slot.tag.load(Ordering::Acquire) == hash | 1;
-        slots.iter().filter(of_tag).any(|slot| slot.entry.load().as_ref().is_some_and(|entry| entry.key == *key))
+        self.slots_of(hash).iter().filter(of_tag).any(|slot| slot.entry.load().as_ref().is_some_and(|entry| entry.key == *key))
     }
 
     pub fn insert(&self, entry: Arc<Entry>, hash: u64, charge: u64, bytes_max: impl Fn() -> u64, budget: &MemoryBudget) -> Arc<Entry> {
         let mut state = self.state.lock();
+        let Some(table) = self.table() else { return entry };
+        let (number, bucket) = table.bucket(hash);
+        let missing = if table.0[number].get().is_none() { size_of::<Segment>() as u64 } else { 0 };
         // Asked under the lock: whoever grows meanwhile makes this shard shrink after.
-        let bytes_max = bytes_max();
-        if charge > bytes_max {
-            return entry;
+        let Some(room) = bytes_max().checked_sub(state.fixed_bytes + missing + charge) else { return entry };
+        let is_entry = |slot: &Slot| {
+            slot.tag.load(Ordering::Relaxed) == hash | 1 && slot.entry.load().as_ref().is_some_and(|resident| resident.key == entry.key)
+        };
+        if let Some(resident) = table.slots_of(hash).iter().find(|slot| is_entry(slot)).and_then(|slot| slot.entry.load_full()) {
+            return resident;
         }
-        let bucket = self.bucket(hash);
-        let tag = hash | 1;
-        let mut free = None;
-        for index in bucket..bucket + BUCKET_SLOTS {
-            let slot = &self.slots[index];
-            match slot.entry.load_full() {
-                Some(resident) if slot.tag.load(Ordering::Relaxed) == tag && resident.key == entry.key => return resident,
-                Some(_) => {}
-                None => free = Some(index),
-            }
+        if missing > 0 {
+            self.make_room(&mut state, room, budget);
+            state.add_fixed(missing, budget);
         }
-        let index = free.unwrap_or_else(|| self.victim(bucket));
-        self.evict(&mut state, index, budget);
-        self.make_room(&mut state, bytes_max - charge, budget);
-        let slot = &self.slots[index];
-        slot.used.store(false, Ordering::Relaxed);
-        slot.entry.store(Some(Arc::clone(&entry)));
-        // After the entry: whoever sees the tag finds this entry or a later one.
-        slot.tag.store(tag, Ordering::Release);
-        state.charges[index] = charge;
+        let segment = table.0[number].get_or_init(Segment::new);
+        let at = victim(segment, bucket);
+        let place = Place { slot: &segment.slots[at], charge: &segment.charges[at] };
+        evict(&mut state, place, budget);
+        self.make_room(&mut state, room, budget);
+        place.fill(Arc::clone(&entry), hash, charge);
         state.used_bytes += charge;
         budget.add_cached(charge);
         state.insertions += 1;
         entry
     }
 
-    /// A slot of a full bucket: one that was not used, and all are unmarked if each was.
-    fn victim(&self, bucket: usize) -> usize {
-        let unused = (bucket..bucket + BUCKET_SLOTS).find(|index| !self.slots[*index].used.load(Ordering::Relaxed));
-        unused.unwrap_or_else(|| {
-            for slot in &self.slots[bucket..bucket + BUCKET_SLOTS] {
-                slot.used.store(false, Ordering::Relaxed);
-            }
-            bucket
-        })
-    }
-
+    /// Makes room until entries, tables and segments take at most `bytes_max`.
     pub fn shrink(&self, bytes_max: u64, budget: &MemoryBudget) {
-        self.make_room(&mut self.state.lock(), bytes_max, budget);
+        let mut state = self.state.lock();
+        let room = bytes_max.saturating_sub(state.fixed_bytes);
+        self.make_room(&mut state, room, budget);
     }
 
-    /// Evicts until at most `bytes_max` are in use. Two rounds at most: the first unmarks every slot.
+    /// Moves to a table of `slots`, if that is more; the entries stay.
+    pub fn grow(&self, slots: usize, bytes_max: u64, budget: &MemoryBudget) {
+        let slots = rounded(slots);
+        let class = slots.ilog2() as usize;
+        let mut state = self.state.lock();
+        let Some(old) = self.table().filter(|old| old.slots() < slots) else { return };
+        let new = self.tables[class].get_or_init(|| Table::new(slots));
+        state.add_fixed(new.bytes(), budget);
+        for place in (0..old.slots()).filter_map(|index| old.place(index)) {
+            let Some(entry) = place.slot.entry.load_full() else { continue };
+            let hash = entry.key.hash();
+            let (number, bucket) = new.bucket(hash);
+            if new.0[number].get().is_none() {
+                state.add_fixed(size_of::<Segment>() as u64, budget);
+            }
+            let segment = new.0[number].get_or_init(Segment::new);
+            // One bucket of the old table went into several here: there is a free slot.
+            let at = victim(segment, bucket);
+            let target = Place { slot: &segment.slots[at], charge: &segment.charges[at] };
+            evict(&mut state, target, budget);
+            target.fill(entry, hash, place.charge.load(Ordering::Relaxed));
+        }
+        self.table.store(class, Ordering::Release);
+        state.hand = 0;
+        for place in (0..old.slots()).filter_map(|index| old.place(index)) {
+            // It was moved, and stays charged.
+            let _moved = place.clear();
+        }
+        let room = bytes_max.saturating_sub(state.fixed_bytes);
+        self.make_room(&mut state, room, budget);
+    }
+
+    /// Evicts until entries take at most `bytes_max`. Two rounds at most: the first unmarks every slot.
     fn make_room(&self, state: &mut State, bytes_max: u64, budget: &MemoryBudget) {
+        let Some(table) = self.table() else { return };
+        let slots = table.slots();
         let mut steps = 0;
-        while state.used_bytes > bytes_max && steps <= 2 * self.slots.len() {
+        while state.used_bytes > bytes_max && steps <= 2 * slots {
             let index = state.hand;
-            state.hand = (index + 1) & (self.slots.len() - 1);
-            steps += 1;
-            if state.charges[index] == 0 {
-                continue;
-            }
+            let place = table.place(index);
+            let passed = if place.is_some() { 1 } else { SEGMENT_SLOTS - index % SEGMENT_SLOTS };
+            state.hand = (index + passed) & (slots - 1);
+            steps += passed;
+            let Some(place) = place.filter(|place| place.charge.load(Ordering::Relaxed) > 0) else { continue };
             // A reader may mark the slot all the time: in the second round that does not help any more.
-            if !self.slots[index].used.swap(false, Ordering::Relaxed) || steps > self.slots.len() {
-                self.evict(state, index, budget);
+            if !place.slot.used.swap(false, Ordering::Relaxed) || steps > slots {
+                evict(state, place, budget);
             }
         }
     }
 
-    fn evict(&self, state: &mut State, index: usize, budget: &MemoryBudget) {
-        let charge = std::mem::take(&mut state.charges[index]);
-        if charge == 0 {
-            return;
-        }
-        self.slots[index].tag.store(0, Ordering::Release);
-        self.slots[index].entry.store(None);
-        state.used_bytes -= charge;
-        budget.subtract_cached(charge);
-        state.evictions += 1;
-    }
-
+    /// Bytes of entries, tables and segments.
     pub fn used_bytes(&self) -> u64 {
-        self.state.lock().used_bytes
+        let state = self.state.lock();
+        state.used_bytes + state.fixed_bytes
     }
 
     pub fn add_stats(&self, stats: &mut CacheStats) {
@@ -185,5 +293,26 @@ impl Shard {
         stats.insertions += state.insertions;
         stats.evictions += state.evictions;
         stats.misses += self.misses.load(Ordering::Relaxed);
+    }
+}
+
+/// A slot of a bucket for a new entry: a free one, or one that was not used, and all are unmarked if each was.
+fn victim(segment: &Segment, bucket: usize) -> usize {
+    let mut all = bucket..bucket + BUCKET_SLOTS;
+    let free = all.clone().find(|at| segment.charges[*at].load(Ordering::Relaxed) == 0);
+    free.or_else(|| all.find(|at| !segment.slots[*at].used.load(Ordering::Relaxed))).unwrap_or_else(|| {
+        for slot in &segment.slots[bucket..bucket + BUCKET_SLOTS] {
+            slot.used.store(false, Ordering::Relaxed);
+        }
+        bucket
+    })
+}
+
+fn evict(state: &mut State, place: Place<'_>, budget: &MemoryBudget) {
+    let charge = place.clear();
+    if charge > 0 {
+        state.used_bytes -= charge;
+        budget.subtract_cached(charge);
+        state.evictions += 1;
     }
 }

@@ -142,3 +142,62 @@ fn who_shares_a_budget_shares_the_cache() {
     drop((one, other));
     assert_eq!(budget.used_bytes(), 0, "a cache that is gone holds nothing");
 }
+
+#[test]
+fn the_cache_grows_with_its_budget_and_keeps_what_it_holds() {
+    let budget = MemoryBudget::new(1 << 20).unwrap();
+    let cache = BlockCache::of(&budget);
+    for number in 0..100 {
+        cache.insert(key(number), block(number, 1000));
+    }
+    let held: Vec<_> = (0..100).filter(|number| cache.has(&key(*number))).collect();
+    let evictions = cache.stats().evictions;
+    budget.resize(64 << 20).unwrap();
+    assert!(held.iter().all(|held| cache.get(&key(*held)).is_some_and(|pinned| number(&pinned) == *held)), "nothing is lost");
+    assert_eq!(cache.stats().evictions, evictions);
+    for number in 0..8000 {
+        cache.insert(key(number), block(number, 4000));
+    }
+    let resident = (0..8000).filter(|number| cache.has(&key(*number))).count();
+    assert!(resident > 7900, "{resident} of 8000 blocks of 4 KiB are in a cache of 60 MiB");
+    assert_eq!(cache.used_bytes(), budget.used(Category::Cache));
+    budget.resize(1 << 20).unwrap();
+    assert!(cache.used_bytes() <= 1 << 20, "{}", cache.used_bytes());
+    assert!((0..8000).any(|number| cache.has(&key(number))));
+    drop(cache);
+    assert_eq!(budget.used_bytes(), 0);
+}
+
+#[test]
+fn a_cache_that_holds_nothing_takes_next_to_nothing() {
+    let cache = BlockCache::new(256 << 20);
+    assert!(cache.used_bytes() < 64 << 10, "{}", cache.used_bytes());
+    cache.insert(key(1), block(1, 1000));
+    assert!(cache.used_bytes() < 68 << 10, "{}", cache.used_bytes());
+}
+
+#[test]
+fn readers_find_right_blocks_while_the_cache_grows() {
+    let env = tombolo_env::Env::real();
+    let budget = MemoryBudget::new(1 << 20).unwrap();
+    let cache = BlockCache::of(&budget);
+    let tasks: Vec<_> = (0..2u64)
+        .map(|task| {
+            let cache = Arc::clone(&cache);
+            env.spawn(tombolo_env::TaskClass::Foreground, "cache", async move {
+                for step in 0..20_000 {
+                    let wanted = (step * 7 + task * 13) % 400;
+                    let pinned = cache.get(&key(wanted)).unwrap_or_else(|| cache.insert(key(wanted), block(wanted, 2000)));
+                    assert_eq!(number(&pinned), wanted);
+                }
+            })
+        })
+        .collect();
+    for shift in 1..7 {
+        budget.resize(1 << (20 + shift)).unwrap();
+    }
+    for task in tasks {
+        assert_eq!(env.block_on(task), Some(()), "a task panicked");
+    }
+    assert_eq!(cache.used_bytes(), budget.used(Category::Cache));
+}
