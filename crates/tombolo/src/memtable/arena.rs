@@ -47,6 +47,11 @@ impl Arena {
         let _first = self.room.set(room);
     }
 
+    /// What it is charged to.
+    pub(super) fn budget(&self) -> &Arc<MemoryBudget> {
+        &self.budget
+    }
+
     /// Bytes of memory held.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)

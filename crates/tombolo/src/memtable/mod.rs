@@ -9,20 +9,23 @@
 //! 3. What a reader has seen stays where it is until the last handle is gone.
 
 mod arena;
+mod filter;
 mod forks;
 mod leaf;
 mod list;
 mod record;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwap;
+use tombolo_format::checksum::key_hash;
 use tombolo_format::key::{SequenceNumber, Trailer};
 use tombolo_storage::{Error, ErrorKind, Result};
 
-use crate::budget::{MemoryBudget, Room};
+use crate::budget::{Category, Charge, MemoryBudget, Room};
 use arena::{Arena, Bump};
+use filter::KeyFilter;
 use list::{Place, STRUCTURE_BYTES_MAX, SortedList};
 pub(crate) use record::Entry;
 use record::Record;
@@ -38,6 +41,16 @@ pub(crate) struct Memtable {
     arena: Arc<Arena>,
     /// Bytes of the arena in use.
     used: AtomicU64,
+    /// That it is to take.
+    bytes: u64,
+    /// Made by the first write, with its charge.
+    filter: OnceLock<(KeyFilter, Charge)>,
+}
+
+/// What filters know a key of a keyspace by, given the key's hash.
+#[inline]
+fn filter_hash(keyspace: u32, hash: u64) -> u64 {
+    hash ^ u64::from(keyspace).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
 /// The writes to one keyspace.
@@ -57,7 +70,13 @@ impl Memtable {
     /// An empty memtable that is to take `bytes`, and its writer. What it takes is charged to `budget`.
     pub(crate) fn create(budget: &Arc<MemoryBudget>, bytes: u64) -> (Arc<Memtable>, MemtableWriter) {
         let bump = Bump::new(budget, bytes);
-        let memtable = Arc::new(Memtable { lists: ArcSwap::default(), arena: Arc::clone(bump.arena()), used: AtomicU64::new(0) });
+        let memtable = Arc::new(Memtable {
+            lists: ArcSwap::default(),
+            arena: Arc::clone(bump.arena()),
+            used: AtomicU64::new(0),
+            bytes,
+            filter: OnceLock::new(),
+        });
         (Arc::clone(&memtable), MemtableWriter { memtable, bump, recent: None })
     }
 
@@ -68,9 +87,20 @@ impl Memtable {
         lists.binary_search_by_key(&keyspace, |(id, _)| *id).ok().map(|index| lists[index].1.clone())
     }
 
-    /// Gives the newest version of `key` visible at `sequence` to `read`.
+    /// Gives the newest version of `key`, whose hash is `hash`, visible at `sequence` to `read`.
     #[inline]
-    pub(crate) fn get<R>(&self, keyspace: u32, key: &[u8], sequence: SequenceNumber, read: impl FnOnce(Entry<'_>) -> R) -> Option<R> {
+    pub(crate) fn get<R>(
+        &self,
+        keyspace: u32,
+        key: &[u8],
+        hash: u64,
+        sequence: SequenceNumber,
+        read: impl FnOnce(Entry<'_>) -> R,
+    ) -> Option<R> {
+        let may_contain = |(filter, _): &(KeyFilter, Charge)| filter.may_contain(filter_hash(keyspace, hash));
+        if !self.filter.get().is_some_and(may_contain) {
+            return None;
+        }
         let lists = self.lists.load();
         let index = lists.binary_search_by_key(&keyspace, |(id, _)| *id).ok()?;
         lists[index].1.get(key, sequence).map(read)
@@ -103,7 +133,7 @@ impl Memtable {
 
     /// Bytes of memory held.
     pub(crate) fn memory_bytes(&self) -> u64 {
-        self.arena.bytes()
+        self.arena.bytes() + self.filter.get().map_or(0, |(filter, _)| filter.bytes())
     }
 }
 
@@ -138,6 +168,14 @@ impl MemtableWriter {
                 &self.recent.insert((keyspace, list)).1
             }
         };
+        let (filter, _) = self.memtable.filter.get_or_init(|| {
+            let filter = KeyFilter::new(self.memtable.bytes);
+            let charge = self.bump.arena().budget().charge(Category::Memtables, filter.bytes());
+            (filter, charge)
+        });
+        if !filter.is_none() {
+            filter.insert(filter_hash(keyspace, key_hash(key)));
+        }
         // SAFETY: `&mut self` excludes a second call on any list of this memtable, and lists of one memtable share this one's arena.
         unsafe { list.0.insert(&mut self.bump, key, trailer, value) };
         self.memtable.used.store(self.bump.used(), Ordering::Relaxed);

@@ -33,11 +33,11 @@ fn versions_are_seen_at_their_sequence_numbers() {
     put(&mut writer, 1, b"a", 1, b"one");
     put(&mut writer, 1, b"a", 3, b"three");
     put(&mut writer, 2, b"a", 4, b"other");
-    let at = |sequence| memtable.get(1, b"a", SequenceNumber(sequence), |entry| entry.value.to_vec());
+    let at = |sequence| memtable.get(1, b"a", key_hash(b"a"), SequenceNumber(sequence), |entry| entry.value.to_vec());
     assert_eq!((at(0), at(1), at(2)), (None, Some(b"one".to_vec()), Some(b"one".to_vec())));
     assert_eq!((at(3), at(9)), (Some(b"three".to_vec()), Some(b"three".to_vec())));
-    assert_eq!(memtable.get(1, b"b", SequenceNumber::MAX, |_| ()), None);
-    assert_eq!(memtable.get(3, b"a", SequenceNumber::MAX, |_| ()), None);
+    assert_eq!(memtable.get(1, b"b", key_hash(b"b"), SequenceNumber::MAX, |_| ()), None);
+    assert_eq!(memtable.get(3, b"a", key_hash(b"a"), SequenceNumber::MAX, |_| ()), None);
     assert_eq!(memtable.lists().iter().map(|(id, _)| *id).collect::<Vec<_>>(), [1, 2]);
 }
 
@@ -48,7 +48,7 @@ fn a_value_larger_than_a_chunk_has_its_own() {
     let large = vec![7; if cfg!(miri) { 20_000 } else { 5 << 20 }];
     put(&mut writer, 0, b"large", 1, &large);
     put(&mut writer, 0, b"small", 2, b"x");
-    assert_eq!(memtable.get(0, b"large", SequenceNumber::MAX, |entry| entry.value == large), Some(true));
+    assert_eq!(memtable.get(0, b"large", key_hash(b"large"), SequenceNumber::MAX, |entry| entry.value == large), Some(true));
     assert!(memtable.memory_bytes() >= large.len() as u64);
     assert_eq!(budget.used(Category::Memtables), memtable.memory_bytes(), "it is charged");
     drop((memtable, writer));
@@ -58,6 +58,7 @@ fn a_value_larger_than_a_chunk_has_its_own() {
 #[test]
 fn memory_follows_the_size_that_a_memtable_is_to_have() {
     for bytes in [4 << 10, 64 << 10, 1 << 20, 4 << 20] {
+        let filter = bytes / 128;
         let budget = MemoryBudget::of_any_size(1 << 30);
         let (memtable, mut writer) = Memtable::create(&budget, bytes);
         assert_eq!(budget.used_bytes(), 0, "nothing is taken before the first write");
@@ -67,12 +68,27 @@ fn memory_follows_the_size_that_a_memtable_is_to_have() {
             sequence += 1;
             put(&mut writer, 0, &(sequence * 0x9e37_79b9_u64).to_be_bytes(), sequence, &[7; 200]);
             if sequence == 1 {
-                assert!(budget.used_bytes() <= (bytes / 8).clamp(4 << 10, 16 << 10), "{bytes}");
+                assert!(budget.used_bytes() <= (bytes / 8).clamp(4 << 10, 16 << 10) + filter, "{bytes}");
             }
         }
         let held = budget.used(Category::Memtables);
-        assert!(held <= bytes + (4 << 10) && sequence >= bytes / 400, "{held} of {bytes} for {sequence} entries");
+        assert!(held <= bytes + (4 << 10) + filter && sequence >= bytes / 400, "{held} of {bytes} for {sequence} entries");
     }
+}
+
+#[test]
+fn the_filter_of_a_large_memtable_hides_no_key_of_any_keyspace() {
+    let budget = MemoryBudget::of_any_size(1 << 30);
+    let (memtable, mut writer) = Memtable::create(&budget, 1 << 20);
+    for number in 0..4000u32 {
+        put(&mut writer, number % 3, &number.to_be_bytes(), u64::from(number) + 1, b"v");
+    }
+    let get = |keyspace, key: &[u8]| memtable.get(keyspace, key, key_hash(key), SequenceNumber::MAX, |entry| entry.value.to_vec());
+    assert!((0..4000u32).all(|number| get(number % 3, &number.to_be_bytes()) == Some(b"v".to_vec())));
+    assert!((0..4000u32).all(|number| get(number % 3 + 1, &number.to_be_bytes()).is_none()), "of another keyspace");
+    assert!((4000..8000u32).all(|number| get(0, &number.to_be_bytes()).is_none()), "never written");
+    drop((memtable, writer));
+    assert_eq!(budget.used_bytes(), 0, "the filter's charge is given back");
 }
 
 #[test]

@@ -78,14 +78,14 @@ fn find_in_memory<R>(
     mut from_memtable: impl FnMut(&[u8]) -> Option<R>,
     mut from_table: impl FnMut(Hit) -> Option<R>,
 ) -> Result<InMemory<R>> {
+    let lookup = Lookup::new(key, sequence);
     let memtables = std::iter::once(&view.active).chain(view.waiting.iter().map(|sealed| &sealed.memtable));
     for memtable in memtables {
-        if let Some(answer) = memtable.get(keyspace, key, sequence, |entry| memtable_answer(entry, &mut from_memtable)) {
+        if let Some(answer) = memtable.get(keyspace, key, lookup.hash, sequence, |entry| memtable_answer(entry, &mut from_memtable)) {
             return answer.map(InMemory::Answer);
         }
     }
     let Some(levels) = view.version.levels(keyspace) else { return Ok(InMemory::Answer(None)) };
-    let lookup = Lookup::new(key, sequence);
     for table in candidates(levels, key) {
         match table.probe(&lookup)? {
             Probe::Miss => return Ok(InMemory::Miss),

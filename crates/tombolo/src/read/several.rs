@@ -47,12 +47,13 @@ pub(crate) fn get_several_in_memory<K: AsRef<[u8]>>(view: &View, keyspace: u32, 
     let mut several = Several { values: vec![None; keys.len()], missing: Vec::new() };
     for index in order {
         let key = keys[index].as_ref();
-        if let Some(answer) = in_memtables(view, keyspace, key, sequence) {
+        let lookup = Lookup::new(key, sequence);
+        if let Some(answer) = in_memtables(view, keyspace, &lookup, sequence) {
             several.values[index] = answer?;
             continue;
         }
         let Some(levels) = levels else { continue };
-        match in_tables(levels, &mut places, &Lookup::new(key, sequence))? {
+        match in_tables(levels, &mut places, &lookup)? {
             NearProbe::Found(value) => several.values[index] = value,
             NearProbe::Absent => {}
             NearProbe::Miss => several.missing.push(index),
@@ -61,11 +62,11 @@ pub(crate) fn get_several_in_memory<K: AsRef<[u8]>>(view: &View, keyspace: u32, 
     Ok(several)
 }
 
-fn in_memtables(view: &View, keyspace: u32, key: &[u8], sequence: SequenceNumber) -> Option<Result<Option<Bytes>>> {
+fn in_memtables(view: &View, keyspace: u32, lookup: &Lookup<'_>, sequence: SequenceNumber) -> Option<Result<Option<Bytes>>> {
+    let copy = |value: &[u8]| Some(Bytes::copy_from_slice(value));
     let mut memtables = std::iter::once(&view.active).chain(view.waiting.iter().map(|sealed| &sealed.memtable));
-    memtables.find_map(|memtable| {
-        memtable.get(keyspace, key, sequence, |entry| memtable_answer(entry, |value| Some(Bytes::copy_from_slice(value))))
-    })
+    memtables
+        .find_map(|memtable| memtable.get(keyspace, lookup.target.user_key, lookup.hash, sequence, |entry| memtable_answer(entry, copy)))
 }
 
 fn in_tables<'a>(levels: &'a Levels, places: &mut [Place<'a>], lookup: &Lookup<'_>) -> Result<NearProbe<Option<Bytes>>> {
