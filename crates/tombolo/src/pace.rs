@@ -11,6 +11,9 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tombolo_env::{Env, Instant};
 
+/// Who waits looks this often whether the bound has changed.
+const STEP_MAX: Duration = Duration::from_millis(250);
+
 /// See the module's documentation.
 #[derive(Debug, Default)]
 pub(crate) struct Pace {
@@ -26,7 +29,7 @@ impl Pace {
         Pace { bytes_per_second: AtomicU64::new(bytes_per_second), used_until: Mutex::default() }
     }
 
-    /// Changes the bound; 0 for none. Who waits already waits on as it was.
+    /// Changes the bound; 0 for none. Who waits by the old one soon goes on.
     pub(crate) fn set(&self, bytes_per_second: u64) {
         if self.bytes_per_second.swap(bytes_per_second, Ordering::Relaxed) != bytes_per_second {
             *self.used_until.lock() = None;
@@ -47,7 +50,10 @@ impl Pace {
             let from = used_until.map_or(now, |until| until.max(now));
             *used_until.insert(from + lasts)
         };
-        env.sleep_until(until).await;
+        // In steps: a bound that was too low by mistake must not hold a flush, or closing, for hours after it was changed.
+        while env.now() < until && self.bytes_per_second.load(Ordering::Relaxed) == rate {
+            env.sleep_until(until.min(env.now() + STEP_MAX)).await;
+        }
     }
 }
 
@@ -100,7 +106,15 @@ mod tests {
         pace.set(100_000);
         let seconds = seconds_of(&pace, &env, 1, 100);
         assert!((0.99..1.1).contains(&seconds), "{seconds}");
+        let waits = env.spawn(TaskClass::Background, "waits", {
+            let (pace, world) = (Arc::clone(&pace), env.clone());
+            async move { pace.take(&world, u64::MAX).await }
+        });
+        env.block_on(env.sleep(Duration::from_secs(1)));
+        let began = env.now();
         pace.set(0);
+        env.block_on(waits);
+        assert!(env.now().since(began) < Duration::from_secs(1), "who waits goes on");
         assert!(seconds_of(&pace, &env, 1, 100) < 0.1);
     }
 }

@@ -19,11 +19,16 @@ pub(crate) async fn collect(engine: Arc<Engine>) {
         if engine.is_stopping() {
             return;
         }
-        if engine.manifest.state().unneeded().next().is_some()
-            && let Err(error) = collector.collect(|table| engine.versions.is_used(table)).await
-        {
-            engine.note(&error);
-            tracing::warn!(error = %error, "collection failed");
+        if engine.manifest.state().unneeded().next().is_some() {
+            match collector.collect(|table| engine.versions.is_used(table)).await {
+                // One pass takes so many and no more.
+                Ok(collected) if !collected.deleted.is_empty() => continue,
+                Ok(_) => {}
+                Err(error) => {
+                    engine.note(&error);
+                    tracing::warn!(error = %error, "collection failed");
+                }
+            }
         }
         let _woken = work.await;
     }

@@ -14,7 +14,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use tombolo_env::{Completion, Task, TaskClass, completion};
 use tombolo_format::key::SequenceNumber;
-use tombolo_format::manifest::TableDescription;
+use tombolo_format::manifest::{TableDescription, TableName};
 use tombolo_storage::{Error, ErrorKind, Purpose, Result};
 
 use super::merge::{Failure, Merge, Merged};
@@ -41,6 +41,8 @@ pub(super) struct Run {
     failed: AtomicBool,
     /// Complete tables, in no order.
     outputs: Mutex<Vec<TableDescription>>,
+    /// Those of them that hold older versions of keys, which snapshots see.
+    older: Mutex<Vec<TableName>>,
 }
 
 /// From a key to a key, without the latter.
@@ -56,12 +58,18 @@ impl Run {
             oldest_unix_seconds: job.inputs().map(|table| table.description().oldest_unix_seconds).min().unwrap_or(0),
             failed: AtomicBool::new(false),
             outputs: Mutex::default(),
+            older: Mutex::default(),
         })
     }
 
     /// The tables written so far; all of them once the job has run.
     pub(super) fn take_outputs(&self) -> Vec<TableDescription> {
         std::mem::take(&mut *self.outputs.lock())
+    }
+
+    /// Of the tables written, those that hold older versions of keys.
+    pub(super) fn take_older(&self) -> Vec<TableName> {
+        std::mem::take(&mut *self.older.lock())
     }
 
     /// Runs all parts, and waits for all, however they end.
@@ -105,14 +113,15 @@ impl Run {
         let mut below = Below::new(&self.job);
         let mut cutter = Cutter::new(&self.job, self.job.bytes() / parts);
         let mut output: Option<TableWriter> = None;
-        let mut entries = 0;
+        let (mut entries, mut older) = (0, false);
         while let Some((key, value)) = merge.entry() {
             let new = retention.is_new(key.user_key);
             if retention.keeps(key.user_key, key.trailer, |key| !below.may_hold(key)) {
                 // All versions of a key stay in one table: sorted levels do not overlap.
                 if new && cutter.cuts(key.user_key, output.as_ref().map_or(0, TableWriter::written_bytes)) {
-                    self.finish(&mut output).await?;
+                    self.finish(&mut output, &mut older).await?;
                 }
+                older |= !new;
                 let writer = match &mut output {
                     Some(writer) => writer,
                     None => output.insert(self.begin_output().await?),
@@ -131,7 +140,7 @@ impl Run {
                 self.let_others_run().await?;
             }
         }
-        self.finish(&mut output).await
+        self.finish(&mut output, &mut older).await
     }
 
     async fn let_others_run(&self) -> Merged<()> {
@@ -162,10 +171,14 @@ impl Run {
         TableWriter::create(self.engine.versions.tables(), output, &self.keyspace.options()).await
     }
 
-    async fn finish(&self, output: &mut Option<TableWriter>) -> Merged<()> {
+    /// Ends an output; `older` says whether it holds older versions of keys.
+    async fn finish(&self, output: &mut Option<TableWriter>, older: &mut bool) -> Merged<()> {
         if let Some(writer) = output.take()
             && let Some((table, bytes)) = writer.finish().await?
         {
+            if std::mem::take(older) {
+                self.older.lock().push(table.name);
+            }
             self.outputs.lock().push(table);
             self.engine.pace.take(&self.engine.env, bytes).await;
         }

@@ -71,13 +71,16 @@ pub(crate) async fn run(engine: Arc<Engine>, compactor: Arc<Compactor>) {
             let _woken = work.await;
             continue;
         };
-        let result = compact(&engine, &begun).await;
-        let result = compactor.end(&engine, &begun, result).await;
-        // Others may have waited for its inputs.
+        let result = compact(&engine, &compactor, &begun).await;
+        let result = compactor.judge(&engine, &begun, result).await;
+        // What fails is kept through the pause: the other workers go on with what does not, instead of failing with the same.
+        let attempt = retries.after(&engine, result).await;
+        compactor.give_back(begun);
+        // Others may have waited for its inputs; and by now nothing of it keeps their tables.
         engine.work.raise();
         engine.progress.raise();
         write::look_again(&engine);
-        match retries.after(&engine, result).await {
+        match attempt {
             Ok(true) => retries = Retries::new(COMPACTION),
             Ok(false) => {}
             Err(_) => return,
@@ -95,15 +98,20 @@ impl Compactor {
         );
         // Loaded under the lock: what a job that was given back has installed is in it.
         let view = engine.view_owned();
-        if shared.busy.has_damage() {
-            let state = engine.manifest.state();
-            shared.busy.retain_damaged(|name| state.table(name).is_some_and(|table| table.status == TableStatus::Live));
-            if !shared.busy.has_damage() {
+        if shared.busy.knows_tables() {
+            let (state, had_damage) = (engine.manifest.state(), shared.busy.has_damage());
+            shared.busy.retain(|name| state.table(name).is_some_and(|table| table.status == TableStatus::Live));
+            if had_damage && !shared.busy.has_damage() {
                 engine.stalls.none_aside();
+                engine.set_background_error(DAMAGE, None);
             }
         }
         let job = shared.next_asked(engine, &view.version).or_else(|| shared.next_needed(engine, &view.version));
         let Some((job, keyspace)) = job else {
+            if shared.busy.is_idle() {
+                // What failed last is not wanted any more.
+                engine.set_background_error(COMPACTION, None);
+            }
             shared.await_snapshots(engine, &view.version);
             return None;
         };
@@ -120,29 +128,31 @@ impl Compactor {
         Some(Begun { number, job: Arc::new(job), keyspace })
     }
 
-    /// Gives back what a job took, and sets a damaged table aside.
-    async fn end(&self, engine: &Arc<Engine>, begun: &Begun, result: Merged<()>) -> Result<()> {
-        let judged = match result {
-            Ok(()) => Ok(()),
-            Err(Failure { error, table }) => Err((engine.judge(error).await, table)),
-        };
+    /// What a job came to, which does no more from here on; sets a damaged table aside.
+    async fn judge(&self, engine: &Arc<Engine>, begun: &Begun, result: Merged<()>) -> Result<()> {
         engine.counters.compactions_running.fetch_sub(1, Ordering::Relaxed);
-        let left = if judged.is_ok() { begun.job.runs_left() } else { 0 };
+        let left = if result.is_ok() { begun.job.runs_left() } else { 0 };
         let upper_bytes = begun.job.upper.iter().map(|table| table.description().length).sum();
         engine.stalls.compaction_ended(left, upper_bytes, engine.env.now());
-        let mut shared = self.0.lock();
-        shared.busy.give_back(begun.number, &begun.job);
-        match judged {
-            Ok(()) => Ok(()),
-            Err((error, Some(table))) if error.kind() == ErrorKind::Corrupt => {
+        let Err(Failure { error, table }) = result else { return Ok(()) };
+        let error = engine.judge(error).await;
+        match table {
+            Some(table) if error.kind() == ErrorKind::Corrupt => {
+                let mut shared = self.0.lock();
                 if shared.busy.set_aside(table) {
                     engine.stalls.set_aside(begun.keyspace.id);
                     report_damage(engine, table, &error);
                 }
                 Ok(())
             }
-            Err((error, _)) => Err(error),
+            _ => Err(error),
         }
+    }
+
+    /// Gives back what a job took.
+    fn give_back(&self, begun: Begun) {
+        let Begun { number, job, .. } = begun;
+        self.0.lock().busy.give_back(number, &job);
     }
 }
 
@@ -237,7 +247,7 @@ fn report_damage(engine: &Engine, table: TableName, error: &Error) {
     engine.set_background_error(DAMAGE, Some(error.clone().context(format!("compacting {object}")).advice(advice)));
 }
 
-async fn compact(engine: &Arc<Engine>, begun: &Begun) -> Merged<()> {
+async fn compact(engine: &Arc<Engine>, compactor: &Compactor, begun: &Begun) -> Merged<()> {
     let job = &begun.job;
     if job.is_move {
         let edits = job.upper.iter().map(|table| Edit::TableMoved { name: table.description().name, level: job.to }).collect();
@@ -255,7 +265,9 @@ async fn compact(engine: &Arc<Engine>, begun: &Begun) -> Merged<()> {
     engine.counters.compacted_bytes_read.fetch_add(job.bytes(), Ordering::Relaxed);
     let written: u64 = outputs.iter().map(|table| table.length).sum();
     engine.counters.compacted_bytes_written.fetch_add(written, Ordering::Relaxed);
-    Ok(install(engine, job, edits, outputs).await?)
+    install(engine, job, edits, outputs).await?;
+    compactor.0.lock().busy.note_older(run.take_older());
+    Ok(())
 }
 
 /// Puts the outputs in the place of the inputs.

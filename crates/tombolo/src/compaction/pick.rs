@@ -142,6 +142,8 @@ pub(crate) struct Busy {
     outputs: BTreeMap<u64, Output>,
     /// Tables that cannot be read: nobody takes them.
     damaged: BTreeSet<TableName>,
+    /// Tables written with older versions of keys, which snapshots saw then. Those of before the process began are not known.
+    older: BTreeSet<TableName>,
     next: u64,
 }
 
@@ -182,9 +184,29 @@ impl Busy {
         self.damaged.contains(&table.description().name)
     }
 
-    /// Forgets set-aside tables that `lives` does not say are still there.
-    pub(crate) fn retain_damaged(&mut self, lives: impl Fn(TableName) -> bool) {
+    /// Tables were written that hold older versions of keys.
+    pub(crate) fn note_older(&mut self, tables: impl IntoIterator<Item = TableName>) {
+        self.older.extend(tables);
+    }
+
+    fn holds_older(&self, table: &TableHandle) -> bool {
+        self.older.contains(&table.description().name)
+    }
+
+    /// Forgets what is known of tables that `lives` does not say are still there.
+    pub(crate) fn retain(&mut self, lives: impl Fn(TableName) -> bool) {
         self.damaged.retain(|table| lives(*table));
+        self.older.retain(|table| lives(*table));
+    }
+
+    /// Whether there is something that [`Busy::retain`] may forget.
+    pub(crate) fn knows_tables(&self) -> bool {
+        !self.damaged.is_empty() || !self.older.is_empty()
+    }
+
+    /// Whether no job has taken anything.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.outputs.is_empty()
     }
 
     pub(crate) fn has_damage(&self) -> bool {
@@ -559,6 +581,8 @@ pub(crate) struct Asked {
     level: u8,
     /// Tables of `level` whose turn it is; `None` before the turn.
     remaining: Option<BTreeSet<TableName>>,
+    /// Of level 0 what is not newer takes part, also once it has become one run with others; `None` before the turn.
+    newest: Option<SequenceNumber>,
     /// A damaged table stayed where it was.
     pub(crate) met_damage: Option<TableName>,
 }
@@ -574,7 +598,7 @@ pub(crate) enum Turn {
 
 impl Asked {
     pub(crate) fn new(keyspace: u32, first: Option<Bytes>, last: Option<Bytes>) -> Asked {
-        Asked { keyspace, first, last, level: 0, remaining: None, met_damage: None }
+        Asked { keyspace, first, last, level: 0, remaining: None, newest: None, met_damage: None }
     }
 
     fn is_in_range(&self, table: &TableHandle) -> bool {
@@ -591,7 +615,10 @@ impl Asked {
                 0 => levels.runs.clone(),
                 level => levels.level(level).map_or_else(Vec::new, |run| run.iter().cloned().collect()),
             };
-            let remaining = self.remaining.take().unwrap_or_else(|| self.turn(&tables, picking));
+            let remaining = match self.level {
+                0 => self.turn_of_level_0(&tables),
+                _ => self.remaining.take().unwrap_or_else(|| self.turn(&tables, picking)),
+            };
             let here: Vec<_> = tables.into_iter().filter(|table| remaining.contains(&table.description().name)).collect();
             let (damaged, here): (Vec<_>, Vec<_>) = here.into_iter().partition(|table| picking.busy.is_damaged(table));
             self.met_damage = self.met_damage.or(damaged.first().map(|table| table.description().name));
@@ -608,15 +635,25 @@ impl Asked {
         Turn::Done
     }
 
-    /// The tables of this level that take part.
+    /// The runs of level 0 that take part: all or none, for an older one must not stay behind. Told by what they hold and not by their names: a
+    /// job that runs may be making one run of several.
+    fn turn_of_level_0(&mut self, runs: &[Arc<TableHandle>]) -> BTreeSet<TableName> {
+        let newest_of_all = || runs.iter().map(|run| run.description().last_sequence).max().unwrap_or(SequenceNumber::ZERO);
+        let none = SequenceNumber::ZERO;
+        let is_met = || runs.iter().any(|run| self.is_in_range(run));
+        let newest = self.newest.unwrap_or_else(|| if is_met() { newest_of_all() } else { none });
+        self.newest = Some(newest);
+        let takes_part = |run: &&Arc<TableHandle>| newest > none && run.description().first_sequence <= newest;
+        runs.iter().filter(takes_part).map(|run| run.description().name).collect()
+    }
+
+    /// The tables of this level, which is not level 0, that take part.
     fn turn(&self, tables: &[Arc<TableHandle>], picking: &Picking<'_>) -> BTreeSet<TableName> {
-        let any = tables.iter().any(|table| self.is_in_range(table));
         let takes_part = |table: &&Arc<TableHandle>| match self.level {
-            // Runs go together: an older one must not stay behind.
-            0 => any,
             LEVEL_LAST => {
                 let description = table.description();
-                self.is_in_range(table) && description.deletes > 0 && description.last_sequence <= picking.oldest_snapshot
+                let holds_unneeded = description.deletes > 0 || picking.busy.holds_older(table);
+                self.is_in_range(table) && holds_unneeded && description.last_sequence <= picking.oldest_snapshot
             }
             _ => self.is_in_range(table),
         };

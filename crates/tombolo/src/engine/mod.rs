@@ -516,6 +516,7 @@ impl Engine {
     /// Tells background tasks to end.
     pub(crate) fn stop(&self) {
         self.stopping.store(true, Ordering::Release);
+        self.pace.set(0);
         self.events.wake();
         self.work.raise();
         self.progress.raise();

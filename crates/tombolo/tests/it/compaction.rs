@@ -1,5 +1,6 @@
 //! Compaction through the public interface: the tree keeps its shape, loses nothing, ends, and lives with damage and refusals.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,8 +9,8 @@ use tombolo_env::TaskClass;
 use tombolo_env::simulated::World;
 use tombolo_storage::backend::memory::{MemoryLogStore, MemoryObjectStore};
 use tombolo_storage::layer::RequestKind;
-use tombolo_storage::layer::fault::{Fault, FaultObjectStore, FaultPlan, Rule};
-use tombolo_storage::{LogStore, ObjectStore};
+use tombolo_storage::layer::fault::{Asked, Fault, FaultObjectStore, FaultPlan, Rule};
+use tombolo_storage::{Epoch, LogStore, ObjectStore, Purpose, Request};
 
 struct Stores {
     env: Env,
@@ -369,4 +370,107 @@ fn a_damaged_table_is_set_aside() {
             check(&keys, 3000, 2).await;
         })
         .unwrap();
+}
+
+impl Stores {
+    /// Names of the tables in the store.
+    async fn tables(&self) -> BTreeSet<String> {
+        let request = Request::new(Purpose::Verify, Epoch::NONE);
+        let listed = self.objects.list(request, "", None, 100_000).await.unwrap();
+        listed.objects.iter().map(|object| object.name.to_string()).filter(|name| name.contains("/table/")).collect()
+    }
+}
+
+/// A table that the store does not give holds up its own compaction, and no other; once nobody wants it, nothing fails any more.
+#[test]
+fn what_fails_holds_nothing_else_up() {
+    run(|stores| async move {
+        let db = stores.open(&["automatic_compaction=false"]).await;
+        let failing = db.create_keyspace("failing", KeyspaceOptions::default()).await.unwrap();
+        load(&failing, 5000, 0).await;
+        db.flush().await.unwrap();
+        let tables = stores.tables().await;
+        assert!(tables.len() > 20);
+        let is_met = move |asked: &Asked<'_>| asked.purpose == Purpose::Compaction && tables.contains(asked.name);
+        stores.plan.inject(Rule::new(is_met, Fault::Error(ErrorKind::Retry)));
+        db.set_options([("automatic_compaction", "true")]).unwrap();
+        stores.env.sleep(Duration::from_secs(60)).await;
+        assert!(db.stats().background_error.is_some());
+        let before = db.stats();
+        let keys = db.default_keyspace();
+        load(&keys, 5000, 0).await;
+        db.flush().await.unwrap();
+        stores.env.sleep(Duration::from_secs(60)).await;
+        let after = db.stats();
+        assert!(level(&after, 0) < level(&before, 0) + 8, "{:?}", after.tables_by_level);
+        check(&keys, 5000, 0).await;
+        db.drop_keyspace("failing").await.unwrap();
+        stores.env.sleep(Duration::from_secs(60)).await;
+        assert_eq!(db.stats().background_error, None);
+        assert_eq!(stores.tables().await.len() as u64, db.stats().tables, "and it leaves nothing behind");
+    });
+}
+
+/// Versions that a snapshot saw go once it is closed and a compaction is asked for, though they lie in the last level and nothing was deleted.
+#[test]
+fn what_was_overwritten_gives_its_space_back() {
+    run(|stores| async move {
+        let db = stores.open(&[]).await;
+        let keys = db.default_keyspace();
+        load(&keys, 3000, 0).await;
+        db.compact().await.unwrap();
+        let once = db.stats().table_bytes;
+        let snapshot = db.snapshot();
+        load(&keys, 3000, 1).await;
+        db.compact().await.unwrap();
+        let twice = db.stats().table_bytes;
+        assert!(twice > once * 3 / 2, "{twice} bytes of {once}");
+        assert_eq!(snapshot.get(&keys, key(77)).await.unwrap().as_deref(), Some(&value(77, 0)[..]));
+        drop(snapshot);
+        db.compact().await.unwrap();
+        let last = db.stats();
+        assert!(last.table_bytes < once * 11 / 10, "{} bytes of {once} and {twice}", last.table_bytes);
+        check(&keys, 3000, 1).await;
+        db.compact().await.unwrap();
+        assert_eq!(db.stats().compacted_bytes_read, last.compacted_bytes_read, "there is nothing left to do");
+    });
+}
+
+/// What the last reader lets go is deleted though nothing else happens.
+#[test]
+fn tables_go_with_their_last_reader() {
+    run(|stores| async move {
+        let db = stores.open(&["automatic_compaction=false"]).await;
+        let keys = db.default_keyspace();
+        load(&keys, 3000, 0).await;
+        db.flush().await.unwrap();
+        let mut scan = keys.scan::<&[u8]>(..);
+        assert!(scan.next_async().await.unwrap().is_some());
+        db.compact().await.unwrap();
+        stores.env.sleep(Duration::from_secs(600)).await;
+        assert!(stores.tables().await.len() as u64 > db.stats().tables);
+        drop(scan);
+        stores.env.sleep(Duration::from_secs(1)).await;
+        assert_eq!(stores.tables().await.len() as u64, db.stats().tables);
+    });
+}
+
+/// More tables than one pass of collection takes leave at once, and none stays.
+#[test]
+fn a_keyspace_of_many_tables_leaves_nothing_behind() {
+    run(|stores| async move {
+        let db = stores.open(&["automatic_compaction=false", "memtable_bytes=4096"]).await;
+        let keys = db.create_keyspace("many", KeyspaceOptions::default()).await.unwrap();
+        let mut number = 0;
+        while db.stats().tables < 1100 {
+            number += 1;
+            put(&keys, number, 0).await;
+            if number % 4 == 0 {
+                db.flush().await.unwrap();
+            }
+        }
+        db.drop_keyspace("many").await.unwrap();
+        stores.env.sleep(Duration::from_secs(60)).await;
+        assert_eq!(stores.tables().await.len(), 0);
+    });
 }

@@ -2,7 +2,7 @@
 //!
 //! `level N NAME=FIRST-LAST*KIB[!DELETES%] …` (level 0 newest first), `running FROM TO NAME …`, `damaged NAME …`, `snapshot N`, `memtable KIB`,
 //! `compressed lowest`; then `pick` (and take what was picked), `finish` (the oldest job that runs; its outputs are put in place) and
-//! `ask FIRST-LAST`, which does all jobs of an asked compaction.
+//! `ask FIRST-LAST`, which does all jobs of an asked compaction, and with `through` finishes those that it waits for.
 
 use std::fmt::Write as _;
 
@@ -150,6 +150,7 @@ impl Case {
         }
         let (first, last) = job.range().unwrap();
         let newest = job.inputs().map(|table| table.description().last_sequence).max().unwrap();
+        let oldest = job.inputs().map(|table| table.description().first_sequence).min().unwrap();
         self.tables.retain(|(_, table)| !names.contains(&table.name));
         let at_bottom = job.deeper.is_empty() && job.older_runs.is_empty();
         let deletes = if at_bottom { "0" } else { "10" };
@@ -158,7 +159,7 @@ impl Case {
         let (first, last) = (String::from_utf8(first.to_vec()).unwrap(), String::from_utf8(last.to_vec()).unwrap());
         self.add(job.to, &format!("{name}={first}-{last}*{}!{deletes}", job.bytes() >> 10));
         let made = self.tables.last_mut().unwrap();
-        made.1.last_sequence = newest;
+        (made.1.first_sequence, made.1.last_sequence) = (oldest, newest);
     }
 
     fn line(&mut self, line: &str, out: &mut String) {
@@ -237,7 +238,11 @@ impl Case {
                         }
                         Turn::Wait => {
                             out.push_str("waits\n");
-                            break;
+                            if words.get(1) != Some(&"through") || self.running.is_empty() {
+                                break;
+                            }
+                            let (number, job) = self.running.remove(0);
+                            self.finish(number, &job);
                         }
                         Turn::Done => {
                             out.push_str(if asked.met_damage.is_some() { "done, but for damage\n" } else { "done\n" });
