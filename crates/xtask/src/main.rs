@@ -3,6 +3,7 @@
 mod check;
 mod habits;
 mod instructions;
+mod miri;
 mod source;
 
 use std::path::PathBuf;
@@ -53,6 +54,10 @@ enum Habit {
     ///
     /// Counts do not depend on what else the machine does. Needs valgrind; says so and does nothing where it is missing.
     Instructions(instructions::Arguments),
+    /// Unit tests of the modules with `unsafe`, and of those without locks, under miri.
+    ///
+    /// Needs miri and the sources of the standard library for the nightly toolchain; says so and does nothing where they are missing.
+    Miri(miri::Arguments),
     /// The demo in release, as the README shows it.
     Demo(habits::Demo),
     /// One history of operations under every option set gives one result, that of an ordered map.
@@ -78,6 +83,7 @@ fn main() -> ExitCode {
         Habit::Fuzz(arguments) => habits::fuzz(&root, &arguments),
         Habit::Model(arguments) => habits::model(&root, &arguments),
         Habit::Instructions(arguments) => instructions::run(&root, &arguments),
+        Habit::Miri(arguments) => miri::run(&root, &arguments),
         Habit::Demo(arguments) => habits::demo(&root, &arguments),
         Habit::Metamorphic(arguments) => habits::metamorphic(&root, &arguments),
         Habit::Simulate(arguments) => habits::simulate(&root, &arguments),

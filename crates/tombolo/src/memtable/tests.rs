@@ -57,7 +57,7 @@ fn a_value_larger_than_a_chunk_has_its_own() {
 
 #[test]
 fn memory_follows_the_size_that_a_memtable_is_to_have() {
-    for bytes in [4 << 10, 64 << 10, 1 << 20, 4 << 20] {
+    for bytes in [4 << 10, 64 << 10, 1 << 20, 4 << 20].into_iter().take(if cfg!(miri) { 2 } else { 4 }) {
         let filter = bytes / 128;
         let budget = MemoryBudget::of_any_size(1 << 30);
         let (memtable, mut writer) = Memtable::create(&budget, bytes);
@@ -104,7 +104,7 @@ fn a_cursor_outlives_its_memtable() {
 #[test]
 fn readers_see_whole_nodes_in_order_while_the_writer_inserts() {
     let (memtable, mut writer) = Memtable::create(&MemoryBudget::of_any_size(1 << 30), 1 << 20);
-    let inserts: usize = if cfg!(miri) { 200 } else { 50_000 };
+    let inserts: usize = if cfg!(miri) { 60 } else { 50_000 };
     put(&mut writer, 0, &0u64.to_be_bytes(), 1, &1u64.to_le_bytes());
     std::thread::scope(|scope| {
         for _ in 0..2 {
@@ -164,12 +164,12 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 256 }))]
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 1 } else { 256 }))]
     #[test]
     fn a_list_is_a_sorted_map(
         keys in proptest::collection::vec(key(), 0..if cfg!(miri) { 60 } else { 200 }),
         ascending in any::<bool>(),
-        steps in proptest::collection::vec(step(), 0..60),
+        steps in proptest::collection::vec(step(), 0..if cfg!(miri) { 20 } else { 60 }),
     ) {
         let mut keys = keys;
         if ascending {

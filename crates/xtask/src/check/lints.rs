@@ -82,6 +82,11 @@ const UNSAFE: &[(&str, &str)] = &[
     ("crates/tombolo/src/memtable/", "an arena, leaves and a skip list: one writer, readers without locks"),
 ];
 
+/// Where `unsafe` may be.
+pub fn unsafe_paths() -> impl Iterator<Item = &'static str> {
+    UNSAFE.iter().map(|(path, _)| *path)
+}
+
 /// Words that say that something is unfinished.
 const UNFINISHED: &[&str] = &["todo!", "unimplemented!", "dbg!"];
 const UNFINISHED_WORDS: &[&str] = &["FIXME", "XXX", "TODO"];

@@ -7,6 +7,8 @@ mod links;
 mod lints;
 mod tests_run;
 
+pub use lints::unsafe_paths;
+
 use std::ffi::OsString;
 use std::path::Path;
 use std::process::{Command, Stdio};

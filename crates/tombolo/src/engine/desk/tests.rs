@@ -12,7 +12,7 @@ fn whatever_is_left_is_served_once_by_whoever_is_in_the_section() {
                 Some(Ok(Committed { end: None, accepted: None, delay: Duration::ZERO, rotated: false, stall_changed: false }));
         });
     };
-    let count = if cfg!(miri) { 50 } else { 20_000 };
+    let count = if cfg!(miri) { 10 } else { 20_000 };
     std::thread::scope(|scope| {
         for thread in 0..4u64 {
             let (desk, section, serve) = (&desk, &section, &serve);
