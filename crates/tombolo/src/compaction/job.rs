@@ -242,19 +242,19 @@ impl Place {
 
 /// What lies below the output.
 #[derive(Debug)]
-struct Below {
+pub(super) struct Below {
     runs: Vec<Arc<TableHandle>>,
     levels: Vec<Place>,
 }
 
 impl Below {
-    fn new(job: &Job) -> Below {
+    pub(super) fn new(job: &Job) -> Below {
         let levels = job.deeper.iter().map(|run| Place { run: Arc::clone(run), at: 0 }).collect();
         Below { runs: job.older_runs.clone(), levels }
     }
 
     /// Whether something of `key` may lie below. Keys must ascend from call to call.
-    fn may_hold(&mut self, key: &[u8]) -> bool {
+    pub(super) fn may_hold(&mut self, key: &[u8]) -> bool {
         let run_holds = |table: &Arc<TableHandle>| {
             let description = table.description();
             &description.first_key[..] <= key && key <= &description.last_key[..]

@@ -14,6 +14,7 @@ use tombolo_storage::{Epoch, Incarnation};
 use super::*;
 use crate::budget::MemoryBudget;
 use crate::cache::BlockCache;
+use crate::compaction::job::Below;
 use crate::manifest::State;
 use crate::version::{Tables, Version, Versions};
 
@@ -128,6 +129,15 @@ impl Case {
             let (first, last) = range_of(job.upper.iter()).unwrap();
             let met = levels.level(job.to).map_or(0, |run| run.overlapping(&first, &last).len());
             assert!(job.lower.len() >= met, "a table of the output level is left out");
+        }
+        // A delete stays for everything older that is no input.
+        let oldest = job.upper.last().unwrap().description().last_sequence;
+        let older_runs = levels.runs.iter().filter(|run| job.from == 0 && run.description().last_sequence < oldest);
+        let deeper = levels.sorted.iter().filter(|(level, _)| *level > job.to).flat_map(|(_, run)| run.iter());
+        for table in older_runs.chain(deeper).filter(|table| !job.inputs().any(|taken| Arc::ptr_eq(table, taken))) {
+            for key in [&table.description().first_key, &table.description().last_key] {
+                assert!(Below::new(job).may_hold(key), "{} lies below, and deletes of its keys would go", self.name(table));
+            }
         }
         if job.from == 0 && job.to != 0 {
             for stays in levels.runs.iter().filter(|run| !job.upper.iter().any(|table| Arc::ptr_eq(run, table))) {
