@@ -332,6 +332,17 @@ impl MemoryBudget {
         self.subtract(Category::Cache, bytes);
     }
 
+    /// Counts bytes in that left the cache while somebody holds them: they do not give way any more. Nothing else gives way here.
+    pub(crate) fn add_pinned(&self, bytes: u64) {
+        self.firm.0.fetch_add(bytes, Ordering::SeqCst);
+        self.add(Category::Pinned, bytes);
+    }
+
+    /// Counts out what [`MemoryBudget::add_pinned`] counted in.
+    pub(crate) fn subtract_pinned(&self, bytes: u64) {
+        self.subtract(Category::Pinned, bytes);
+    }
+
     /// Counts bytes in; those that do not give way are in `firm` already.
     fn add(&self, category: Category, bytes: u64) {
         self.used[category as usize].0.fetch_add(bytes, Ordering::Relaxed);
@@ -365,7 +376,8 @@ impl MemoryBudget {
         self.freed.raise();
     }
 
-    fn make_way(&self) {
+    /// The cache gives way to what others hold.
+    pub(crate) fn make_way(&self) {
         if self.used(Category::Cache) <= self.cache_bytes_max() {
             return;
         }

@@ -9,21 +9,24 @@
 //!
 //! Invariants:
 //! 1. Keys are never used again (rule 6): an entry is never wrong, and nothing has to be invalidated.
-//! 2. What it takes, slots included, is charged to the memory budget and never exceeds what the budget leaves it, save for what hits still
-//!    hold after an eviction. When others of the budget grow, it gives way. Slots do not: at most a thirty-second of the largest number of
-//!    bytes that the budget had.
+//! 2. What it takes, slots included, is charged to the memory budget and never exceeds what the budget leaves it. When others of the budget
+//!    grow, it gives way. Slots do not: at most a thirty-second of the largest number of bytes that the budget had.
+//! 3. Every entry is charged once while anybody holds it: to the cache while it is resident, else as pinned. Cursors hold entries, and so do
+//!    values that share a block instead of being copied out.
 
 mod shard;
 
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 
 use arc_swap::Guard;
+use bytes::Bytes;
 use tombolo_format::block::Block;
 use tombolo_format::manifest::TableName;
 use tombolo_format::table::Partition;
 
-use crate::budget::{GiveWay, MemoryBudget};
+use crate::budget::{Category, GiveWay, MemoryBudget};
 use shard::{Entry, Shard};
 
 /// Which block.
@@ -73,8 +76,24 @@ pub struct Pinned(
 
 impl Pinned {
     /// One that the cache need not know.
-    pub fn own(key: CacheKey, resident: Resident) -> Pinned {
-        Pinned(Guard::from_inner(Some(Arc::new(Entry { key, resident }))))
+    pub fn own(key: CacheKey, resident: Resident, budget: &Arc<MemoryBudget>) -> Pinned {
+        let entry = Entry::new(key, resident, false, budget);
+        entry.pin();
+        budget.make_way();
+        Pinned(Guard::from_inner(Some(Arc::new(entry))))
+    }
+
+    /// One whose memory is part of something larger, which is charged already: values are copied out of it.
+    pub fn part(key: CacheKey, resident: Resident, budget: &Arc<MemoryBudget>) -> Pinned {
+        Pinned(Guard::from_inner(Some(Arc::new(Entry::new(key, resident, true, budget)))))
+    }
+
+    /// A value of the block, to keep: what is small is copied, so that it does not keep a block alive.
+    ///
+    /// # Panics
+    /// When `value` is no slice of this block.
+    pub fn keep_value(&self, value: &[u8]) -> Bytes {
+        keep_value(&self.0, value)
     }
 
     /// The same, held by a count of its own: to keep it longer than a look-up.
@@ -109,6 +128,14 @@ pub struct Kept(
 );
 
 impl Kept {
+    /// As [`Pinned::keep_value`].
+    ///
+    /// # Panics
+    /// As there.
+    pub fn keep_value(&self, value: &[u8]) -> Bytes {
+        keep_value(&self.0, value)
+    }
+
     /// The same, to read once.
     pub fn pin(self) -> Pinned {
         Pinned(Guard::from_inner(self.0))
@@ -124,6 +151,30 @@ impl Kept {
     #[inline]
     pub fn partition(&self) -> Option<&Partition> {
         partition(&self.0)
+    }
+}
+
+/// Values from here on share the block's memory instead of being copied: half of a default block.
+const SHARE_BYTES_MIN: usize = 4096;
+
+/// A value that shares the memory of its block, and is charged with it.
+struct SharedValue {
+    kept: Kept,
+    range: Range<usize>,
+}
+
+impl AsRef<[u8]> for SharedValue {
+    fn as_ref(&self) -> &[u8] {
+        self.kept.block().and_then(|block| block.bytes().get(self.range.clone())).unwrap_or_default()
+    }
+}
+
+fn keep_value(entry: &Option<Arc<Entry>>, value: &[u8]) -> Bytes {
+    match (block(entry), entry) {
+        (Some(block), Some(held)) if value.len() >= SHARE_BYTES_MIN && !held.is_part => {
+            Bytes::from_owner(SharedValue { kept: Kept(Some(Arc::clone(held))), range: block.range_of(value) })
+        }
+        _ => Bytes::copy_from_slice(value),
     }
 }
 
@@ -155,6 +206,8 @@ impl fmt::Debug for BlockCache {
     }
 }
 
+const ROUNDS_MAX: usize = 4;
+
 impl GiveWay for BlockCache {
     fn resized(&self) {
         let (slots, bytes_max) = (slots_of(self.budget.bytes(), self.shards.len() as u64), self.shard_bytes_max());
@@ -164,16 +217,23 @@ impl GiveWay for BlockCache {
     }
 
     fn give_way(&self) {
-        let bytes_max = self.shard_bytes_max();
-        for shard in &self.shards {
-            shard.shrink(bytes_max, &self.budget);
+        // What leaves while somebody holds it is pinned from then on, which leaves the cache less: a few rounds.
+        for _ in 0..ROUNDS_MAX {
+            let bytes_max = self.shard_bytes_max();
+            for shard in &self.shards {
+                shard.shrink(bytes_max);
+            }
+            if self.budget.used(Category::Cache) <= self.budget.cache_bytes_max() {
+                return;
+            }
         }
     }
 }
 
 impl Drop for BlockCache {
     fn drop(&mut self) {
-        self.budget.subtract_cached(self.used_bytes());
+        // Entries give back what they took themselves.
+        self.budget.subtract_cached(self.shards.iter().map(Shard::fixed_bytes).sum());
     }
 }
 
@@ -224,9 +284,9 @@ impl BlockCache {
     /// Takes an entry in, if it fits, and gives it back. When the key is resident already, that one is given.
     pub fn insert(&self, key: CacheKey, resident: Resident) -> Pinned {
         let hash = key.hash();
-        let charge = resident.memory_bytes();
-        let entry = Arc::new(Entry { key, resident });
-        let resident = self.shard(hash).insert(entry, hash, charge, || self.shard_bytes_max(), &self.budget);
+        let entry = Arc::new(Entry::new(key, resident, false, &self.budget));
+        let resident = self.shard(hash).insert(entry, hash, || self.shard_bytes_max(), &self.budget);
+        self.budget.make_way();
         Pinned(Guard::from_inner(Some(resident)))
     }
 

@@ -4,7 +4,7 @@
 //! When the budget grows, the entries move to a table of more slots. Readers may still look into the old one, which is empty from then
 //! on, so it stays as long as the cache: all old tables together are smaller than the newest.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use arc_swap::{ArcSwapOption, Guard};
@@ -13,11 +13,54 @@ use parking_lot::Mutex;
 use super::{CacheKey, CacheStats, Resident};
 use crate::budget::MemoryBudget;
 
-/// An entry of the cache.
+/// Whom an entry is charged to.
+const NOBODY: u8 = 0;
+const CACHE: u8 = 1;
+const PINNED: u8 = 2;
+
+/// An entry of the cache, or one that never was or is no longer in it. Charged once, as long as anybody holds it.
 #[derive(Debug)]
 pub(super) struct Entry {
     pub key: CacheKey,
     pub resident: Resident,
+    /// Its memory is a part of something that is charged as a whole.
+    pub is_part: bool,
+    bytes: u64,
+    charged: AtomicU8,
+    budget: Arc<MemoryBudget>,
+}
+
+impl Entry {
+    /// One that is not charged yet.
+    pub fn new(key: CacheKey, resident: Resident, is_part: bool, budget: &Arc<MemoryBudget>) -> Entry {
+        let bytes = if is_part { 0 } else { resident.memory_bytes() };
+        Entry { key, resident, is_part, bytes, charged: AtomicU8::new(NOBODY), budget: Arc::clone(budget) }
+    }
+
+    /// It is held outside the cache.
+    pub fn pin(&self) {
+        self.charge(PINNED);
+    }
+
+    /// Charges it anew. One thread at a time: whoever made it, or who has its shard.
+    fn charge(&self, charged: u8) {
+        match self.charged.swap(charged, Ordering::Relaxed) {
+            CACHE => self.budget.subtract_cached(self.bytes),
+            PINNED => self.budget.subtract_pinned(self.bytes),
+            _ => {}
+        }
+        match charged {
+            CACHE => self.budget.add_cached(self.bytes),
+            PINNED => self.budget.add_pinned(self.bytes),
+            _ => {}
+        }
+    }
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        self.charge(NOBODY);
+    }
 }
 
 /// Slots that a key may be in: they share two cache lines of tags.
@@ -106,14 +149,13 @@ impl Place<'_> {
         self.charge.store(charge, Ordering::Relaxed);
     }
 
-    /// Empties it; gives what its entry was charged.
-    fn clear(&self) -> u64 {
-        let charge = self.charge.swap(0, Ordering::Relaxed);
-        if charge > 0 {
-            self.slot.tag.store(0, Ordering::Release);
-            self.slot.entry.store(None);
+    /// Empties it; gives its entry.
+    fn clear(&self) -> Option<Arc<Entry>> {
+        if self.charge.swap(0, Ordering::Relaxed) == 0 {
+            return None;
         }
-        charge
+        self.slot.tag.store(0, Ordering::Release);
+        self.slot.entry.swap(None)
     }
 }
 
@@ -195,13 +237,14 @@ impl Shard {
         self.slots_of(hash).iter().filter(of_tag).any(|slot| slot.entry.load().as_ref().is_some_and(|entry| entry.key == *key))
     }
 
-    pub fn insert(&self, entry: Arc<Entry>, hash: u64, charge: u64, bytes_max: impl Fn() -> u64, budget: &MemoryBudget) -> Arc<Entry> {
+    pub fn insert(&self, entry: Arc<Entry>, hash: u64, bytes_max: impl Fn() -> u64, budget: &MemoryBudget) -> Arc<Entry> {
+        let charge = entry.bytes;
         let mut state = self.state.lock();
-        let Some(table) = self.table() else { return entry };
+        let Some(table) = self.table() else { return refused(entry) };
         let (number, bucket) = table.bucket(hash);
         let missing = if table.0[number].get().is_none() { size_of::<Segment>() as u64 } else { 0 };
         // Asked under the lock: whoever grows meanwhile makes this shard shrink after.
-        let Some(room) = bytes_max().checked_sub(state.fixed_bytes + missing + charge) else { return entry };
+        let Some(room) = bytes_max().checked_sub(state.fixed_bytes + missing + charge) else { return refused(entry) };
         let is_entry = |slot: &Slot| {
             slot.tag.load(Ordering::Relaxed) == hash | 1 && slot.entry.load().as_ref().is_some_and(|resident| resident.key == entry.key)
         };
@@ -209,26 +252,26 @@ impl Shard {
             return resident;
         }
         if missing > 0 {
-            self.make_room(&mut state, room, budget);
+            self.make_room(&mut state, room);
             state.add_fixed(missing, budget);
         }
         let segment = table.0[number].get_or_init(Segment::new);
         let at = victim(segment, bucket);
         let place = Place { slot: &segment.slots[at], charge: &segment.charges[at] };
-        evict(&mut state, place, budget);
-        self.make_room(&mut state, room, budget);
+        evict(&mut state, place);
+        self.make_room(&mut state, room);
         place.fill(Arc::clone(&entry), hash, charge);
         state.used_bytes += charge;
-        budget.add_cached(charge);
+        entry.charge(CACHE);
         state.insertions += 1;
         entry
     }
 
     /// Makes room until entries, tables and segments take at most `bytes_max`.
-    pub fn shrink(&self, bytes_max: u64, budget: &MemoryBudget) {
+    pub fn shrink(&self, bytes_max: u64) {
         let mut state = self.state.lock();
         let room = bytes_max.saturating_sub(state.fixed_bytes);
-        self.make_room(&mut state, room, budget);
+        self.make_room(&mut state, room);
     }
 
     /// Moves to a table of `slots`, if that is more; the entries stay.
@@ -250,7 +293,7 @@ impl Shard {
             // One bucket of the old table went into several here: there is a free slot.
             let at = victim(segment, bucket);
             let target = Place { slot: &segment.slots[at], charge: &segment.charges[at] };
-            evict(&mut state, target, budget);
+            evict(&mut state, target);
             target.fill(entry, hash, place.charge.load(Ordering::Relaxed));
         }
         self.table.store(class, Ordering::Release);
@@ -260,11 +303,11 @@ impl Shard {
             let _moved = place.clear();
         }
         let room = bytes_max.saturating_sub(state.fixed_bytes);
-        self.make_room(&mut state, room, budget);
+        self.make_room(&mut state, room);
     }
 
     /// Evicts until entries take at most `bytes_max`. Two rounds at most: the first unmarks every slot.
-    fn make_room(&self, state: &mut State, bytes_max: u64, budget: &MemoryBudget) {
+    fn make_room(&self, state: &mut State, bytes_max: u64) {
         let Some(table) = self.table() else { return };
         let slots = table.slots();
         let mut steps = 0;
@@ -277,9 +320,14 @@ impl Shard {
             let Some(place) = place.filter(|place| place.charge.load(Ordering::Relaxed) > 0) else { continue };
             // A reader may mark the slot all the time: in the second round that does not help any more.
             if !place.slot.used.swap(false, Ordering::Relaxed) || steps > slots {
-                evict(state, place, budget);
+                evict(state, place);
             }
         }
+    }
+
+    /// Bytes of tables and segments.
+    pub fn fixed_bytes(&self) -> u64 {
+        self.state.lock().fixed_bytes
     }
 
     /// Bytes of entries, tables and segments.
@@ -308,11 +356,19 @@ fn victim(segment: &Segment, bucket: usize) -> usize {
     })
 }
 
-fn evict(state: &mut State, place: Place<'_>, budget: &MemoryBudget) {
-    let charge = place.clear();
-    if charge > 0 {
-        state.used_bytes -= charge;
-        budget.subtract_cached(charge);
-        state.evictions += 1;
+/// Puts an entry out. Who holds it keeps it, and it is charged as pinned from here on.
+fn evict(state: &mut State, place: Place<'_>) {
+    let Some(entry) = place.clear() else { return };
+    state.used_bytes -= entry.bytes;
+    state.evictions += 1;
+    // Nobody can begin to hold it now: who does is counted.
+    if Arc::strong_count(&entry) > 1 {
+        entry.pin();
     }
+}
+
+/// What the cache does not take.
+fn refused(entry: Arc<Entry>) -> Arc<Entry> {
+    entry.pin();
+    entry
 }

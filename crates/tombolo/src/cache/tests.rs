@@ -62,7 +62,8 @@ fn what_is_larger_than_the_cache_is_handed_back_and_not_kept() {
     cache.insert(key(1), block(1, 10_000));
     assert_eq!(number(&cache.insert(key(2), block(2, 200_000))), 2);
     assert!(cache.get(&key(2)).is_none());
-    assert!(cache.get(&key(1)).is_some(), "and nothing was evicted for it");
+    assert!(cache.get(&key(1)).is_none(), "while it was held, it was charged, and the cache gave way to it");
+    assert_eq!(cache.budget().used(Category::Pinned), 0);
 }
 
 #[test]
@@ -104,11 +105,24 @@ fn the_cache_gives_way_when_others_of_its_budget_grow() {
 fn an_evicted_entry_lives_as_long_as_it_is_held() {
     let cache = BlockCache::new(100_000);
     let kept = cache.insert(key(1), block(1, 8000)).keep();
+    assert_eq!(cache.budget().used(Category::Pinned), 0, "it is the cache's");
     for number in 2..100 {
         cache.insert(key(number), block(number, 8000));
     }
     assert!(cache.get(&key(1)).is_none());
     assert!(kept.block().is_some() && kept.partition().is_none());
+    let pinned = cache.budget().used(Category::Pinned);
+    assert!(pinned >= 8000, "{pinned}");
+    let other = kept.clone();
+    drop(kept);
+    assert_eq!(cache.budget().used(Category::Pinned), pinned, "once, however many hold it");
+    drop(other);
+    assert_eq!(cache.budget().used(Category::Pinned), 0);
+    let refused = cache.insert(key(2000), block(2000, 200_000)).keep();
+    assert!(cache.budget().used(Category::Pinned) >= 200_000, "what the cache refuses is charged as well");
+    assert!(cache.used_bytes() < 50_000, "and the cache gives way to it: {}", cache.used_bytes());
+    drop(cache);
+    drop(refused);
 }
 
 #[test]

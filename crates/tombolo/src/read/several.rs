@@ -12,7 +12,7 @@ use tombolo_storage::Result;
 
 use super::{for_all, memtable_answer, table_answer, unknown_kind};
 use crate::engine::{Engine, View};
-use crate::table::{Hit, Lookup, Near, NearProbe, keep_value};
+use crate::table::{Hit, Lookup, Near, NearProbe};
 use crate::version::{Levels, TableHandle};
 
 /// What memory knows of several keys.
@@ -81,8 +81,8 @@ fn in_tables<'a>(levels: &'a Levels, places: &mut [Place<'a>], lookup: &Lookup<'
             *place = Place { table: Some(table), near: Near::default() };
         }
         let Some(table) = place.table else { continue };
-        let answer = |trailer: Trailer, block: &tombolo_format::block::Block, value: &[u8]| match trailer.kind() {
-            Some(EntryKind::Put) => Ok(Some(keep_value(block, value))),
+        let answer = |trailer: Trailer, pinned: &crate::cache::Pinned, value: &[u8]| match trailer.kind() {
+            Some(EntryKind::Put) => Ok(Some(pinned.keep_value(value))),
             Some(EntryKind::Delete) => Ok(None),
             kind => Err(unknown_kind(kind)),
         };

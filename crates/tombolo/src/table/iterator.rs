@@ -358,11 +358,13 @@ impl TableIterator {
     fn take_from(&self, table: &Table, handle: BlockHandle, piece: &Bytes, start: u64) -> Result<Kept> {
         let mut block = table.decode_block(piece, start, handle)?;
         let key = table.key(handle.offset);
+        // Uncompressed blocks are slices of the piece, which is charged itself: in the cache a copy must not keep all of it.
+        let is_part = piece.as_ptr_range().contains(&block.bytes().as_ptr());
         if !self.fill_cache || !table.cache.has_room(&key, block.memory_bytes() as u64) {
-            return Ok(Pinned::own(key, Resident::Block(block)).keep());
+            let make = if is_part { Pinned::part } else { Pinned::own };
+            return Ok(make(key, Resident::Block(block), table.cache.budget()).keep());
         }
-        // Uncompressed blocks are slices of the piece: in the cache a copy must not keep all of it.
-        if piece.as_ptr_range().contains(&block.bytes().as_ptr()) {
+        if is_part {
             let copied = Block::new(Bytes::copy_from_slice(block.bytes()));
             block = copied.map_err(|error| table.damaged(error.shifted(handle.offset)))?;
         }
@@ -492,10 +494,7 @@ impl InternalIterator for TableIterator {
     }
 
     fn share_value(&self) -> Bytes {
-        match self.block.as_ref().and_then(Kept::block) {
-            Some(block) if self.value().len() >= super::SHARE_BYTES_MIN => block.value_bytes(self.value()),
-            _ => Bytes::copy_from_slice(self.value()),
-        }
+        self.block.as_ref().map_or_else(Bytes::new, |block| block.keep_value(self.value()))
     }
 
     fn first(&mut self) -> Result<Step> {

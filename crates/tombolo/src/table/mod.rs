@@ -80,18 +80,9 @@ impl Hit {
 
     /// The value as bytes of their own or sharing the block's memory: what is small is copied, so that it does not keep a block alive.
     pub fn into_value(self) -> Bytes {
-        let value = self.value();
-        self.block.block().map_or_else(|| Bytes::copy_from_slice(value), |block| keep_value(block, value))
+        self.block.keep_value(self.value())
     }
 }
-
-/// A value of a block, to keep: what is small is copied, so that it does not keep a block alive.
-pub(crate) fn keep_value(block: &Block, value: &[u8]) -> Bytes {
-    if value.len() >= SHARE_BYTES_MIN { block.value_bytes(value) } else { Bytes::copy_from_slice(value) }
-}
-
-/// Values from here on share the block's memory instead of being copied: half of a default block.
-const SHARE_BYTES_MIN: usize = 4096;
 
 /// What a synchronous look-up found.
 #[derive(Debug)]
@@ -353,7 +344,7 @@ impl Table {
         }
         let piece = own(self.read(request, handle.offset..handle.end()).await?);
         let block = self.decode_block(&piece, handle.offset, handle)?;
-        Ok(Pinned::own(self.key(handle.offset), Resident::Block(block)))
+        Ok(Pinned::own(self.key(handle.offset), Resident::Block(block), self.cache.budget()))
     }
 
     /// Fetches into the cache, with one request that all share who miss the same meanwhile.

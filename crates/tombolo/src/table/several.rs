@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use tombolo_format::block::{Block, Within};
+use tombolo_format::block::Within;
 use tombolo_format::index::PartitionHandle;
 use tombolo_format::key::Trailer;
 use tombolo_format::stored::BlockHandle;
@@ -41,11 +41,13 @@ impl Table {
         &self,
         lookup: &Lookup<'_>,
         near: &mut Near,
-        mut answer: impl FnMut(Trailer, &Block, &[u8]) -> R,
+        mut answer: impl FnMut(Trailer, &Pinned, &[u8]) -> R,
     ) -> Result<NearProbe<R>> {
-        if let Some(block) = near.block.as_ref().and_then(Pinned::block) {
+        if let Some(pinned) = &near.block
+            && let Some(block) = pinned.block()
+        {
             match block.get_within(lookup.target).map_err(|error| self.damaged(error))? {
-                Within::Found(entry) => return Ok(NearProbe::Found(answer(entry.trailer, block, entry.value))),
+                Within::Found(entry) => return Ok(NearProbe::Found(answer(entry.trailer, pinned, entry.value))),
                 Within::Absent => return Ok(NearProbe::Absent),
                 Within::Beyond => {}
             }
@@ -60,7 +62,7 @@ impl Table {
         let Some(pinned) = self.cache.get(&self.key(handle.offset)) else { return Ok(NearProbe::Miss) };
         let block = pinned.block().ok_or_else(|| self.not_a("data block", handle.offset))?;
         let found = block.get(lookup.target).map_err(|error| self.damaged(error.shifted(handle.offset)))?;
-        let probe = found.map_or(NearProbe::Absent, |entry| NearProbe::Found(answer(entry.trailer, block, entry.value)));
+        let probe = found.map_or(NearProbe::Absent, |entry| NearProbe::Found(answer(entry.trailer, &pinned, entry.value)));
         near.block = Some(pinned);
         Ok(probe)
     }

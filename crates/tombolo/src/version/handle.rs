@@ -5,14 +5,13 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use tombolo_env::{BoxFuture, Env};
-use tombolo_format::block::Block;
 use tombolo_format::compression::Compression as FormatCompression;
 use tombolo_format::key::{InternalKey, Trailer};
 use tombolo_format::manifest::{TableDescription, TableName};
 use tombolo_storage::{Epoch, Incarnation, ObjectStore, Purpose, Request, Result};
 
 use super::Handles;
-use crate::cache::BlockCache;
+use crate::cache::{BlockCache, Pinned};
 use crate::manifest::names;
 use crate::options::{Compression, KeyspaceOptions};
 use crate::table::{
@@ -82,7 +81,7 @@ impl TableHandle {
         &self,
         lookup: &Lookup<'_>,
         near: &mut Near,
-        answer: impl FnMut(Trailer, &Block, &[u8]) -> R,
+        answer: impl FnMut(Trailer, &Pinned, &[u8]) -> R,
     ) -> Result<NearProbe<R>> {
         self.table.try_get_near(lookup, near, answer)
     }

@@ -1,6 +1,7 @@
 //! The engine through its public interface.
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test ends at the first surprise")]
 
+mod allocator;
 mod basics;
 mod checkpoint;
 mod compaction;

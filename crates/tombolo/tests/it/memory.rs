@@ -1,5 +1,8 @@
 //! One memory budget for several databases.
 
+use std::collections::VecDeque;
+use std::process::Command;
+
 use tombolo::budget::Category;
 use tombolo::{Db, Durability, Env, ErrorKind, MemoryBudget, Options};
 
@@ -49,4 +52,57 @@ fn a_budget_too_small_for_all_is_a_clear_error() {
     open("small-3").unwrap();
     drop(second);
     assert_eq!(MemoryBudget::new(1000).unwrap_err().kind(), ErrorKind::Invalid);
+}
+
+/// What two databases take beside their budget: threads, rings and pools of buffers, which do not grow with data.
+const BESIDE_BYTES: usize = 4 << 20;
+
+#[test]
+fn a_workload_of_two_databases_stays_within_their_budget() {
+    // What is allocated is counted for a whole process: it takes one of its own.
+    let mut alone = Command::new(std::env::current_exe().unwrap());
+    let output = alone.args(["--exact", "memory::bounded_workload", "--ignored", "--nocapture"]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && said.contains("1 passed"), "{said}{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+#[ignore = "runs in a process of its own, which a_workload_of_two_databases_stays_within_their_budget starts"]
+fn bounded_workload() {
+    let directory = tempfile::tempdir().unwrap();
+    let env = Env::real();
+    let before = crate::allocator::begin();
+    let budget = MemoryBudget::new(8 << 20).unwrap();
+    let mut options = Options::default();
+    options.memtable_bytes = Some(512 << 10);
+    let open = |name: &str| {
+        let place = format!("file://{}/{name}", directory.path().display());
+        Db::builder(place).env(env.clone()).options(options.clone()).memory_budget(&budget).open().wait().unwrap()
+    };
+    let databases = [open("one"), open("two")];
+    let mut held = VecDeque::new();
+    let mut chance = 7u64;
+    for step in 0..6000u64 {
+        chance = chance.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let keys = databases[step as usize % 2].default_keyspace();
+        let key = (chance >> 33) % 3000;
+        // Bytes that do not compress, some large enough to share their block.
+        let value: Vec<u8> =
+            (0..if key % 4 == 0 { 6000 } else { 900 }).map(|at: u64| ((chance ^ at).wrapping_mul(chance) >> 29) as u8).collect();
+        keys.put_with(key.to_be_bytes(), &value, Durability::Unlogged).wait().unwrap();
+        if let Some(value) = keys.get(((chance >> 20) % 3000).to_be_bytes()).wait().unwrap() {
+            held.push_back(value);
+        }
+        if held.len() > 200 {
+            held.pop_front();
+        }
+        if step % 1000 == 999 {
+            assert!(keys.scan::<&[u8]>(..).map(Result::unwrap).count() > 100);
+        }
+    }
+    let (peak, used) = (crate::allocator::peak() - before, budget.peak_bytes());
+    println!("{peak} bytes at most, {used} of them in the budget's books");
+    assert!(budget.used(Category::Pinned) + budget.used(Category::Cache) > 0, "{budget:?}");
+    assert!(used <= budget.bytes() + budget.bytes() / 16, "{used} charged of {}", budget.bytes());
+    assert!(peak <= budget.bytes() as usize + BESIDE_BYTES, "{peak} bytes allocated, {used} charged");
 }

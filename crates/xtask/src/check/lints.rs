@@ -79,6 +79,7 @@ const AMBIENT_EXCEPTIONS: &[(&str, &str, &str)] = &[];
 const UNSAFE: &[(&str, &str)] = &[
     ("crates/env/src/real/", "system calls and shared mappings"),
     ("crates/env/src/memory", "large allocations advised for huge pages"),
+    ("crates/tombolo/tests/it/allocator", "an allocator that counts, for the test of the memory bound"),
     ("crates/tombolo/src/memtable/", "an arena, leaves and a skip list: one writer, readers without locks"),
 ];
 
