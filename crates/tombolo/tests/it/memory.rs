@@ -94,7 +94,7 @@ fn bounded_workload() {
         let key = (chance >> 33) % 3000;
         // Bytes that do not compress, some large enough to share their block.
         let value: Vec<u8> =
-            (0..if key % 4 == 0 { 6000 } else { 900 }).map(|at: u64| ((chance ^ at).wrapping_mul(chance) >> 29) as u8).collect();
+            (0..if key.is_multiple_of(4) { 6000 } else { 900 }).map(|at: u64| ((chance ^ at).wrapping_mul(chance) >> 29) as u8).collect();
         keys.put_with(key.to_be_bytes(), &value, Durability::Unlogged).wait().unwrap();
         if let Some(value) = keys.get(((chance >> 20) % 3000).to_be_bytes()).wait().unwrap() {
             held.push_back(value);
