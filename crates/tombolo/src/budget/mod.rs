@@ -11,7 +11,7 @@
 //! Charging is three additions. It is meant for pieces of some size (a chunk, a block, a buffer), not for single entries.
 //!
 //! Memtables must go on: a write that was let in cannot be refused its memory. So each database is promised two when it joins, one that
-//! takes writes and one that is flushed, and asks for [`Room`] before it begins further ones. What can do with less (read-ahead) gets
+//! takes writes and one that is flushed, and asks for `Room` before it begins further ones. What can do with less (read-ahead) gets
 //! nothing of what is promised.
 //!
 //! Invariants:

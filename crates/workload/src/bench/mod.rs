@@ -1,4 +1,4 @@
-//! Benchmarks with db_bench's names, on any [`Target`].
+//! Benchmarks with db_bench's names, on any [`Target`](crate::Target).
 //!
 //! `Plan → one Worker per thread → Outcome`. The caller brings the threads and the clock; everything random comes from the plan's seed.
 //!
