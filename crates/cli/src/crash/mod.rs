@@ -66,8 +66,8 @@ struct Ears {
 /// What writers took and met, over all rounds.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Memory {
-    /// The most bytes that were resident in one process.
-    pub resident_peak_bytes: u64,
+    /// The most bytes of its own (heap and stacks, not mapped files) that one process was seen with.
+    pub own_peak_bytes: u64,
     /// The most bytes charged to the budget.
     pub budget_peak_bytes: u64,
     /// Faults met, in all.
@@ -78,7 +78,7 @@ pub struct Memory {
 
 impl Memory {
     fn add(&mut self, other: Memory) {
-        self.resident_peak_bytes = self.resident_peak_bytes.max(other.resident_peak_bytes);
+        self.own_peak_bytes = self.own_peak_bytes.max(other.own_peak_bytes);
         self.budget_peak_bytes = self.budget_peak_bytes.max(other.budget_peak_bytes);
         self.faults += other.faults;
         self.reopened += other.reopened;
@@ -285,9 +285,10 @@ fn hear(ears: &mut Ears, message: Message) {
             }
         }
         Message::Ended { text, .. } => ears.failed = Some(text),
-        Message::Memory { resident_peak_bytes, budget_peak_bytes, faults, reopened } => {
-            // Each replaces the one before: they are counts since the process began.
-            ears.memory = Memory { resident_peak_bytes, budget_peak_bytes, faults, reopened };
+        Message::Memory { own_peak_bytes, budget_peak_bytes, faults, reopened } => {
+            // Each replaces the one before, the first apart: they are of the whole time since the process began.
+            let own_peak_bytes = own_peak_bytes.max(ears.memory.own_peak_bytes);
+            ears.memory = Memory { own_peak_bytes, budget_peak_bytes, faults, reopened };
         }
         Message::Opened { .. } | Message::Refused { .. } | Message::Unreadable { .. } => {}
     }

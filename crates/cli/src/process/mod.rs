@@ -11,7 +11,7 @@
 //! | 4 refused | sequence u64 |
 //! | 5 ended | exit code u8, text |
 //! | 6 unreadable | count u64 |
-//! | 7 memory | peak resident bytes u64, peak bytes charged to the budget u64, faults met u64, times reopened u64 |
+//! | 7 memory | resident bytes of its own u64, peak bytes charged to the budget u64, faults met u64, times reopened u64 |
 //!
 //! Each message is its length (u32, of what follows), its number (u8) and its body. A message cut off by a kill is no message.
 
@@ -69,8 +69,8 @@ pub enum Message {
     },
     /// What the process takes, and what it has been through.
     Memory {
-        /// The most bytes that were resident at once.
-        resident_peak_bytes: u64,
+        /// Resident bytes of its own, mapped files apart; the most, once several were put together.
+        own_peak_bytes: u64,
         /// The most bytes that were charged to the memory budget at once.
         budget_peak_bytes: u64,
         /// Faults that its stores were made to have.
@@ -114,8 +114,8 @@ impl Message {
                 numbers(&[*count], &mut body);
                 6
             }
-            Message::Memory { resident_peak_bytes, budget_peak_bytes, faults, reopened } => {
-                numbers(&[*resident_peak_bytes, *budget_peak_bytes, *faults, *reopened], &mut body);
+            Message::Memory { own_peak_bytes, budget_peak_bytes, faults, reopened } => {
+                numbers(&[*own_peak_bytes, *budget_peak_bytes, *faults, *reopened], &mut body);
                 7u8
             }
         };
@@ -166,7 +166,7 @@ impl Message {
                 Message::Ended { exit_code: *exit_code, text: String::from_utf8_lossy(text).into_owned() }
             }
             6 => Message::Unreadable { count: number()? },
-            7 => Message::Memory { resident_peak_bytes: number()?, budget_peak_bytes: number()?, faults: number()?, reopened: number()? },
+            7 => Message::Memory { own_peak_bytes: number()?, budget_peak_bytes: number()?, faults: number()?, reopened: number()? },
             _ => return None,
         })
     }

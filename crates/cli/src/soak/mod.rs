@@ -24,7 +24,7 @@ pub const KEYS: u32 = 8_000;
 const BUDGET_BYTES: u64 = 8 << 20;
 /// What may be charged above the budget for a moment: memory that is in use already when it is charged, such as a batch that was read.
 const ABOVE_BYTES: u64 = BUDGET_BYTES / 8;
-/// What a process takes beside the budget: code, stacks, what the allocator keeps, and up to three copies of all data in the worker's oracle.
+/// What a process takes of its own beside the budget: stacks, what the allocator keeps, and up to three copies of all data in the worker's oracle.
 const BESIDE_BYTES: u64 = 160 << 20;
 
 /// Arguments of `soak`.
@@ -73,12 +73,12 @@ pub fn run(arguments: &Arguments, output: &Output) -> Result<()> {
         if !output.is_json() {
             let (minutes, memory) = (begun.elapsed().as_secs_f64() / 60.0, &test.memory);
             eprintln!(
-                "{minutes:5.1} min: {round} kills, {} batches acknowledged, {} faults, {} handles opened again; peak {} resident, {} of the \
+                "{minutes:5.1} min: {round} kills, {} batches acknowledged, {} faults, {} handles opened again; peak {} of own memory, {} of the \
                  budget of {}",
                 text::count(test.acknowledged),
                 text::count(memory.faults),
                 memory.reopened,
-                text::bytes(memory.resident_peak_bytes),
+                text::bytes(memory.own_peak_bytes),
                 text::bytes(memory.budget_peak_bytes),
                 text::bytes(BUDGET_BYTES),
             );
@@ -92,16 +92,16 @@ pub fn run(arguments: &Arguments, output: &Output) -> Result<()> {
         || {
             json!({
                 "seed": seed, "kills": round, "batches_acknowledged": test.acknowledged, "faults": memory.faults, "reopened": memory.reopened,
-                "resident_peak_bytes": memory.resident_peak_bytes, "budget_peak_bytes": memory.budget_peak_bytes, "budget_bytes": BUDGET_BYTES,
+                "own_peak_bytes": memory.own_peak_bytes, "budget_peak_bytes": memory.budget_peak_bytes, "budget_bytes": BUDGET_BYTES,
             })
         },
         || {
             format!(
-                "{round} kills, seed {seed}: {} batches acknowledged under {} faults, 0 lost, 0 wrong answers; peak {} resident, {} of the budget \
+                "{round} kills, seed {seed}: {} batches acknowledged under {} faults, 0 lost, 0 wrong answers; peak {} of own memory, {} of the budget \
                  of {}",
                 text::count(test.acknowledged),
                 text::count(memory.faults),
-                text::bytes(memory.resident_peak_bytes),
+                text::bytes(memory.own_peak_bytes),
                 text::bytes(memory.budget_peak_bytes),
                 text::bytes(BUDGET_BYTES),
             )
@@ -119,11 +119,11 @@ fn within(test: &Test) -> Result<()> {
             text::bytes(BUDGET_BYTES)
         )));
     }
-    if memory.resident_peak_bytes > BUDGET_BYTES + BESIDE_BYTES {
+    if memory.own_peak_bytes > BUDGET_BYTES + BESIDE_BYTES {
         return Err(Failure::Check(format!(
             "a worker with a memory budget of {} took {}",
             text::bytes(BUDGET_BYTES),
-            text::bytes(memory.resident_peak_bytes)
+            text::bytes(memory.own_peak_bytes)
         )));
     }
     Ok(())

@@ -19,6 +19,7 @@ use crate::crash::script::{self, KEYSPACES, State, THREADS};
 use crate::crash::writer::{Arguments, open_keyspaces, tag};
 use crate::crash::{Heard, judge, read};
 use crate::failure::{Failure, Result};
+use crate::machine::Memory;
 use crate::process::Message;
 use crate::process::child::{Pipe, die_with_parent, finish_requested};
 
@@ -281,7 +282,7 @@ impl Worker<'_> {
             }
             std::thread::sleep(Duration::from_millis(random.random_range(20..200)));
             self.report(Message::Memory {
-                resident_peak_bytes: resident_peak_bytes(),
+                own_peak_bytes: Memory::look().own_bytes,
                 budget_peak_bytes: db.memory().peak_bytes(),
                 faults: self.plan.injected(),
                 reopened: self.reopened.load(Ordering::Relaxed),
@@ -323,11 +324,4 @@ fn check_all(snapshot: &tombolo::Snapshot, keyspaces: &[Keyspace], number: u8, s
         None => Ok(()),
         Some((_, words)) => Err(Failure::Check(format!("thread {number}: a snapshot has changed: {words}"))),
     }
-}
-
-/// The most memory that this process had resident at once; 0 where the system does not say.
-fn resident_peak_bytes() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-    line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok()).map_or(0, |kibibytes| kibibytes << 10)
 }
