@@ -9,7 +9,7 @@ pub mod writer;
 
 use std::ffi::OsString;
 use std::ops::{Bound, RangeInclusive};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -85,6 +85,19 @@ impl Memory {
     }
 }
 
+/// Removes the databases of a run. The log of a database that was just closed may still be making a segment ahead there: then again.
+pub fn remove(folder: &Path) -> Result<()> {
+    let mut attempts = 0..50;
+    loop {
+        match std::fs::remove_dir_all(folder) {
+            Err(error) if error.kind() == std::io::ErrorKind::DirectoryNotEmpty && attempts.next().is_some() => {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            removed => return removed.map_err(|error| Failure::io(error, format!("removing {}", folder.display()))),
+        }
+    }
+}
+
 /// Runs it.
 pub fn run(arguments: &Arguments, output: &Output) -> Result<()> {
     let seed = arguments.seed.unwrap_or_else(|| tombolo::Env::real().random_u64());
@@ -108,7 +121,7 @@ pub fn run(arguments: &Arguments, output: &Output) -> Result<()> {
         }
     }
     if temporary {
-        std::fs::remove_dir_all(&folder).map_err(|error| Failure::io(error, format!("removing {}", folder.display())))?;
+        remove(&folder)?;
     }
     let form = arguments.form.as_deref().unwrap_or("default");
     output.result(

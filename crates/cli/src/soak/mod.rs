@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use serde_json::json;
 
-use crate::crash::Test;
+use crate::crash::{self, Test};
 use crate::database::HowArguments;
 use crate::failure::{Failure, Result};
 use crate::output::Output;
@@ -85,7 +85,7 @@ pub fn run(arguments: &Arguments, output: &Output) -> Result<()> {
         }
     }
     if temporary {
-        std::fs::remove_dir_all(&folder).map_err(|error| Failure::io(error, format!("removing {}", folder.display())))?;
+        crash::remove(&folder)?;
     }
     let memory = test.memory;
     output.result(
