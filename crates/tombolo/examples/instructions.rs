@@ -2,15 +2,20 @@
 //! callgrind, which counts in there only, and divides. Without a name it does all. Prints the name and the number of operations.
 
 use std::hint::black_box;
+use std::sync::Arc;
 
 use tombolo::{Compression, Db, Durability, Env, KeyspaceOptions, Options};
 use tombolo_format::block::{Block, BlockBuilder};
 use tombolo_format::compression::Compressor;
 use tombolo_format::key::{EntryKind, InternalKey, SequenceNumber, Trailer};
 use tombolo_format::stored;
+use tombolo_env::simulated::World;
+use tombolo_storage::backend::memory::{MemoryLogStore, MemoryObjectStore};
 
 const KEYS: u64 = 30_000;
 const ROUNDS: usize = 2_000;
+const BLOCK_DECODE: &str = "block decode, 8 KiB of LZ4";
+const COMPACTION: &str = "compaction of a block of 8 KiB";
 
 /// What callgrind counts. Nothing else may have this name in its own.
 #[inline(never)]
@@ -20,9 +25,12 @@ fn measured_gate(rounds: usize, operation: &mut dyn FnMut(usize)) {
     }
 }
 
+fn is_wanted(name: &str) -> bool {
+    std::env::args().nth(2).is_none_or(|wanted| wanted == name)
+}
+
 fn measure(name: &str, rounds: usize, mut operation: impl FnMut(usize)) {
-    let wanted = std::env::args().nth(2);
-    if wanted.is_none_or(|wanted| wanted == name) {
+    if is_wanted(name) {
         println!("{name}\t{rounds}");
         measured_gate(rounds, &mut operation);
     }
@@ -55,6 +63,21 @@ fn value(number: u64) -> [u8; 100] {
 }
 
 fn main() -> tombolo::Result<()> {
+    let only = std::env::args().nth(2);
+    if only.as_deref().is_none_or(|only| only != BLOCK_DECODE && only != COMPACTION) {
+        foreground()?;
+    }
+    if is_wanted(BLOCK_DECODE) {
+        block_decode();
+    }
+    if is_wanted(COMPACTION) {
+        compaction()?;
+    }
+    Ok(())
+}
+
+/// What users call.
+fn foreground() -> tombolo::Result<()> {
     let folder = std::env::args().nth(1).unwrap_or_else(|| "/tmp/tombolo-instructions".to_owned());
     let mut options = Options::default();
     options.memory_bytes = 64 << 20;
@@ -115,8 +138,43 @@ fn main() -> tombolo::Result<()> {
     measure("put, random keys", ROUNDS, |round| {
         black_box(keys.put_with(existing(round), value(round as u64), Durability::Accepted).wait().is_ok());
     });
-    block_decode();
     db.close().wait()
+}
+
+/// Merges three runs, fewer than are merged unasked, in a world with one thread: everything that compaction does counts, wherever it runs.
+fn compaction() -> tombolo::Result<()> {
+    const RUNS: u64 = 3;
+    /// What an entry takes of a block before compression: key, value, trailer and row.
+    const ENTRY_BYTES: u64 = 20 + 100 + 12;
+    let world = World::new(1);
+    world.set_preemption_probability(0.0);
+    let process = world.process("writer");
+    let env = process.env();
+    let (objects, log) = (Arc::new(MemoryObjectStore::unnamed(&env)), Arc::new(MemoryLogStore::unnamed(&env)));
+    let mut options = Options::default();
+    options.memory_bytes = 64 << 20;
+    let builder = Db::builder("mem://instructions").env(env).options(options).stores(objects, log);
+    let load = async move {
+        let db = builder.open().await?;
+        let mut plain = KeyspaceOptions::default();
+        plain.compression = Compression::Lz4;
+        let keys = db.create_keyspace("measured", plain).await?;
+        for run in 0..RUNS {
+            for number in (0..KEYS).filter(|number| scatter(*number, RUNS) == run) {
+                keys.put_with(key(number), value(number), Durability::Unlogged).await?;
+            }
+            db.flush().await?;
+        }
+        Ok(db)
+    };
+    let db = process.run(load).unwrap_or_else(|| Err(tombolo::Error::new(tombolo::ErrorKind::Closed, "the world ended")))?;
+    let blocks = usize::try_from(KEYS * ENTRY_BYTES / (8 << 10)).unwrap_or(1);
+    measure(COMPACTION, blocks, |round| {
+        let compact = db.clone();
+        let done = if round == 0 { process.run(async move { compact.compact().await }) } else { Some(Ok(())) };
+        assert!(done.is_some_and(|done| done.is_ok()));
+    });
+    Ok(())
 }
 
 /// A block of 8 KiB, LZ4: checksum, decompression, rows.
@@ -132,7 +190,7 @@ fn block_decode() {
     builder.finish_into(&mut raw);
     stored::seal(&mut Compressor::new(), tombolo_format::compression::Compression::Lz4, &raw, 7, 0, &mut stored);
     let stored = bytes::Bytes::from(stored);
-    measure("block decode, 8 KiB of LZ4", ROUNDS, |_| {
+    measure(BLOCK_DECODE, ROUNDS, |_| {
         let block = stored::open(&stored, 7, 0).and_then(Block::new);
         black_box(block.is_ok());
     });
