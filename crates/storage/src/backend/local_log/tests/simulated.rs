@@ -358,6 +358,49 @@ fn what_a_fence_sealed_outlives_a_sync_error_that_only_the_writer_saw() {
     }
 }
 
+/// A successor has raised the word and looks at the log when the writer's sync fails: the bytes are not moved, and no later sync, which the
+/// kernel answers with success, makes them durable.
+#[test]
+fn a_sync_after_one_that_failed_beside_a_fence_acknowledges_nothing() {
+    for form in FORMS {
+        let case = Case::new(8, form);
+        let writer = case.world.process("writer");
+        let context = case.context(&writer, 1);
+        let log = writer.block_on(case.store(&writer).open(&context, 1)).expect("opening");
+        let ends: Vec<LogOffset> = (0..2).map(|number| append(&writer, &*log, 0, &entry(number, 200)).expect("appending")).collect();
+        case.world.run_until_idle();
+        let fencer = case.world.process("successor");
+        let (writer_id, fencer_id) = (writer.id(), fencer.id());
+        let first = Case::directory(1).join("00000001");
+        let looks = {
+            let first = first.clone();
+            move |operation: &Operation| operation.process == fencer_id && operation.path == first
+        };
+        let told = Arc::new(Mutex::new(Vec::new()));
+        let meanwhile = {
+            let told = Arc::clone(&told);
+            move |world: &World| {
+                let first = first.clone();
+                let is_sync =
+                    move |operation: &Operation| operation.process == writer_id && operation.kind == OperationKind::Sync && operation.path == first;
+                world.inject(Fault::new(Action::Fail(std::io::ErrorKind::Other), is_sync));
+                for end in &ends {
+                    told.lock().push(world.run_until(log.durable(0, *end)).expect("an answer").map_err(|error| error.kind()));
+                }
+                assert!(log.durable_through(0) < ends[0]);
+            }
+        };
+        case.world.inject(Fault::new(Action::Call(Box::new(meanwhile)), looks));
+        let taken = fencer.run(case.clone().take_over(fencer.clone(), 2)).expect("nobody ends the successor").expect("named");
+        let (_, read) = taken.expect("taking over");
+        assert_eq!(*told.lock(), [Err(ErrorKind::Fenced), Err(ErrorKind::Fenced)], "{form:?}");
+        case.check(&read, 200, 2).unwrap();
+        case.world.host(0).power_loss();
+        let (_, read) = case.recover(3).expect("named").expect("recovering");
+        case.check(&read, 200, 2).unwrap();
+    }
+}
+
 #[test]
 fn a_full_disk_refuses_appends_until_there_is_room() {
     for form in FORMS {
