@@ -7,6 +7,7 @@
 //! 1. `durable <= accepted`; both only rise; only the leader raises `durable`.
 //! 2. Once a raised fence word was seen, nothing more is stored.
 //! 3. Everything accepted and not durable is in `unsynced`.
+//! 4. After a sync that failed, and whose bytes were not moved, no sync says anything: the next one may succeed over pages that were given up.
 
 use std::collections::VecDeque;
 use std::io;
@@ -64,6 +65,8 @@ enum State {
 #[derive(Debug)]
 struct Writer {
     state: State,
+    /// A sync failed and its bytes were not moved: nothing more becomes durable. Set by the leader only.
+    lost: Option<Error>,
     segment: Arc<Segment>,
     /// The next frame's byte. Invariant: a multiple of 8, at most the segment's capacity.
     position: u32,
@@ -121,6 +124,7 @@ impl Lane {
             supply,
             writer: Mutex::new(Writer {
                 state: State::Open,
+                lost: None,
                 segment: Arc::clone(&segment),
                 position: FIRST_BYTE,
                 broken: false,
@@ -261,6 +265,8 @@ impl Lane {
         let predecessor = LogOffset::new(writer.segment.number, writer.position);
         if let Err(error) = self.begin_segment(&next, predecessor) {
             let error = Error::io(error, "beginning a log segment; nothing took effect", next.path.display());
+            // The header may be there, and stay: it says that this segment ends here.
+            writer.broken = true;
             self.supply.retire(next, false);
             return Err(self.or_fenced(error));
         }
@@ -367,9 +373,10 @@ impl Lane {
             let message = format!("a sync to {end}, beyond the log's end {}", self.accepted());
             return Some(Err(Error::new(ErrorKind::Bug, message).object(&self.place)));
         }
-        match &self.writer.lock().state {
+        let writer = self.writer.lock();
+        match &writer.state {
             State::Ended(error) if error.kind() != ErrorKind::Fenced => Some(Err(error.clone())),
-            _ => None,
+            _ => writer.lost.clone().map(Err),
         }
     }
 
@@ -377,6 +384,10 @@ impl Lane {
     fn lead_round(&self, may_hand_over: bool) -> (Next, Option<Error>) {
         let mut moves = 0;
         let failure = loop {
+            // Looked at by the leader, who alone sets it: whoever asked before it was set may lead after.
+            if let Some(error) = self.writer.lock().lost.clone() {
+                break Some(error);
+            }
             match self.round() {
                 Ok(()) => break None,
                 Err(error) if is_enabled(Mutant::LogSyncErrorIgnored) => {
@@ -435,8 +446,15 @@ impl Lane {
 
     /// After a failed sync: the unsynced copy goes to a new segment, frames first and header last, and the lane goes on there.
     fn move_unsynced(&self, cause: &io::Error) -> Result<()> {
-        let mut guard = self.writer.lock();
-        let writer = &mut *guard;
+        let mut writer = self.writer.lock();
+        let moved = self.move_unsynced_of(&mut writer, cause);
+        if let Err(error) = &moved {
+            writer.lost = Some(error.clone());
+        }
+        moved
+    }
+
+    fn move_unsynced_of(&self, writer: &mut Writer, cause: &io::Error) -> Result<()> {
         if let State::Ended(error) = &writer.state {
             return Err(error.clone());
         }
@@ -449,7 +467,11 @@ impl Lane {
         };
         let moved = writer.unsynced.move_to(self.identity_of(&writer.segment), durable, self.identity_of(&next), FIRST_BYTE);
         let moved_bytes = u32::try_from(moved.len()).unwrap_or(0);
-        let stored = next.store(FIRST_BYTE, moved).and_then(|()| self.begin_segment(&next, durable));
+        let stored = next.store(FIRST_BYTE, moved).and_then(|()| {
+            // Who sees the header sees the frames.
+            std::sync::atomic::fence(Ordering::Release);
+            self.begin_segment(&next, durable)
+        });
         if let Err(error) = stored {
             let error = Error::io(error, "moving unsynced bytes of the log", next.path.display());
             return Err(self.end(writer, error));
@@ -488,7 +510,9 @@ impl Lane {
     fn fail(&self, cause: io::Error) -> Error {
         let mut writer = self.writer.lock();
         let path = writer.segment.path.display().to_string();
-        self.end(&mut writer, Error::io(cause, "syncing the log", path))
+        let error = self.end(&mut writer, Error::io(cause, "syncing the log", path));
+        writer.lost = Some(error.clone());
+        error
     }
 
     fn end(&self, writer: &mut Writer, cause: Error) -> Error {

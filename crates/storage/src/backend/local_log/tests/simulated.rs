@@ -401,6 +401,34 @@ fn a_sync_after_one_that_failed_beside_a_fence_acknowledges_nothing() {
     }
 }
 
+/// The next segment's header may have got in, though storing it failed, and the segment may stay: what follows must be found all the same.
+#[test]
+fn a_segment_that_was_not_begun_cuts_nothing_off() {
+    for seed in 0..16 {
+        let case = Case::new(seed, Form::Written);
+        let writer = case.world.process("writer");
+        let context = case.context(&writer, 1);
+        let log = writer.block_on(case.store(&writer).open(&context, 1)).expect("opening");
+        for number in 0..6 {
+            append(&writer, &*log, 0, &entry(number, 900)).expect("appending");
+        }
+        case.world.run_until_idle();
+        let (id, second) = (writer.id(), Case::directory(1).join("00000002"));
+        for kind in [OperationKind::Write, OperationKind::RemoveFile] {
+            let second = second.clone();
+            let hits = move |operation: &Operation| operation.process == id && operation.kind == kind && operation.path == second;
+            case.world.inject(Fault::new(Action::Fail(std::io::ErrorKind::Other), hits));
+        }
+        append(&writer, &*log, 0, &entry(6, 3000)).expect_err("the next segment cannot be begun");
+        let end = append(&writer, &*log, 0, &entry(6, 900)).expect("there is room in this one");
+        writer.block_on(log.durable(0, end)).expect("an answer").expect("syncing");
+        case.world.clear_faults();
+        case.world.host(0).power_loss();
+        let (_, read) = case.recover(2).expect("named").expect("recovering");
+        case.check(&read, 900, 7).unwrap_or_else(|violation| panic!("seed {seed}: {violation}"));
+    }
+}
+
 #[test]
 fn a_full_disk_refuses_appends_until_there_is_room() {
     for form in FORMS {
