@@ -179,6 +179,12 @@ impl SegmentHeader {
                 capacity.to_string(),
             ));
         }
+        // Frames begin and end at multiples of eight, and so does what bounds them.
+        for (at, bound) in [(capacity_at, capacity), (capacity_at + 8, predecessor_end)] {
+            if !bound.is_multiple_of(8) {
+                return Err(FormatError::damaged(at, "a multiple of 8", bound.to_string()));
+            }
+        }
         Ok(SegmentHeader { identity, capacity, predecessor_end, boot_id })
     }
 }

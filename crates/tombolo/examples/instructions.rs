@@ -5,11 +5,11 @@ use std::hint::black_box;
 use std::sync::Arc;
 
 use tombolo::{Compression, Db, Durability, Env, KeyspaceOptions, Options};
+use tombolo_env::simulated::World;
 use tombolo_format::block::{Block, BlockBuilder};
 use tombolo_format::compression::Compressor;
 use tombolo_format::key::{EntryKind, InternalKey, SequenceNumber, Trailer};
 use tombolo_format::stored;
-use tombolo_env::simulated::World;
 use tombolo_storage::backend::memory::{MemoryLogStore, MemoryObjectStore};
 
 const KEYS: u64 = 30_000;

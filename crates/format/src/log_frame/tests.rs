@@ -10,7 +10,7 @@ fn header(first_sequence: u64, durable_through: u64) -> FrameHeader {
 
 /// A segment with these payloads; each frame states that everything before the frame before it is durable.
 fn segment(payloads: &[&[u8]], capacity: usize) -> (Vec<u8>, Vec<u32>) {
-    let page = SegmentHeader { identity: IDENTITY, capacity: capacity as u64, predecessor_end: 1, boot_id: 9 };
+    let page = SegmentHeader { identity: IDENTITY, capacity: capacity as u64, predecessor_end: 8, boot_id: 9 };
     let mut bytes = page.encode(0).to_vec();
     let mut starts = vec![bytes.len() as u32];
     for (index, payload) in payloads.iter().enumerate() {
@@ -21,6 +21,14 @@ fn segment(payloads: &[&[u8]], capacity: usize) -> (Vec<u8>, Vec<u32>) {
     }
     bytes.resize(capacity, 0);
     (bytes, starts)
+}
+
+#[test]
+fn a_segment_bounded_in_the_middle_of_a_frame_is_damaged() {
+    let sound = SegmentHeader { identity: IDENTITY, capacity: 1 << 20, predecessor_end: 8, boot_id: 9 };
+    for header in [SegmentHeader { capacity: (1 << 20) - 4, ..sound }, SegmentHeader { predecessor_end: 4096 + 65, ..sound }] {
+        assert!(matches!(SegmentHeader::decode(&header.encode(0)), Err(FormatError::Damaged { .. })), "{header:?}");
+    }
 }
 
 #[test]
@@ -59,7 +67,7 @@ fn a_frame_is_the_bytes_of_its_table() {
 
 #[test]
 fn pages_round_trip_and_every_flipped_byte_is_noticed() {
-    let page = SegmentHeader { identity: IDENTITY, capacity: 1 << 20, predecessor_end: 0x55, boot_id: 0xabcd };
+    let page = SegmentHeader { identity: IDENTITY, capacity: 1 << 20, predecessor_end: 0x58, boot_id: 0xabcd };
     let bytes = page.encode(77);
     assert_eq!(SegmentHeader::decode(&bytes), Ok(page));
     assert_eq!(decode_durable_slot(&IDENTITY, &bytes[DURABLE_SLOT_OFFSET..]), Some(77));
@@ -185,7 +193,7 @@ fn unknown_flags_are_newer_and_not_a_tail() {
 #[test]
 fn forged_marks_cannot_make_the_walk_quadratic() {
     // 16,000 headers of this segment, each with a length to the segment's end: the budget ends the walk after 8 segments' worth.
-    let mut bytes = SegmentHeader { identity: IDENTITY, capacity: 1 << 20, predecessor_end: 1, boot_id: 9 }.encode(0).to_vec();
+    let mut bytes = SegmentHeader { identity: IDENTITY, capacity: 1 << 20, predecessor_end: 8, boot_id: 9 }.encode(0).to_vec();
     while bytes.len() + FRAME_HEADER_BYTES <= 1 << 20 {
         let mut forged = header(1, u64::MAX).encode(bytes.len() as u32, b"");
         let length = ((1 << 20) - bytes.len() - FRAME_HEADER_BYTES) as u32;

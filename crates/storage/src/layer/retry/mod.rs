@@ -101,8 +101,8 @@ impl Patience {
         taken.is_ok().then(|| Waiting(&self.waiting))
     }
 
-    /// When attempt number `attempt` (from 1) again may be made.
-    fn turn(&self, now: Instant, attempt: u32) -> Instant {
+    /// When attempt number `attempt` (from 1) again may be made. A turn that lies after `last` is nobody's: whoever gives up keeps none.
+    fn turn(&self, now: Instant, attempt: u32, last: Instant) -> Instant {
         let RetryPolicy { pause_min, pause_max, retries_per_second_max, .. } = self.policy;
         let pause = pause_min.saturating_mul(1 << attempt.min(20)).div_f64(2.0).clamp(pause_min, pause_max);
         let half = pause / 2;
@@ -111,7 +111,9 @@ impl Patience {
         let apart = Duration::from_secs(1) / retries_per_second_max.max(1);
         let mut next = self.next.lock();
         let turn = wanted.max(*next);
-        *next = turn + apart;
+        if turn <= last {
+            *next = turn + apart;
+        }
         turn
     }
 
@@ -132,14 +134,16 @@ impl Patience {
             return Err(error.context(format_args!("{kind} was not tried again: {} requests wait already", self.policy.waiting_max)));
         };
         tracing::warn!(request = kind.name(), %error, "a store fails; waiting for it");
+        let patience_ends = began + self.policy.patience;
+        let last = request.deadline.map_or(patience_ends, |deadline| deadline.min(patience_ends));
         for attempt in 1_u32.. {
-            let turn = self.turn(self.env.now(), attempt);
+            let turn = self.turn(self.env.now(), attempt, last);
             if request.deadline.is_some_and(|deadline| deadline <= turn) {
                 self.given_up.fetch_add(1, Ordering::Relaxed);
                 let message = format!("the deadline passed while a store failed; {kind} was tried {attempt} times and took no effect");
                 return Err(Error::new(ErrorKind::DeadlineExceeded, message).source(error));
             }
-            if turn.since(began) > self.policy.patience {
+            if turn > patience_ends {
                 break;
             }
             self.env.sleep_until(turn).await;

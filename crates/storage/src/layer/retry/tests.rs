@@ -164,3 +164,20 @@ fn many_do_not_come_back_at_once() {
         assert_eq!(bench.store.waiting(), 0);
     });
 }
+
+#[test]
+fn those_who_gave_up_during_an_outage_keep_nobody_waiting_after_it() {
+    let policy = RetryPolicy { patience: Duration::from_secs(1), ..RetryPolicy::default() };
+    simulate(3, policy, |bench| async move {
+        bench.fail_for(ErrorKind::Retry, Duration::from_secs(1));
+        let soon = bench.env.now() + Duration::from_millis(1);
+        let hasty = Request { deadline: Some(soon), ..request() };
+        for _ in 0..1_000 {
+            let error = bench.store.read(hasty, &name("absent"), 0..1).await.expect_err("the store fails");
+            assert_eq!(error.kind(), ErrorKind::DeadlineExceeded);
+        }
+        bench.env.sleep(Duration::from_secs(2)).await;
+        bench.plan.inject(Rule::new(|_| true, Fault::Error(ErrorKind::Retry)).times(1));
+        assert_eq!(bench.put("after").await.expect("one failure passes"), PutOutcome::Created);
+    });
+}

@@ -381,8 +381,9 @@ fn a_sync_after_one_that_failed_beside_a_fence_acknowledges_nothing() {
             let told = Arc::clone(&told);
             move |world: &World| {
                 let first = first.clone();
-                let is_sync =
-                    move |operation: &Operation| operation.process == writer_id && operation.kind == OperationKind::Sync && operation.path == first;
+                let is_sync = move |operation: &Operation| {
+                    operation.process == writer_id && operation.kind == OperationKind::Sync && operation.path == first
+                };
                 world.inject(Fault::new(Action::Fail(std::io::ErrorKind::Other), is_sync));
                 for end in &ends {
                     told.lock().push(world.run_until(log.durable(0, *end)).expect("an answer").map_err(|error| error.kind()));
