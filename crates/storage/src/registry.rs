@@ -15,6 +15,7 @@ use tombolo_env::Env;
 
 use crate::backend::memory::{self, MemoryStores};
 use crate::layer::retry::{RetryObjectStore, RetryPolicy};
+use crate::layer::throttle::{Throttle, ThrottleObjectStore};
 use crate::layer::trace::{JsonLines, RING_EVENTS_DEFAULT, TraceLogStore, TraceObjectStore, Tracer};
 use crate::{Error, ErrorKind, LogStore, ObjectStore, Result};
 
@@ -24,6 +25,14 @@ mod tests;
 /// Parameters that every scheme takes.
 const TRACE_PARAMETER: &str = "trace";
 const RETRY_PARAMETER: &str = "retry_seconds";
+const BYTES_PARAMETER: &str = "bytes_per_second";
+const REQUESTS_PARAMETER: &str = "requests_per_second";
+const LATENCY_PARAMETER: &str = "latency_ms";
+/// As messages list them.
+const PARAMETERS_OF_ALL: &str = "trace, retry_seconds, bytes_per_second, requests_per_second and latency_ms";
+
+/// The longest latency that a store may be given: a minute.
+const LATENCY_MS_MAX: u64 = 60_000;
 
 /// The longest that a request may be told to wait for a store: a day.
 const RETRY_SECONDS_MAX: u64 = 86_400;
@@ -178,8 +187,8 @@ impl Uri {
         for name in self.parameters.keys() {
             if !allowed.contains(&name.as_str()) {
                 let advice = match allowed {
-                    [] => format!("{}:// takes no parameters but trace and retry_seconds", self.scheme),
-                    _ => format!("{}:// takes the parameters {}, and trace and retry_seconds", self.scheme, allowed.join(", ")),
+                    [] => format!("{}:// takes no parameters but {PARAMETERS_OF_ALL}", self.scheme),
+                    _ => format!("{}:// takes the parameters {}, and {PARAMETERS_OF_ALL}", self.scheme, allowed.join(", ")),
                 };
                 return Err(Error::new(ErrorKind::Invalid, format!("the unknown parameter {name:?} of {self}")).advice(advice));
             }
@@ -312,7 +321,8 @@ impl Registry {
     ///
     /// Every scheme takes the parameter `trace=/directory`: each request is then written as a line of JSON to a new file there (see
     /// [`crate::layer::trace`]); and `retry_seconds=n`: requests that fail in passing are made again for so long, instead of ending with
-    /// the first `Retry` (see [`crate::layer::retry`]).
+    /// the first `Retry` (see [`crate::layer::retry`]); and `bytes_per_second=n`, `requests_per_second=n`, `latency_ms=n`: objects' requests
+    /// are slower than they could be (see [`crate::layer::throttle`]).
     ///
     /// # Errors
     /// `Invalid` for an unknown scheme or parameter, listing the known ones; what the store says otherwise.
@@ -320,11 +330,16 @@ impl Registry {
         let (uri, trace) = uri.without(TRACE_PARAMETER);
         let (uri, retry) = uri.without(RETRY_PARAMETER);
         let patience = retry.map(|seconds| retry_seconds(&seconds)).transpose()?;
+        let (uri, throttle) = throttle(&uri)?;
         let store = match self.object_stores.get(&uri.scheme) {
             Some(factory) => factory(env, &uri)?,
             None => return Err(unknown_scheme(&uri, "object store", &self.object_store_schemes())),
         };
-        // The trace lies below: it shows each attempt.
+        let store: Arc<dyn ObjectStore> = match throttle {
+            Some(throttle) => Arc::new(ThrottleObjectStore::new(env, store, throttle)),
+            None => store,
+        };
+        // The trace lies below what tries again: it shows each attempt.
         let store: Arc<dyn ObjectStore> = match trace {
             Some(directory) => Arc::new(TraceObjectStore::new(store, tracer(env, &directory, "objects")?)),
             None => store,
@@ -343,9 +358,11 @@ impl Registry {
         let (uri, trace) = log.unwrap_or(store).without(TRACE_PARAMETER);
         // A log does not wait: who appends holds the commit section.
         let (uri, retry) = uri.without(RETRY_PARAMETER);
-        if log.is_some() && retry.is_some() {
-            return Err(Error::new(ErrorKind::Invalid, format!("the parameter {RETRY_PARAMETER} of the log {uri}"))
-                .advice("give it to the store: only requests for objects are made again"));
+        let (uri, throttled) = throttle(&uri)?;
+        let misplaced = retry.map(|_| RETRY_PARAMETER).or(throttled.map(|_| "for a slower store"));
+        if let Some(misplaced) = misplaced.filter(|_| log.is_some()) {
+            return Err(Error::new(ErrorKind::Invalid, format!("the parameter {misplaced} of the log {uri}"))
+                .advice("give it to the store: only requests for objects are made again, or slowed"));
         }
         let store = match self.log_stores.get(&uri.scheme) {
             Some(factory) => factory(env, &uri, objects)?,
@@ -369,6 +386,26 @@ fn retry_seconds(text: &str) -> Result<Duration> {
             .expected(format!("{RETRY_PARAMETER}=120, or another number of seconds up to {RETRY_SECONDS_MAX}"))
             .found(text)),
     }
+}
+
+/// What the parameters for a slower store say, and the URI without them.
+fn throttle(uri: &Uri) -> Result<(Uri, Option<Throttle>)> {
+    let (uri, bytes) = uri.without(BYTES_PARAMETER);
+    let (uri, requests) = uri.without(REQUESTS_PARAMETER);
+    let (uri, latency) = uri.without(LATENCY_PARAMETER);
+    let number = |name: &str, text: &Option<String>, max: u64| match text.as_ref().map(|text| (text, text.parse())) {
+        None => Ok(0),
+        Some((_, Ok(number))) if (1..=max).contains(&number) => Ok(number),
+        Some((text, _)) => Err(Error::new(ErrorKind::Invalid, format!("the parameter {name}={text}"))
+            .expected(format!("a number from 1 to {max}"))
+            .found(text)),
+    };
+    let throttle = Throttle {
+        bytes_per_second: number(BYTES_PARAMETER, &bytes, u64::MAX)?,
+        requests_per_second: number(REQUESTS_PARAMETER, &requests, u64::MAX)?,
+        latency: Duration::from_millis(number(LATENCY_PARAMETER, &latency, LATENCY_MS_MAX)?),
+    };
+    Ok((uri, (throttle != Throttle::default()).then_some(throttle)))
 }
 
 /// A tracer that writes to a new file of a directory.

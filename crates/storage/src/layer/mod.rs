@@ -2,10 +2,12 @@
 //!
 //! - [`fault`]: makes a store as bad as the contract allows, and worse where asked.
 //! - [`retry`]: waits for a store that fails for a while.
+//! - [`throttle`]: makes a store slower than it could be.
 //! - [`trace`]: tells each request, and counts them.
 
 pub mod fault;
 pub mod retry;
+pub mod throttle;
 pub mod trace;
 
 use std::fmt;
