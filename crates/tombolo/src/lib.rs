@@ -11,6 +11,7 @@
 pub mod budget;
 pub mod cache;
 mod checkpoint;
+pub mod chunked;
 pub mod collection;
 mod compaction;
 pub mod db;

@@ -9,13 +9,12 @@
 //! - level 0: what flushes brought as runs, by how long compaction was busy, with whatever, since runs last left: what deeper levels
 //!   take is time that level 0 waits. Idle time does not count, or slowed writers would make compaction look slow.
 //!
-//! Invariant: nobody is slowed for runs that nobody takes away: see [`Stalls::set_aside`] and what `write` puts into [`Pressure`].
+//! Invariant: nobody is slowed for runs that nobody takes away: see what `write` puts into [`Pressure`].
 //!
 //! Thread safety: rates are read without a lock; what measures them takes one, some times a second.
 
-use std::collections::BTreeSet;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -143,9 +142,6 @@ pub(crate) struct Stalls {
     /// Bytes of memtables that a run brings; 0 before the first flush.
     run_bytes: AtomicU64,
     busy: Mutex<Busy>,
-    /// Keyspaces of which a damaged table was set aside.
-    aside: Mutex<BTreeSet<u32>>,
-    has_aside: AtomicBool,
     /// The reason why writers were last found to be slowed, as a number; 0 for none.
     reason: AtomicU8,
     /// The same, as listeners were last told.
@@ -192,23 +188,6 @@ impl Stalls {
             run_bytes => runs * run_bytes,
         };
         self.level_0.measured(bytes, took);
-    }
-
-    /// A damaged table of a keyspace stays where it is: its level 0 may never shrink, and slows nobody.
-    pub(crate) fn set_aside(&self, keyspace: u32) {
-        self.aside.lock().insert(keyspace);
-        self.has_aside.store(true, Ordering::Relaxed);
-    }
-
-    /// No table is set aside any more.
-    pub(crate) fn none_aside(&self) {
-        self.aside.lock().clear();
-        self.has_aside.store(false, Ordering::Relaxed);
-    }
-
-    /// Whether the runs of a keyspace do not count.
-    pub(crate) fn is_aside(&self, keyspace: u32) -> bool {
-        self.has_aside.load(Ordering::Relaxed) && self.aside.lock().contains(&keyspace)
     }
 
     /// How writers are slowed under this pressure; `None` when they are not.

@@ -159,6 +159,13 @@ fn properties_are_listed_by_name() {
     for property in all.as_array().unwrap() {
         assert!(property["name"].is_string() && property["unit"].is_string() && property["help"].is_string(), "{property}");
     }
+    let operations = include_str!("../../../../docs/operations.md");
+    for property in all.as_array().unwrap() {
+        let name = property["name"].as_str().unwrap();
+        assert!(operations.contains(&format!("`{name}`")), "docs/operations.md does not say what to do about {name}");
+    }
+    let failure = all.as_array().unwrap().iter().find(|property| property["name"] == "failure").unwrap();
+    assert_eq!(failure["value"], "", "reading only is no failure");
     let one = ok(&["db", "properties", &store, "memory-budget"]);
     assert!(one.contains("268435456") && one.contains("bytes") && one.lines().count() == 1, "{one}");
     fails(&["db", "properties", &store, "memory-budge"], 2, &["memory-budge", "memory-budget"]);

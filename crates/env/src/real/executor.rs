@@ -26,8 +26,8 @@ use crate::{BoxFuture, Task, TaskClass};
 
 /// Threads for work that somebody waits for: as many syncs and read misses at once.
 const FOREGROUND_THREADS_MAX: usize = 8;
-/// Threads that flush.
-const FLUSH_THREADS_MAX: usize = 2;
+/// Threads that flush: what takes long is waiting for the disk, of many small tables above all.
+const FLUSH_THREADS_MAX: usize = 8;
 /// Threads that compact, at most; no more than the host has cores.
 const BACKGROUND_THREADS_MAX: usize = 4;
 

@@ -43,7 +43,7 @@ struct Memory {
     /// The last pass found pinned tables: the next one looks at the pins before it condemns those again.
     pinned: bool,
     /// Named no more, but their deletion failed: tried again by the next pass.
-    undeleted: Vec<TableName>,
+    undeleted: Vec<(TableName, Error)>,
     running: bool,
 }
 
@@ -145,6 +145,17 @@ impl Collector {
         self.io.delete(&names::table(self.manifest.incarnation(), name)).await
     }
 
+    /// Whether tables are named no more and could not be deleted: the next pass tries again.
+    pub fn has_undeleted(&self) -> bool {
+        !self.memory.lock().undeleted.is_empty()
+    }
+
+    /// # Errors
+    /// What the deletion of a table failed with in the last pass.
+    pub fn check_deleted(&self) -> Result<()> {
+        self.memory.lock().undeleted.first().map_or(Ok(()), |(_, error)| Err(error.clone()))
+    }
+
     fn begin(&self) -> Result<Running<'_>> {
         let mut memory = self.memory.lock();
         if memory.running {
@@ -156,7 +167,7 @@ impl Collector {
 
     async fn delete_leftovers(&self) {
         let leftovers = std::mem::take(&mut self.memory.lock().undeleted);
-        for name in leftovers {
+        for (name, _) in leftovers {
             self.delete_table(name).await;
         }
     }
@@ -165,7 +176,7 @@ impl Collector {
         let object = names::table(self.manifest.incarnation(), name);
         if let Err(error) = self.io.delete(&object).await {
             tracing::warn!(%error, %object, "an unneeded table could not be deleted; it is tried again");
-            self.memory.lock().undeleted.push(name);
+            self.memory.lock().undeleted.push((name, error));
         }
     }
 

@@ -1,35 +1,63 @@
-//! Deletes what left the version, by the rules of deletion.
+//! Deletes what left the version, by the rules of deletion, and what was never part of one.
 
 use std::sync::Arc;
 
-use crate::collection::Collector;
-use crate::engine::Engine;
+use tombolo_storage::{Error, ErrorKind, Result};
 
-/// Deletes what left the version, once nothing of this process reads it and no pin keeps it; until the database stops. A pass follows
-/// background work, so that an idle database makes no request.
+use crate::collection::Collector;
+use crate::engine::{Engine, Work};
+use crate::flush::Retries;
+
+/// Deletes what left the version, once nothing of this process reads it and no pin keeps it; and what earlier epochs and failed attempts left
+/// behind. Until the database stops. A pass follows background work, so that an idle database makes no request; one that fails is
+/// tried again.
 pub(crate) async fn collect(engine: Arc<Engine>) {
     let collector = Collector::new(engine.manifest.clone());
-    if let Err(error) = collector.collect_orphans().await {
-        engine.note(&error);
-        tracing::warn!(error = %error, "collecting orphans failed");
-    }
+    let (mut retries, mut has_swept) = (Retries::default(), false);
     loop {
         // Subscribed before it looks: a stop in between is not missed.
         let work = engine.work.subscribe();
         if engine.is_stopping() {
             return;
         }
-        if engine.manifest.state().unneeded().next().is_some() {
-            match collector.collect(|table| engine.versions.is_used(table)).await {
-                // One pass takes so many and no more.
-                Ok(collected) if !collected.deleted.is_empty() => continue,
-                Ok(_) => {}
-                Err(error) => {
-                    engine.note(&error);
-                    tracing::warn!(error = %error, "collection failed");
-                }
+        let attempt = pass(&engine, &collector, &mut has_swept).await.map_err(repeatable);
+        match retries.after(&engine, Work::COLLECTION, attempt).await {
+            Ok(true) => {
+                let _woken = work.await;
             }
+            Ok(false) => {}
+            Err(_) => return,
         }
-        let _woken = work.await;
     }
+}
+
+/// Deletions may be repeated: one of unknown outcome is tried again.
+fn repeatable(error: Error) -> Error {
+    match error.kind() {
+        ErrorKind::OutcomeUnknown => {
+            Error::new(ErrorKind::Retry, format!("a deletion may or may not have taken effect: {error}")).source(error)
+        }
+        _ => error,
+    }
+}
+
+async fn pass(engine: &Engine, collector: &Collector, has_swept: &mut bool) -> Result<()> {
+    // One pass takes so many and no more.
+    while collector.has_undeleted() || engine.manifest.state().unneeded().next().is_some() {
+        if collector.collect(|table| engine.versions.is_used(table)).await?.deleted.is_empty() {
+            break;
+        }
+    }
+    collector.check_deleted()?;
+    while let Some(table) = engine.left_behind.next() {
+        if let Err(error) = collector.discard(table).await {
+            engine.left_behind.add(table);
+            return Err(error);
+        }
+    }
+    if !*has_swept {
+        collector.collect_orphans().await?;
+        *has_swept = true;
+    }
+    Ok(())
 }

@@ -20,7 +20,7 @@ use tombolo_storage::{Error, ErrorKind, Purpose, Result};
 use super::merge::{Failure, Merge, Merged};
 use super::pick::{Job, LEVEL_LAST};
 use crate::engine::{Engine, KeyspaceInfo};
-use crate::flush::Retention;
+use crate::flush::{Retention, finish};
 use crate::version::{Output, SortedRun, TableHandle, TableWriter};
 
 /// Most parts of one job.
@@ -174,7 +174,7 @@ impl Run {
     /// Ends an output; `older` says whether it holds older versions of keys.
     async fn finish(&self, output: &mut Option<TableWriter>, older: &mut bool) -> Merged<()> {
         if let Some(writer) = output.take()
-            && let Some((table, bytes)) = writer.finish().await?
+            && let Some((table, bytes)) = finish(&self.engine, writer).await?
         {
             if std::mem::take(older) {
                 self.older.lock().push(table.name);

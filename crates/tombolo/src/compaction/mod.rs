@@ -26,7 +26,7 @@ use tombolo_storage::{Error, ErrorKind, Result};
 
 pub(crate) use garbage::collect;
 
-use crate::engine::{COMPACTION, CompactionRequest, DAMAGE, Engine, KeyspaceInfo};
+use crate::engine::{CompactionRequest, Engine, KeyspaceInfo, Work, count_of_level};
 use crate::event::Event;
 use crate::flush::{Retries, delete_unnamed, never_named};
 use crate::manifest::{TableStatus, names};
@@ -47,6 +47,8 @@ pub(crate) struct Compactor(Mutex<Shared>);
 struct Shared {
     busy: Busy,
     cursors: Cursors,
+    /// Keyspaces dropped when `cursors` was last looked through.
+    drops: u64,
     /// In the order in which they were asked for.
     asked: Vec<(Asked, CompactionRequest)>,
 }
@@ -60,7 +62,7 @@ struct Begun {
 
 /// Compacts what needs it, until the database stops. Several workers share a compactor.
 pub(crate) async fn run(engine: Arc<Engine>, compactor: Arc<Compactor>) {
-    let mut retries = Retries::new(COMPACTION);
+    let mut retries = Retries::default();
     loop {
         // Subscribed before it looks: a stop in between is not missed.
         let work = engine.work.subscribe();
@@ -74,15 +76,14 @@ pub(crate) async fn run(engine: Arc<Engine>, compactor: Arc<Compactor>) {
         let result = compact(&engine, &compactor, &begun).await;
         let result = compactor.judge(&engine, &begun, result).await;
         // What fails is kept through the pause: the other workers go on with what does not, instead of failing with the same.
-        let attempt = retries.after(&engine, result).await;
+        let attempt = retries.after(&engine, Work::compaction(begun.job.keyspace), result).await;
         compactor.give_back(begun);
         // Others may have waited for its inputs; and by now nothing of it keeps their tables.
         engine.work.raise();
         engine.progress.raise();
         write::look_again(&engine);
         match attempt {
-            Ok(true) => retries = Retries::new(COMPACTION),
-            Ok(false) => {}
+            Ok(_) => {}
             Err(_) => return,
         }
     }
@@ -98,19 +99,12 @@ impl Compactor {
         );
         // Loaded under the lock: what a job that was given back has installed is in it.
         let view = engine.view_owned();
-        if shared.busy.knows_tables() {
-            let (state, had_damage) = (engine.manifest.state(), shared.busy.has_damage());
-            shared.busy.retain(|name| state.table(name).is_some_and(|table| table.status == TableStatus::Live));
-            if had_damage && !shared.busy.has_damage() {
-                engine.stalls.none_aside();
-                engine.set_background_error(DAMAGE, None);
-            }
-        }
+        shared.forget_what_is_gone(engine);
         let job = shared.next_asked(engine, &view.version).or_else(|| shared.next_needed(engine, &view.version));
         let Some((job, keyspace)) = job else {
-            if shared.busy.is_idle() {
-                // What failed last is not wanted any more.
-                engine.set_background_error(COMPACTION, None);
+            // What failed last, and nobody is at, is not wanted any more.
+            for keyspace in engine.troubles.compactions().into_iter().filter(|keyspace| !shared.busy.is_at(*keyspace)) {
+                engine.work_ended(Work::compaction(keyspace));
             }
             shared.await_snapshots(engine, &view.version);
             return None;
@@ -139,9 +133,8 @@ impl Compactor {
         match table {
             Some(table) if error.kind() == ErrorKind::Corrupt => {
                 let mut shared = self.0.lock();
-                if shared.busy.set_aside(table) {
-                    engine.stalls.set_aside(begun.keyspace.id);
-                    report_damage(engine, table, &error);
+                if shared.busy.set_aside(begun.keyspace.id, table) {
+                    report_damage(engine, begun.keyspace.id, table, &error);
                 }
                 Ok(())
             }
@@ -157,6 +150,22 @@ impl Compactor {
 }
 
 impl Shared {
+    /// Forgets what is known of tables and keyspaces that are no more.
+    fn forget_what_is_gone(&mut self, engine: &Engine) {
+        if self.busy.knows_tables() {
+            let state = engine.manifest.state();
+            for keyspace in self.busy.retain(|name| state.table(name).is_some_and(|table| table.status == TableStatus::Live)) {
+                engine.work_ended(Work::damage(keyspace));
+            }
+        }
+        let is_gone = |keyspace: &u32| engine.catalog.by_id(*keyspace).is_none();
+        engine.troubles.compactions().iter().filter(|keyspace| is_gone(keyspace)).for_each(|id| engine.work_ended(Work::compaction(*id)));
+        if self.drops != engine.catalog.drops() {
+            self.drops = engine.catalog.drops();
+            self.cursors.retain(|(keyspace, _), _| !is_gone(keyspace));
+        }
+    }
+
     fn picking<'a>(busy: &'a Busy, cursors: &'a Cursors, engine: &Engine, keyspace: &KeyspaceInfo) -> Picking<'a> {
         let options = keyspace.options();
         let settings = Settings::new(engine.options.memtable_bytes(), options.compression_of_lowest() == options.compression);
@@ -166,7 +175,7 @@ impl Shared {
 
     /// A job for what somebody asked for. Answers requests that are done.
     fn next_asked(&mut self, engine: &Engine, version: &Version) -> Option<(Job, Arc<KeyspaceInfo>)> {
-        let Shared { busy, cursors, asked } = self;
+        let Shared { busy, cursors, asked, .. } = self;
         let (mut found, mut ended) = (None, false);
         asked.retain_mut(|(asked, request)| {
             if found.is_some() {
@@ -240,11 +249,11 @@ fn stayed(engine: &Engine, table: TableName) -> Error {
     error.advice("verify the database, and restore the table's keyspace from a checkpoint or a backup")
 }
 
-fn report_damage(engine: &Engine, table: TableName, error: &Error) {
+fn report_damage(engine: &Engine, keyspace: u32, table: TableName, error: &Error) {
     let object = names::table(engine.context.incarnation, table);
     tracing::error!(%error, %object, "a table cannot be compacted: it is set aside, and everything else goes on");
     let advice = "verify the database, and restore the table's keyspace from a checkpoint or a backup";
-    engine.set_background_error(DAMAGE, Some(error.clone().context(format!("compacting {object}")).advice(advice)));
+    engine.work_failed(Work::damage(keyspace), error.clone().context(format!("compacting {object}")).advice(advice));
 }
 
 async fn compact(engine: &Arc<Engine>, compactor: &Compactor, begun: &Begun) -> Merged<()> {
@@ -265,6 +274,12 @@ async fn compact(engine: &Arc<Engine>, compactor: &Compactor, begun: &Begun) -> 
     engine.counters.compacted_bytes_read.fetch_add(job.bytes(), Ordering::Relaxed);
     let written: u64 = outputs.iter().map(|table| table.length).sum();
     engine.counters.compacted_bytes_written.fetch_add(written, Ordering::Relaxed);
+    let counters = &engine.counters;
+    for (level, tables) in [(job.from, &job.upper), (job.to, &job.lower)] {
+        let bytes = tables.iter().map(|table| table.description().length).sum();
+        count_of_level(&counters.level_bytes_read, level, bytes);
+    }
+    count_of_level(&counters.level_bytes_written, job.to, written);
     install(engine, job, edits, outputs).await?;
     compactor.0.lock().busy.note_older(run.take_older());
     Ok(())

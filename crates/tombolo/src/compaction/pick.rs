@@ -24,6 +24,9 @@ use tombolo_format::key::SequenceNumber;
 use tombolo_format::manifest::TableName;
 
 use crate::version::{Levels, SortedRun, TableHandle};
+pub(crate) use asked::{Asked, Turn};
+
+mod asked;
 
 /// The last level.
 pub(crate) const LEVEL_LAST: u8 = 6;
@@ -140,8 +143,8 @@ impl Job {
 pub(crate) struct Busy {
     tables: BTreeSet<TableName>,
     outputs: BTreeMap<u64, Output>,
-    /// Tables that cannot be read: nobody takes them.
-    damaged: BTreeSet<TableName>,
+    /// Tables that cannot be read, with their keyspaces: nobody takes them.
+    damaged: BTreeMap<TableName, u32>,
     /// Tables written with older versions of keys, which snapshots saw then. Those of before the process began are not known.
     older: BTreeSet<TableName>,
     next: u64,
@@ -176,12 +179,12 @@ impl Busy {
     }
 
     /// Sets a table aside; whether it was not yet.
-    pub(crate) fn set_aside(&mut self, table: TableName) -> bool {
-        self.damaged.insert(table)
+    pub(crate) fn set_aside(&mut self, keyspace: u32, table: TableName) -> bool {
+        self.damaged.insert(table, keyspace).is_none()
     }
 
     pub(crate) fn is_damaged(&self, table: &TableHandle) -> bool {
-        self.damaged.contains(&table.description().name)
+        self.damaged.contains_key(&table.description().name)
     }
 
     /// Tables were written that hold older versions of keys.
@@ -193,10 +196,13 @@ impl Busy {
         self.older.contains(&table.description().name)
     }
 
-    /// Forgets what is known of tables that `lives` does not say are still there.
-    pub(crate) fn retain(&mut self, lives: impl Fn(TableName) -> bool) {
-        self.damaged.retain(|table| lives(*table));
+    /// Forgets what is known of tables that `lives` does not say are still there. Gives the keyspaces that have no damaged one any more.
+    pub(crate) fn retain(&mut self, lives: impl Fn(TableName) -> bool) -> BTreeSet<u32> {
         self.older.retain(|table| lives(*table));
+        let mut healed: BTreeSet<u32> = self.damaged.values().copied().collect();
+        self.damaged.retain(|table, _| lives(*table));
+        healed.retain(|keyspace| self.damaged.values().all(|damaged| damaged != keyspace));
+        healed
     }
 
     /// Whether there is something that [`Busy::retain`] may forget.
@@ -204,18 +210,18 @@ impl Busy {
         !self.damaged.is_empty() || !self.older.is_empty()
     }
 
-    /// Whether no job has taken anything.
-    pub(crate) fn is_idle(&self) -> bool {
-        self.outputs.is_empty()
+    /// Whether a job of a keyspace has taken something.
+    pub(crate) fn is_at(&self, keyspace: u32) -> bool {
+        self.outputs.values().any(|output| output.keyspace == keyspace)
     }
 
-    pub(crate) fn has_damage(&self) -> bool {
-        !self.damaged.is_empty()
+    /// Whether tables of a keyspace are damaged.
+    fn has_damage(&self, keyspace: u32) -> bool {
+        self.damaged.values().any(|damaged| *damaged == keyspace)
     }
 
     fn is_free(&self, table: &TableHandle) -> bool {
-        let name = table.description().name;
-        !self.tables.contains(&name) && !self.damaged.contains(&name)
+        !self.tables.contains(&table.description().name) && !self.is_damaged(table)
     }
 
     /// Whether a job may write `first..=last` of a level. Level 0 takes anything.
@@ -453,9 +459,13 @@ fn can_move(job: &Job, picking: &Picking<'_>) -> bool {
     })
 }
 
-/// Runs of level 0 that may go down, newest first: all but those in use, and those that would pass an older run that they meet.
-fn runs_that_may_go(levels: &Levels, busy: &Busy) -> Vec<Arc<TableHandle>> {
-    let mut stay: Vec<&Arc<TableHandle>> = Vec::new();
+/// Runs of level 0 that may go down to level `to`, newest first: all but those in use, those that meet a damaged table there, and those that
+/// would pass an older run that they meet.
+fn runs_that_may_go(levels: &Levels, busy: &Busy, to: u8) -> Vec<Arc<TableHandle>> {
+    let mut stay: Vec<&Arc<TableHandle>> = match levels.level(to) {
+        Some(run) if !busy.damaged.is_empty() => run.iter().filter(|table| busy.is_damaged(table)).collect(),
+        _ => Vec::new(),
+    };
     let mut go = Vec::new();
     for table in levels.runs.iter().rev() {
         if busy.is_free(table) && !stay.iter().any(|older| meets(older, table)) {
@@ -468,27 +478,34 @@ fn runs_that_may_go(levels: &Levels, busy: &Busy) -> Vec<Arc<TableHandle>> {
     go
 }
 
-/// A job that takes runs out of level 0. When none may run now, the level that it waits for.
+/// A job that takes runs out of level 0. When none may run now, the level that it waits for: none when only damage is in its way, which stays.
 fn from_level_0(levels: &Levels, picking: &Picking<'_>, targets: &Targets) -> Result<Job, Option<u8>> {
     let to = next_level(levels, targets, 0);
-    let down = job(levels, picking, targets, Reason::Runs, (0, runs_that_may_go(levels, picking.busy)), to);
+    let runs = runs_that_may_go(levels, picking.busy, to);
+    let is_damaged = picking.busy.has_damage(picking.keyspace);
+    // All together may span a damaged table that none of them meets.
+    let oldest = runs.last().filter(|_| is_damaged).cloned();
+    let down = job(levels, picking, targets, Reason::Runs, (0, runs), to);
+    let down = down.or_else(|| job(levels, picking, targets, Reason::Runs, (0, vec![oldest?]), to));
     let dear = |job: &Job| sum(job.lower.iter()) > weight(levels, job.upper.iter()).saturating_mul(REWRITE_MAX);
     match down {
         Some(job) if !dear(&job) => Ok(job),
         Some(job) => Ok(within_level_0(levels, picking, targets, RUNS_TRIGGER).unwrap_or(job)),
-        None => within_level_0(levels, picking, targets, RUNS_TRIGGER * 2).ok_or(Some(to)),
+        None => within_level_0(levels, picking, targets, RUNS_TRIGGER * 2).ok_or(Some(to).filter(|_| !is_damaged)),
     }
 }
 
 /// Makes one run of at least `runs_min` runs that follow each other, none much larger than all that are newer: so no byte is merged often.
+/// Runs do not grow beyond what goes down well, unless damage keeps them from going down: then they stay few, however much is written.
 fn within_level_0(levels: &Levels, picking: &Picking<'_>, targets: &Targets, runs_min: usize) -> Option<Job> {
     let newest = levels.runs.iter().position(|table| picking.busy.is_free(table))?;
-    let mut bytes = 0;
+    let bytes_max = if picking.busy.has_damage(picking.keyspace) { u64::MAX } else { picking.settings.base_bytes.saturating_mul(2) };
+    let mut bytes = 0u64;
     let mut chosen = Vec::new();
     for table in levels.runs[newest..].iter().take_while(|table| picking.busy.is_free(table)) {
         let length = table.description().length;
         let small = chosen.len() < 2 || length <= bytes * 2;
-        if !small || bytes + length > picking.settings.base_bytes.saturating_mul(2) {
+        if !small || bytes.saturating_add(length) > bytes_max {
             break;
         }
         bytes += length;
@@ -566,144 +583,6 @@ pub(crate) fn bytes_pending(levels: &Levels, settings: &Settings) -> u64 {
         None => 0,
     };
     runs + levels.sorted.iter().map(beyond).sum::<u64>()
-}
-
-/// A compaction that somebody asked for: level by level, what lies in a range when the level's turn comes goes down, to the last level.
-///
-/// Only what is there when its level's turn comes takes part, so that it ends however much is written meanwhile.
-#[derive(Debug)]
-pub(crate) struct Asked {
-    pub(crate) keyspace: u32,
-    /// Inclusive; `None` without bound.
-    pub(crate) first: Option<Bytes>,
-    /// Inclusive; `None` without bound.
-    pub(crate) last: Option<Bytes>,
-    level: u8,
-    /// Tables of `level` whose turn it is; `None` before the turn.
-    remaining: Option<BTreeSet<TableName>>,
-    /// Of level 0 what is not newer takes part, also once it has become one run with others; `None` before the turn.
-    newest: Option<SequenceNumber>,
-    /// A damaged table stayed where it was.
-    pub(crate) met_damage: Option<TableName>,
-}
-
-/// What an asked compaction does next.
-#[derive(Debug)]
-pub(crate) enum Turn {
-    Do(Box<Job>),
-    /// A job that runs is in the way.
-    Wait,
-    Done,
-}
-
-impl Asked {
-    pub(crate) fn new(keyspace: u32, first: Option<Bytes>, last: Option<Bytes>) -> Asked {
-        Asked { keyspace, first, last, level: 0, remaining: None, newest: None, met_damage: None }
-    }
-
-    fn is_in_range(&self, table: &TableHandle) -> bool {
-        let description = table.description();
-        self.first.as_ref().is_none_or(|first| *first <= description.last_key)
-            && self.last.as_ref().is_none_or(|last| description.first_key <= *last)
-    }
-
-    /// The next job.
-    pub(crate) fn next(&mut self, levels: &Levels, picking: &Picking<'_>) -> Turn {
-        let targets = Targets::new(levels, &picking.settings);
-        while self.level <= LEVEL_LAST {
-            let tables: Vec<_> = match self.level {
-                0 => levels.runs.clone(),
-                level => levels.level(level).map_or_else(Vec::new, |run| run.iter().cloned().collect()),
-            };
-            let remaining = match self.level {
-                0 => self.turn_of_level_0(&tables),
-                _ => self.remaining.take().unwrap_or_else(|| self.turn(&tables, picking)),
-            };
-            let here: Vec<_> = tables.into_iter().filter(|table| remaining.contains(&table.description().name)).collect();
-            let (damaged, here): (Vec<_>, Vec<_>) = here.into_iter().partition(|table| picking.busy.is_damaged(table));
-            self.met_damage = self.met_damage.or(damaged.first().map(|table| table.description().name));
-            if !here.is_empty() {
-                self.remaining = Some(here.iter().map(|table| table.description().name).collect());
-                match self.job(levels, picking, &targets, &here) {
-                    Some(job) => return Turn::Do(Box::new(job)),
-                    None if self.is_kept_by_damage(levels, picking, &here) => self.remaining = None,
-                    None => return Turn::Wait,
-                }
-            }
-            self.level += 1;
-        }
-        Turn::Done
-    }
-
-    /// The runs of level 0 that take part: all or none, for an older one must not stay behind. Told by what they hold and not by their names: a
-    /// job that runs may be making one run of several.
-    fn turn_of_level_0(&mut self, runs: &[Arc<TableHandle>]) -> BTreeSet<TableName> {
-        let newest_of_all = || runs.iter().map(|run| run.description().last_sequence).max().unwrap_or(SequenceNumber::ZERO);
-        let none = SequenceNumber::ZERO;
-        let is_met = || runs.iter().any(|run| self.is_in_range(run));
-        let newest = self.newest.unwrap_or_else(|| if is_met() { newest_of_all() } else { none });
-        self.newest = Some(newest);
-        let takes_part = |run: &&Arc<TableHandle>| newest > none && run.description().first_sequence <= newest;
-        runs.iter().filter(takes_part).map(|run| run.description().name).collect()
-    }
-
-    /// The tables of this level, which is not level 0, that take part.
-    fn turn(&self, tables: &[Arc<TableHandle>], picking: &Picking<'_>) -> BTreeSet<TableName> {
-        let takes_part = |table: &&Arc<TableHandle>| match self.level {
-            LEVEL_LAST => {
-                let description = table.description();
-                let holds_unneeded = description.deletes > 0 || picking.busy.holds_older(table);
-                self.is_in_range(table) && holds_unneeded && description.last_sequence <= picking.oldest_snapshot
-            }
-            _ => self.is_in_range(table),
-        };
-        tables.iter().filter(takes_part).map(|table| table.description().name).collect()
-    }
-
-    fn job(&self, levels: &Levels, picking: &Picking<'_>, targets: &Targets, here: &[Arc<TableHandle>]) -> Option<Job> {
-        if self.level == 0 {
-            let wanted = |table: &Arc<TableHandle>| here.iter().any(|other| Arc::ptr_eq(table, other));
-            let runs = runs_that_may_go(levels, picking.busy);
-            // From the oldest on, up to the newest that is wanted.
-            let newest = runs.iter().position(wanted)?;
-            let to = next_level(levels, targets, 0);
-            return job(levels, picking, targets, Reason::Asked, (0, runs[newest..].to_vec()), to);
-        }
-        let to = match self.level {
-            LEVEL_LAST => LEVEL_LAST,
-            level => levels.sorted.iter().map(|(number, _)| *number).find(|number| *number > level).unwrap_or(LEVEL_LAST),
-        };
-        let run = levels.level(self.level)?;
-        let bytes_max = picking.settings.table_bytes_at(to, targets.base).saturating_mul(8);
-        for table in here.iter().filter(|table| picking.busy.is_free(table)) {
-            let at = run.before(&table.description().first_key);
-            let mut bytes = 0;
-            let fits = |next: &&Arc<TableHandle>| {
-                bytes += next.description().length;
-                bytes <= bytes_max && picking.busy.is_free(next) && here.iter().any(|other| Arc::ptr_eq(next, other))
-            };
-            let mut upper: Vec<_> = run.range(at..run.len()).take_while(fits).cloned().collect();
-            if upper.is_empty() || self.level == LEVEL_LAST {
-                upper = vec![Arc::clone(table)];
-            }
-            if let Some(job) = job(levels, picking, targets, Reason::Asked, (self.level, upper), to) {
-                return Some(job);
-            }
-        }
-        None
-    }
-
-    /// Whether no job runs that these wait for: then only damage can be in their way, and it stays.
-    fn is_kept_by_damage(&mut self, levels: &Levels, picking: &Picking<'_>, here: &[Arc<TableHandle>]) -> bool {
-        let waits = here.iter().any(|table| !picking.busy.is_free(table))
-            || picking.busy.outputs.values().any(|output| output.keyspace == self.keyspace);
-        let damaged = levels.tables().find(|table| picking.busy.is_damaged(table)).map(|table| table.description().name);
-        if waits || damaged.is_none() {
-            return false;
-        }
-        self.met_damage = self.met_damage.or(damaged);
-        true
-    }
 }
 
 #[cfg(test)]

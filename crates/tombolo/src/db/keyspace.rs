@@ -56,14 +56,14 @@ impl Keyspace {
     /// `Invalid` for an unknown name or a value out of range: nothing has changed then. `NotFound` when the keyspace was dropped; those of
     /// [`crate::Db::flush`].
     pub fn set_options<'a>(&self, settings: impl IntoIterator<Item = (&'a str, &'a str)>) -> Op<()> {
-        let mut options = self.options();
-        let checked = settings.into_iter().try_for_each(|(name, value)| options.set(name, value)).and_then(|()| options.check());
+        let settings: Vec<_> = settings.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+        let checked = self.options().with(&settings).map(drop);
         if let Err(error) = checked.and_then(|()| self.engine().check_writable()).and_then(|()| self.info.check()) {
             return Op::ready(Err(error));
         }
         let (engine, info) = (Arc::clone(self.engine()), Arc::clone(&self.info));
         Op::start(&self.engine().env, TaskClass::Foreground, "set options", async move {
-            lifecycle::set_keyspace_options(&engine, &info, options).await
+            lifecycle::set_keyspace_options(&engine, &info, &settings).await
         })
     }
 

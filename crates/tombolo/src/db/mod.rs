@@ -202,8 +202,9 @@ impl Db {
         }
         match write::drop_keyspace(self.engine(), name) {
             Ok(committed) => {
-                // The flush tells the manifest, which gives the space back.
-                write::seal(self.engine());
+                // One flush after what is flushed now, for however many are dropped meanwhile.
+                self.engine().stream.has_drops.store(true, Ordering::Release);
+                self.engine().work.raise();
                 write::acknowledge(self.engine(), committed, Durability::Durable)
             }
             Err(error) => Op::ready(Err(error)),
@@ -406,7 +407,7 @@ impl Db {
             last_sequence: engine.stream.visible().0,
             replayed_bytes: engine.counters.replayed_bytes.load(Ordering::Relaxed),
             open_nanos: engine.counters.open_nanos.load(Ordering::Relaxed),
-            background_error: engine.background_error().map(|error| error.to_string()),
+            background_error: engine.background_errors().first().map(|known| known.error.to_string()),
             ..Stats::default()
         };
         for (_, levels) in view.version.keyspaces() {
@@ -487,7 +488,7 @@ impl Db {
     fn check_batch(&self, batch: &Batch) -> Result<()> {
         for keyspace in &batch.prepared.keyspaces {
             keyspace.check()?;
-            if !self.engine().catalog.by_id(keyspace.id).is_some_and(|known| Arc::ptr_eq(&known, keyspace)) {
+            if !self.engine().catalog.knows(keyspace) {
                 return Err(Error::new(ErrorKind::Invalid, format!("keyspace {:?} belongs to another open database", keyspace.name)));
             }
         }

@@ -155,7 +155,7 @@ fn trouble(engine: &Engine, list: &mut List) {
     let waiting = engine.stream.commit.lock().line.len() as u64;
     list.text(
         "failure",
-        engine.failure().map(|error| error.to_string()).unwrap_or_default(),
+        engine.failure().filter(|_| !engine.is_read_only()).map(|error| error.to_string()).unwrap_or_default(),
         "why the handle is finished for writing; alert on any: open the database again, or close this process",
     );
     let errors = engine.background_errors();
@@ -172,6 +172,14 @@ fn trouble(engine: &Engine, list: &mut List) {
     list.bytes("write-rate-max", rate, "bytes per second that writers are slowed to, all together; 0 when they are not");
     let (snapshots, oldest) = engine.snapshots.ages(engine.env.now());
     list.count("snapshots", snapshots, "open snapshots; compaction keeps what they see");
+    let behind = engine.readers.behind(&view, engine.env.now());
+    list.count("readers-behind", behind.views, "states that were replaced since and that cursors and reads look at still");
+    list.nanos("reader-age-max", behind.oldest_nanos, "since when the oldest of them is replaced; one that grows for ever holds space");
+    list.bytes(
+        "reader-memtable-bytes",
+        behind.memtable_bytes,
+        "memtables that were flushed and that only they keep, beyond the budget if need be",
+    );
     list.nanos("snapshot-age-max", oldest, "age of the oldest open snapshot; one that grows for ever holds space for ever");
 }
 
@@ -192,7 +200,8 @@ fn memory(engine: &Engine, list: &mut List) {
     for (category, name, help) in names {
         list.bytes(name, budget.used(category), help);
     }
-    let CacheStats { misses, insertions, evictions, .. } = engine.versions.tables().cache.stats();
+    let CacheStats { hits, misses, insertions, evictions, .. } = engine.versions.tables().cache.stats();
+    list.count("cache-hits", hits, "look-ups that found what they sought in the block cache, about; of all who share it");
     list.count("cache-misses", misses, "look-ups that found nothing in the block cache, of all who share it");
     list.count("cache-insertions", insertions, "blocks taken into the cache");
     list.count("cache-evictions", evictions, "blocks put out of the cache; far above the misses of a warm-up: more memory would help");
@@ -213,7 +222,7 @@ fn tables(engine: &Engine, list: &mut List) {
         entries += table.entries;
         deletes += table.deletes;
     }
-    list.count("keyspaces", engine.catalog.all().len() as u64, "keyspaces");
+    list.count("keyspaces", engine.catalog.len() as u64, "keyspaces");
     list.add("tables", Unit::Count, PropertyValue::Levels(counts), "tables of each level");
     list.add("table-bytes", Unit::Bytes, PropertyValue::Levels(bytes), "bytes of the tables of each level");
     let unneeded: Vec<_> = state.unneeded().collect();
@@ -249,6 +258,19 @@ fn work(engine: &Engine, list: &mut List) {
     list.nanos("write-delay", delayed, "time that writers were asked to wait for background work, in all");
     list.bytes("flushed-bytes", flushed, "bytes of the tables that flushes made");
     list.bytes("compacted-bytes-read", of(&counters.compacted_bytes_read), "bytes of the tables that compactions merged");
+    let levels = |counts: &[std::sync::atomic::AtomicU64]| {
+        let bytes: Vec<_> = counts.iter().map(of).collect();
+        let used = bytes.iter().rposition(|bytes| *bytes > 0).map_or(0, |last| last + 1);
+        PropertyValue::Levels(bytes[..used].to_vec())
+    };
+    list.add(
+        "level-bytes-read",
+        Unit::Bytes,
+        levels(&counters.level_bytes_read),
+        "bytes of the tables of each level that compactions merged",
+    );
+    let help = "bytes of the tables of each level that flushes and compactions made";
+    list.add("level-bytes-written", Unit::Bytes, levels(&counters.level_bytes_written), help);
     list.bytes("compacted-bytes-written", compacted, "bytes of the tables that compactions made");
     let amplification = (flushed + compacted).saturating_mul(1000) / flushed.max(1);
     let help = "bytes of tables written for each byte flushed, the log apart";

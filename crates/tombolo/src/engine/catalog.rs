@@ -1,10 +1,11 @@
 //! The keyspaces of an open database, as writes and reads find them.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwap;
+use parking_lot::RwLock;
 use tombolo_storage::{Error, ErrorKind, Result};
 
 use crate::options::KeyspaceOptions;
@@ -13,21 +14,24 @@ use crate::options::KeyspaceOptions;
 #[derive(Debug)]
 pub(crate) struct KeyspaceInfo {
     pub(crate) id: u32,
-    pub(crate) name: String,
+    pub(crate) name: Arc<str>,
     options: ArcSwap<KeyspaceOptions>,
     /// That of `options`, for reads: one load.
     value_alignment: AtomicU16,
     dropped: AtomicBool,
+    /// Of the catalog that it is in; not set before.
+    catalog: OnceLock<Arc<()>>,
 }
 
 impl KeyspaceInfo {
     pub(crate) fn new(id: u32, name: &str, options: KeyspaceOptions) -> Arc<KeyspaceInfo> {
         Arc::new(KeyspaceInfo {
             id,
-            name: name.to_owned(),
+            name: name.into(),
             value_alignment: AtomicU16::new(options.value_alignment),
             options: ArcSwap::from_pointee(options),
             dropped: AtomicBool::new(false),
+            catalog: OnceLock::new(),
         })
     }
 
@@ -60,37 +64,65 @@ impl KeyspaceInfo {
     }
 }
 
-/// Changed only in the commit section of the main stream.
+/// All keyspaces. Changed only in the commit section of the main stream; a change costs the same among ten and among ten thousand.
 #[derive(Debug, Default)]
-pub(crate) struct Catalog(ArcSwap<BTreeMap<u32, Arc<KeyspaceInfo>>>);
+pub(crate) struct Catalog {
+    all: RwLock<All>,
+    /// Keyspaces dropped so far.
+    drops: AtomicU64,
+    /// What the keyspaces of this catalog are known by.
+    identity: Arc<()>,
+}
+
+/// Invariant: both hold the same keyspaces.
+#[derive(Debug, Default)]
+struct All {
+    by_id: BTreeMap<u32, Arc<KeyspaceInfo>>,
+    by_name: BTreeMap<Arc<str>, Arc<KeyspaceInfo>>,
+}
 
 impl Catalog {
     pub(crate) fn insert(&self, keyspace: &Arc<KeyspaceInfo>) {
-        let mut more = (**self.0.load()).clone();
-        more.insert(keyspace.id, Arc::clone(keyspace));
-        self.0.store(Arc::new(more));
+        // A keyspace is of one catalog.
+        let _first = keyspace.catalog.set(Arc::clone(&self.identity));
+        let mut all = self.all.write();
+        all.by_id.insert(keyspace.id, Arc::clone(keyspace));
+        all.by_name.insert(Arc::clone(&keyspace.name), Arc::clone(keyspace));
     }
 
     pub(crate) fn remove(&self, id: u32) {
-        let mut fewer = (**self.0.load()).clone();
-        if let Some(keyspace) = fewer.remove(&id) {
+        let mut all = self.all.write();
+        if let Some(keyspace) = all.by_id.remove(&id) {
+            all.by_name.remove(&keyspace.name);
             keyspace.dropped.store(true, Ordering::Release);
+            self.drops.fetch_add(1, Ordering::AcqRel);
         }
-        self.0.store(Arc::new(fewer));
+    }
+
+    /// How many keyspaces were dropped: who keeps something for each looks whether it has changed.
+    pub(crate) fn drops(&self) -> u64 {
+        self.drops.load(Ordering::Acquire)
+    }
+
+    /// Whether a keyspace is of this catalog, dropped or not. No lock.
+    pub(crate) fn knows(&self, keyspace: &KeyspaceInfo) -> bool {
+        keyspace.catalog.get().is_some_and(|identity| Arc::ptr_eq(identity, &self.identity))
     }
 
     pub(crate) fn by_id(&self, id: u32) -> Option<Arc<KeyspaceInfo>> {
-        self.0.load().get(&id).cloned()
+        self.all.read().by_id.get(&id).cloned()
     }
 
     pub(crate) fn by_name(&self, name: &str) -> Option<Arc<KeyspaceInfo>> {
-        self.0.load().values().find(|keyspace| keyspace.name == name).cloned()
+        self.all.read().by_name.get(name).cloned()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.all.read().by_id.len()
     }
 
     /// All, sorted by name.
     pub(crate) fn all(&self) -> Vec<Arc<KeyspaceInfo>> {
-        let mut all: Vec<_> = self.0.load().values().cloned().collect();
-        all.sort_by(|one, other| one.name.cmp(&other.name));
-        all
+        self.all.read().by_name.values().cloned().collect()
     }
 }

@@ -11,19 +11,18 @@ mod desk;
 mod readers;
 mod snapshots;
 mod stream;
+mod trouble;
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use bytes::Bytes;
 use parking_lot::Mutex;
-use tombolo_env::{Env, Instant, Task};
+use tombolo_env::{Env, Task};
 use tombolo_format::key::SequenceNumber;
-use tombolo_format::manifest::Edit;
+use tombolo_format::manifest::{Edit, TableName};
 use tombolo_storage::{Error, ErrorKind, Log, LogContext, LogOffset, LogRecord, LogStore, ObjectStore, Request, Result};
 
 pub(crate) use catalog::{Catalog, KeyspaceInfo};
@@ -31,6 +30,8 @@ pub(crate) use desk::{Committed, Desk, POSTED_BYTES_MAX, Posted};
 pub(crate) use readers::Readers;
 pub(crate) use snapshots::Snapshots;
 pub(crate) use stream::{Commit, InLine, Stream};
+pub use trouble::BackgroundError;
+pub(crate) use trouble::{Troubles, Work};
 
 use crate::budget::{Membership, MemoryBudget};
 use crate::checkpoint::Checkpoints;
@@ -47,13 +48,6 @@ use crate::version::{Version, Versions};
 pub(crate) const MAIN_LANE: u32 = 0;
 /// The stream that orders all keyspaces.
 pub(crate) const MAIN_STREAM: u32 = 0;
-
-/// Background work, as messages name it.
-pub(crate) const FLUSH: &str = "flush";
-/// As above.
-pub(crate) const COMPACTION: &str = "compaction";
-/// Damage that was found and is worked around, as messages name it.
-pub(crate) const DAMAGE: &str = "damaged table";
 
 /// What a read sees: memtables and tables.
 #[derive(Debug)]
@@ -122,8 +116,8 @@ pub(crate) struct Engine {
     failure: ArcSwapOption<Error>,
     /// Set with `failure`, until it was told.
     untold: AtomicBool,
-    /// What each background work last failed with and retries, by its name.
-    background_errors: Mutex<BTreeMap<&'static str, BackgroundError>>,
+    /// What background work fails with and retries.
+    pub(crate) troubles: Troubles,
     pub(crate) tasks: Mutex<Vec<Task>>,
     pub(crate) counters: Counters,
     /// Compactions that were asked for and that nobody has taken up.
@@ -135,8 +129,14 @@ pub(crate) struct Engine {
     membership: Membership,
     /// What it reads without a claim; not set of a writer.
     read_only: OnceLock<ReadOnly>,
+    /// Whose turn it is to change settings of a keyspace.
+    pub(crate) configuring: Turn,
+    /// Bytes of log that a second of replay takes, as opening has found.
+    pub(crate) replay_rate: u64,
     /// Whose turn it is to make, delete or sweep checkpoints.
     pub(crate) checkpointing: Turn,
+    /// Tables of this epoch that nothing names, and that could not be deleted yet.
+    pub(crate) left_behind: LeftBehind,
     /// What is told to a listener.
     pub(crate) events: Events,
 }
@@ -177,31 +177,13 @@ impl CompactionRequest {
     }
 }
 
-/// What background work fails with. It is tried again by itself, and this ends when it goes well.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct BackgroundError {
-    /// `flush`, `compaction` or another.
-    pub work: &'static str,
-    /// What it last failed with.
-    pub error: Error,
-    /// Attempts that failed in a row.
-    pub attempts: u64,
-    /// For how long it has not gone well, as of the call that gave this.
-    pub lasting: std::time::Duration,
-    since: Instant,
-}
+/// Levels of a keyspace.
+pub(crate) const LEVELS: usize = 7;
 
-impl BackgroundError {
-    /// Whether writes are refused, or will be, until this heals: when memory has no more room for what cannot be flushed.
-    pub fn stops_writes(&self) -> bool {
-        self.work == FLUSH
-    }
-}
-
-impl fmt::Display for BackgroundError {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{} ({} attempts in {:?})", self.error, self.attempts, self.lasting)
+/// Counts bytes of a level.
+pub(crate) fn count_of_level(counts: &[AtomicU64; LEVELS], level: u8, bytes: u64) {
+    if let Some(count) = counts.get(usize::from(level)) {
+        count.fetch_add(bytes, Ordering::Relaxed);
     }
 }
 
@@ -220,6 +202,31 @@ pub(crate) struct Counters {
     pub(crate) compacted_bytes_read: AtomicU64,
     pub(crate) compacted_bytes_written: AtomicU64,
     pub(crate) compactions_running: AtomicU64,
+    /// Bytes of the tables of each level that compactions merged, and of those that flushes and compactions made.
+    pub(crate) level_bytes_read: [AtomicU64; LEVELS],
+    pub(crate) level_bytes_written: [AtomicU64; LEVELS],
+}
+
+/// Most tables that [`LeftBehind`] remembers.
+const LEFT_BEHIND_MAX: usize = 1 << 16;
+
+/// Tables that attempts of this process made, that no record names or will name, and that are to be deleted. What is forgotten, beyond so many
+/// and when the process ends, the next opening finds.
+#[derive(Debug, Default)]
+pub(crate) struct LeftBehind(Mutex<Vec<TableName>>);
+
+impl LeftBehind {
+    pub(crate) fn add(&self, table: TableName) {
+        let mut tables = self.0.lock();
+        if tables.len() < LEFT_BEHIND_MAX {
+            tables.push(table);
+        }
+    }
+
+    /// One of them, which is remembered no more.
+    pub(crate) fn next(&self) -> Option<TableName> {
+        self.0.lock().pop()
+    }
 }
 
 /// What an engine is made of, once recovery has it together.
@@ -237,6 +244,7 @@ pub(crate) struct Parts {
     pub(crate) catalog: Catalog,
     pub(crate) view: View,
     pub(crate) membership: Membership,
+    pub(crate) replay_rate: u64,
     pub(crate) listener: Option<Arc<dyn Listener>>,
 }
 
@@ -273,7 +281,7 @@ impl Engine {
             failed: AtomicBool::new(false),
             failure: ArcSwapOption::empty(),
             untold: AtomicBool::new(false),
-            background_errors: Mutex::default(),
+            troubles: Troubles::default(),
             tasks: Mutex::default(),
             counters: Counters::default(),
             compaction_requests: Mutex::default(),
@@ -281,7 +289,10 @@ impl Engine {
             stalls: Stalls::default(),
             membership: parts.membership,
             read_only: OnceLock::new(),
+            configuring: Turn::default(),
+            replay_rate: parts.replay_rate,
             checkpointing: Turn::default(),
+            left_behind: LeftBehind::default(),
             events: Events::new(parts.listener),
         })
     }
@@ -291,13 +302,18 @@ impl Engine {
         self.membership.budget()
     }
 
-    /// Changes settings, and what follows from them: all, or nothing.
+    /// Changes settings, and what follows from them: all, or nothing. `log_bytes_max` says what a memtable's log may take then.
     ///
     /// # Errors
     /// `Invalid` of the change, or when the memory would be too small.
-    pub(crate) fn change_options(&self, change: impl FnOnce(&mut Options) -> Result<()>) -> Result<()> {
+    pub(crate) fn change_options(
+        &self,
+        change: impl FnOnce(&mut Options) -> Result<()>,
+        log_bytes_max: impl FnOnce(&Options) -> u64,
+    ) -> Result<()> {
         self.options.change(change, |options| {
             self.membership.change(options.memtable_bytes(), options.memory_bytes)?;
+            self.stream.log_bytes_max.store(log_bytes_max(options), Ordering::Relaxed);
             self.readers.settle();
             self.pace.set(options.background_bytes_per_second_max);
             Ok(())
@@ -459,48 +475,23 @@ impl Engine {
         }
     }
 
-    /// Remembers what a background work fails with and retries; `None` once it went well.
-    pub(crate) fn set_background_error(&self, work: &'static str, error: Option<Error>) {
-        let now = self.env.now();
-        let told = {
-            let mut errors = self.background_errors.lock();
-            match error {
-                None => errors.remove(work).map(|ended| {
-                    tracing::info!(work, attempts = ended.attempts, "goes well again");
-                    Event::Recovered { work }
-                }),
-                Some(error) => {
-                    let fresh = BackgroundError { work, error: error.clone(), attempts: 0, lasting: Duration::ZERO, since: now };
-                    let known = errors.entry(work).or_insert(fresh);
-                    let changed = known.attempts == 0 || known.error.kind() != error.kind();
-                    known.attempts += 1;
-                    known.error = error.clone();
-                    changed.then_some(Event::Failing { work, error })
-                }
-            }
-        };
-        if let Some(event) = told {
+    /// A background work failed, and will be tried again.
+    pub(crate) fn work_failed(&self, work: Work, error: Error) {
+        if let Some(event) = self.troubles.failed(work, error, self.env.now()) {
             self.events.tell(|| event);
         }
     }
 
-    /// What a background work last failed with and retries.
-    pub(crate) fn background_error_of(&self, work: &str) -> Option<Error> {
-        self.background_errors.lock().get(work).map(|known| known.error.clone())
+    /// A background work went well, or is not wanted any more.
+    pub(crate) fn work_ended(&self, work: Work) {
+        if let Some(event) = self.troubles.ended(work) {
+            self.events.tell(|| event);
+        }
     }
 
-    /// What background works fail with and retry: the flush first, which holds up writers.
+    /// What background work fails with and retries: the flush first, which holds up writers.
     pub(crate) fn background_errors(&self) -> Vec<BackgroundError> {
-        let now = self.env.now();
-        let mut errors: Vec<_> = self.background_errors.lock().values().cloned().collect();
-        errors.iter_mut().for_each(|known| known.lasting = now.since(known.since));
-        errors.sort_by_key(|known| known.work != FLUSH);
-        errors
-    }
-
-    /// What background work last failed with and retries: the flush, if it does, which holds up writers.
-    pub(crate) fn background_error(&self) -> Option<Error> {
-        self.background_errors().into_iter().next().map(|known| known.error)
+        self.troubles.all(self.env.now())
     }
 
     /// Whether background tasks must end.

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use tombolo_env::Instant;
@@ -29,6 +29,8 @@ pub(crate) struct Stream {
     pub(crate) writes: AtomicU64,
     /// Bytes of log beyond which a memtable is sealed, full or not: they would take too long to replay.
     pub(crate) log_bytes_max: AtomicU64,
+    /// A keyspace was dropped: the flush that tells the manifest, and gives the space back, should come soon.
+    pub(crate) has_drops: AtomicBool,
 }
 
 /// What the commit section guards.
@@ -102,6 +104,7 @@ impl Stream {
             in_flight: AtomicU64::new(0),
             writes: AtomicU64::new(0),
             log_bytes_max: AtomicU64::new(u64::MAX),
+            has_drops: AtomicBool::new(false),
         }
     }
 

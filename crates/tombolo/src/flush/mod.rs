@@ -8,25 +8,25 @@
 //! 4. An attempt's tables have fresh names; those of a failed attempt are deleted, unless the outcome of naming them is unknown.
 
 mod retention;
+mod tables;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tombolo_env::Instant;
-use tombolo_format::key::{InternalKey, SequenceNumber};
+use tombolo_format::key::SequenceNumber;
 use tombolo_format::manifest::{Edit, TableDescription};
 use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Error, ErrorKind, Purpose, Result};
 
 pub(crate) use retention::Retention;
+pub(crate) use tables::finish;
+use tables::write_tables;
 
-use crate::engine::{Engine, FLUSH, MAIN_LANE, MAIN_STREAM, Sealed};
+use crate::engine::{Engine, MAIN_LANE, MAIN_STREAM, Sealed, Work, count_of_level};
 use crate::event::Event;
 use crate::manifest::names;
-use crate::memtable::List;
-use crate::options::KeyspaceOptions;
-use crate::version::{Output, TableWriter};
 use crate::write;
 
 /// Pauses between attempts: doubled from the first to the last.
@@ -47,8 +47,8 @@ pub(crate) async fn run(engine: Arc<Engine>) {
         let oldest = engine.view().waiting.last().cloned();
         match oldest {
             Some(sealed) => {
-                let mut retries = Retries::new(FLUSH);
-                while !match retries.after(&engine, flush(&engine, &sealed).await).await {
+                let mut retries = Retries::default();
+                while !match retries.after(&engine, Work::FLUSH, flush(&engine, &sealed).await).await {
                     Ok(done) => done,
                     Err(_) => return,
                 } {}
@@ -57,7 +57,7 @@ pub(crate) async fn run(engine: Arc<Engine>) {
                 write::look_again(&engine);
             }
             None => {
-                if log_wants_flush(&engine) {
+                if engine.stream.has_drops.swap(false, Ordering::AcqRel) || log_wants_flush(&engine) {
                     write::seal(&engine);
                     continue;
                 }
@@ -76,26 +76,30 @@ fn log_wants_flush(engine: &Engine) -> bool {
 /// Goes on with background work that fails for a passing reason.
 #[derive(Debug)]
 pub(crate) struct Retries {
-    work: &'static str,
     pause: Duration,
 }
 
-impl Retries {
-    pub(crate) fn new(work: &'static str) -> Retries {
-        Retries { work, pause: FIRST_PAUSE }
+impl Default for Retries {
+    fn default() -> Retries {
+        Retries { pause: FIRST_PAUSE }
     }
+}
 
-    /// What an attempt came to: `true` when it is done, `false` when it should be made again, after a pause.
+impl Retries {
+    /// What an attempt at `work` came to: `true` when it is done, `false` when it should be made again, after a pause.
     ///
     /// # Errors
     /// When the task must end: the database has stopped or the handle is finished.
-    pub(crate) async fn after(&mut self, engine: &Engine, attempt: Result<()>) -> Result<bool> {
+    pub(crate) async fn after(&mut self, engine: &Engine, work: Work, attempt: Result<()>) -> Result<bool> {
         let Err(error) = attempt else {
-            engine.set_background_error(self.work, None);
+            engine.work_ended(work);
+            self.pause = FIRST_PAUSE;
             return Ok(true);
         };
         let error = engine.judge(error).await;
-        tracing::warn!(error = %error, "{} failed", self.work);
+        let keyspace = work.keyspace.and_then(|id| engine.catalog.by_id(id));
+        let what = keyspace.map_or_else(|| work.name.to_owned(), |keyspace| format!("{} of keyspace {:?}", work.name, keyspace.name));
+        tracing::warn!(error = %error, "{what} failed");
         engine.note(&error);
         match error.kind() {
             ErrorKind::Fenced | ErrorKind::Closed => return Err(error),
@@ -106,10 +110,10 @@ impl Retries {
             }
             _ => {}
         }
-        engine.set_background_error(self.work, Some(error.clone().context(self.work)));
+        engine.work_failed(work, error.clone().context(what));
         engine.progress.raise();
         let stop = engine.work.subscribe();
-        if engine.is_stopping() || !sleep_or(engine, self.pause, stop).await {
+        if engine.is_stopping() || !sleep(engine, self.pause, work, stop).await {
             return Err(error);
         }
         self.pause = (self.pause * 2).min(LAST_PAUSE);
@@ -117,8 +121,8 @@ impl Retries {
     }
 }
 
-/// Sleeps for `pause`, or until the database stops; says whether it slept to the end.
-async fn sleep_or(engine: &Engine, pause: Duration, mut woken: tombolo_env::Completion<()>) -> bool {
+/// Sleeps for `pause`, or until somebody asks for `work`; `false` when the database stops.
+async fn sleep(engine: &Engine, pause: Duration, work: Work, mut woken: tombolo_env::Completion<()>) -> bool {
     let mut sleep = engine.env.sleep(pause);
     std::future::poll_fn(|context| {
         if sleep.as_mut().poll(context).is_ready() {
@@ -127,6 +131,7 @@ async fn sleep_or(engine: &Engine, pause: Duration, mut woken: tombolo_env::Comp
         loop {
             match std::pin::Pin::new(&mut woken).poll(context) {
                 std::task::Poll::Ready(_) if engine.is_stopping() => return std::task::Poll::Ready(false),
+                std::task::Poll::Ready(_) if engine.troubles.is_hurried(work) => return std::task::Poll::Ready(true),
                 std::task::Poll::Ready(_) => woken = engine.work.subscribe(),
                 std::task::Poll::Pending => return std::task::Poll::Pending,
             }
@@ -164,7 +169,9 @@ async fn flush(engine: &Arc<Engine>, sealed: &Arc<Sealed>) -> Result<()> {
     }
     engine.install(Some(sealed));
     engine.counters.flushes.fetch_add(1, Ordering::Relaxed);
-    engine.counters.flushed_bytes.fetch_add(tables.iter().map(|table| table.length).sum(), Ordering::Relaxed);
+    let bytes = tables.iter().map(|table| table.length).sum();
+    engine.counters.flushed_bytes.fetch_add(bytes, Ordering::Relaxed);
+    count_of_level(&engine.counters.level_bytes_written, 0, bytes);
     let is_full = memtable_bytes >= (engine.options.memtable_bytes() / 8).min(FULL_BYTES);
     engine.stalls.flushed(memtable_bytes, tables.len() as u64, is_full, engine.env.now().since(began));
     told(engine, &tables, began);
@@ -180,53 +187,6 @@ fn told(engine: &Engine, tables: &[TableDescription], began: Instant) {
     let nanos = u64::try_from(engine.env.now().since(began).as_nanos()).unwrap_or(u64::MAX);
     tracing::info!(tables = tables.len(), bytes, nanos, "flushed");
     engine.events.tell(|| Event::Flushed { tables: tables.len() as u64, bytes, nanos });
-}
-
-/// The options of a keyspace that lives after this flush. One whose drop lies in a later memtable lives: that drop may yet be lost.
-fn options(engine: &Engine, sealed: &Sealed, id: u32) -> Result<Option<KeyspaceOptions>> {
-    if sealed.keyspace_edits.contains(&Edit::KeyspaceDropped { id }) {
-        return Ok(None);
-    }
-    let created = sealed.keyspace_edits.iter().find_map(|edit| match edit {
-        Edit::KeyspaceCreated { id: created, options, .. } if *created == id => Some(KeyspaceOptions::from_manifest(options)),
-        _ => None,
-    });
-    match created {
-        Some(options) => options.map(Some),
-        None => engine.manifest.state().keyspace(id).map(|keyspace| KeyspaceOptions::from_manifest(&keyspace.options)).transpose(),
-    }
-}
-
-/// One table for each keyspace that has writes and lives.
-async fn write_tables(engine: &Arc<Engine>, sealed: &Sealed, tables: &mut Vec<TableDescription>) -> Result<()> {
-    for (id, list) in sealed.memtable.lists() {
-        let Some(options) = options(engine, sealed, id)? else { continue };
-        let name = engine.manifest.fresh_table_name();
-        let output = Output { name, keyspace: id, level: 0, lowest: false, oldest_unix_seconds: None, purpose: Purpose::Flush };
-        let mut writer = TableWriter::create(engine.versions.tables(), output, &options).await?;
-        write_list(engine, &list, &mut writer).await?;
-        if let Some((table, bytes)) = writer.finish().await? {
-            tables.push(table);
-            engine.pace.take(&engine.env, bytes).await;
-        }
-    }
-    Ok(())
-}
-
-async fn write_list(engine: &Engine, list: &List, writer: &mut TableWriter) -> Result<()> {
-    let mut retention = Retention::new(engine.snapshots.list());
-    let mut cursor = list.cursor();
-    cursor.first();
-    while let Some(entry) = cursor.entry() {
-        if retention.keeps(entry.key, entry.trailer, |_| false)
-            && writer.add_now(InternalKey::new(entry.key, entry.trailer), entry.value)?
-        {
-            let bytes = writer.flush().await?;
-            engine.pace.take(&engine.env, bytes).await;
-        }
-        cursor.next();
-    }
-    Ok(())
 }
 
 /// What the manifest is told of a flush: all in one record.
@@ -281,7 +241,8 @@ pub(crate) async fn delete_unnamed(engine: &Engine, tables: &[TableDescription])
     for table in tables {
         let name = names::table(engine.context.incarnation, table.name);
         if let Err(error) = engine.objects.delete(engine.request(Purpose::Collection), &name).await {
-            tracing::warn!(error = %error, "deleting an unused table failed");
+            tracing::warn!(error = %error, "deleting an unused table failed; it is tried again");
+            engine.left_behind.add(table.name);
         }
     }
 }

@@ -18,7 +18,7 @@ use tombolo_format::manifest::Edit;
 use tombolo_storage::{Error, ErrorKind, Result};
 
 use crate::checkpoint::Checkpoint;
-use crate::engine::{COMPACTION, CompactionRequest, Engine, FLUSH, KeyspaceInfo};
+use crate::engine::{CompactionRequest, Engine, KeyspaceInfo, Work};
 use crate::event::Event;
 use crate::options::KeyspaceOptions;
 use crate::write;
@@ -42,25 +42,29 @@ pub(crate) async fn until<T>(env: &Env, deadline: Option<Instant>, work: impl Fu
 
 /// Waits until everything up to `last` is in tables.
 pub(crate) async fn flushed(engine: &Engine, last: SequenceNumber) -> Result<()> {
-    wait_for(engine, FLUSH, || engine.view().waiting.iter().all(|sealed| sealed.last_sequence > last)).await
+    wait_for(engine, || std::iter::once(Work::FLUSH), || engine.view().waiting.iter().all(|sealed| sealed.last_sequence > last)).await
 }
 
 /// Asks for compactions and waits for them; the first that fails says why.
 pub(crate) async fn compacted(engine: &Engine, requests: Vec<CompactionRequest>) -> Result<()> {
     engine.compaction_requests.lock().extend(requests.iter().cloned());
     engine.work.raise();
-    wait_for(engine, COMPACTION, || requests.iter().all(|request| request.ended().is_some())).await?;
+    // Another keyspace's trouble is not theirs.
+    let compactions = || requests.iter().filter(|request| request.ended().is_none()).map(|request| Work::compaction(request.keyspace));
+    wait_for(engine, compactions, || requests.iter().all(|request| request.ended().is_some())).await?;
     requests.iter().try_for_each(|request| request.ended().unwrap_or(Ok(())))
 }
 
-/// Waits for `work`, until it fails: another's trouble is not its own.
-async fn wait_for(engine: &Engine, work: &str, done: impl Fn() -> bool) -> Result<()> {
+/// Waits until it is done, or one of `works` fails: of what fails already, another attempt is made at once, and counts.
+async fn wait_for<W: Iterator<Item = Work>>(engine: &Engine, works: impl Fn() -> W, done: impl Fn() -> bool) -> Result<()> {
+    let failures = engine.troubles.hurry(works());
+    engine.work.raise();
     loop {
         let progress = engine.progress.subscribe();
         if done() {
             return Ok(());
         }
-        if let Some(error) = engine.failure().or_else(|| engine.background_error_of(work)) {
+        if let Some(error) = engine.failure().or_else(|| engine.troubles.since(failures, works())) {
             return Err(error);
         }
         if engine.is_stopping() {
@@ -128,20 +132,23 @@ async fn shut(engine: &Engine) -> Result<()> {
 pub(crate) fn set_options<'a>(engine: &Arc<Engine>, settings: impl IntoIterator<Item = (&'a str, &'a str)>) -> Result<()> {
     engine.check_open()?;
     let change = |options: &mut crate::Options| settings.into_iter().try_for_each(|(name, value)| options.set(name, value));
-    engine.change_options(change)?;
+    engine.change_options(change, |options| write::log_bytes_max(options, engine.replay_rate))?;
     engine.work.raise();
     write::advance_line(engine);
     Ok(())
 }
 
-/// Records other options of a keyspace in the manifest, which tables made from then on follow.
-pub(crate) async fn set_keyspace_options(engine: &Arc<Engine>, keyspace: &KeyspaceInfo, options: KeyspaceOptions) -> Result<()> {
+/// Records other settings of a keyspace in the manifest, which tables made from then on follow. One call at a time: each changes what the
+/// one before it left.
+pub(crate) async fn set_keyspace_options(engine: &Arc<Engine>, keyspace: &KeyspaceInfo, settings: &[(String, String)]) -> Result<()> {
+    let _turn = engine.configuring.take().await;
     if engine.manifest.state().keyspace(keyspace.id).is_none() {
         // Its creation is in the log only: the flush tells the manifest.
         let last = write::seal(engine);
         flushed(engine, last).await?;
     }
     keyspace.check()?;
+    let options = KeyspaceOptions::clone(&keyspace.options()).with(settings)?;
     let edit = Edit::KeyspaceChanged { id: keyspace.id, options: options.to_manifest() };
     if let Err(error) = engine.manifest.commit_until(vec![edit], None).await {
         engine.note(&error);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use tombolo_format::key::SequenceNumber;
 use tombolo_format::manifest::TableDescription;
-use tombolo_storage::{Error, ErrorKind, LogOffset, LogRecord, Result};
+use tombolo_storage::{Error, ErrorKind, LogOffset, LogRecord, Purpose, Result};
 
 use crate::checkpoint::last_sequence;
 use crate::engine::{Engine, MAIN_LANE};
@@ -97,6 +97,9 @@ pub(crate) async fn verify(engine: &Arc<Engine>, mut progress: impl FnMut(&Verif
         report.bytes += table.description().length;
         if damages.is_empty() {
             report.entries += table.description().entries;
+            if let Err(error) = check_length(engine, table.description()).await {
+                report.note(&error)?;
+            }
         }
         damages.iter().try_for_each(|error| report.note(error))?;
         progress(&report);
@@ -109,6 +112,13 @@ pub(crate) async fn verify(engine: &Arc<Engine>, mut progress: impl FnMut(&Verif
         progress(&report);
     }
     Ok(report)
+}
+
+/// Whether the object of a sound table ends where the table does: nothing reads what follows, and nobody wrote it.
+async fn check_length(engine: &Engine, table: &TableDescription) -> Result<()> {
+    let object = names::table(engine.context.incarnation, table.name);
+    let (found, end) = (engine.objects.length(engine.request(Purpose::Verify), &object).await?, table.offset + table.length);
+    if found == end { Ok(()) } else { Err(Error::corrupt(object, end, format!("an object of {end} bytes"), format!("{found} bytes"))) }
 }
 
 /// What the manifest's state says that cannot be.

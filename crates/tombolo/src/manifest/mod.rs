@@ -13,7 +13,6 @@
 //! 3. No claim is ever deleted, and nothing else is deleted but below a durable snapshot.
 
 pub mod chain;
-pub mod chunked;
 pub mod driver;
 pub mod names;
 pub mod state;

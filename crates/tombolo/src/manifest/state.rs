@@ -19,7 +19,7 @@ use tombolo_format::manifest::{Edit, KeyspaceOptions, Record, RecordKind, TableD
 use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Epoch, LogId, LogOffset, LogRecord};
 
-use super::chunked::{Chunk, ChunkedMap};
+use crate::chunked::{Chunk, ChunkedMap};
 
 /// Levels of a keyspace: 0 to 63.
 pub const LEVEL_MAX: u8 = 63;
@@ -165,7 +165,9 @@ pub struct State {
     epoch: u64,
     destroyed: bool,
     database: Option<Arc<Database>>,
-    keyspaces: Arc<BTreeMap<u32, Arc<KeyspaceState>>>,
+    keyspaces: ChunkedMap<u32, Arc<KeyspaceState>>,
+    /// Invariant: the keyspaces that were not dropped.
+    names: ChunkedMap<Arc<str>, u32>,
     tables: ChunkedMap<TableName, NamedTable>,
     /// Invariant: the names in `tables` that are not live.
     unneeded: ChunkedMap<TableName, ()>,
@@ -215,12 +217,12 @@ impl State {
 
     /// A keyspace by name.
     pub fn keyspace_by_name(&self, name: &str) -> Option<&Arc<KeyspaceState>> {
-        self.keyspaces().find(|keyspace| &*keyspace.name == name)
+        self.names.get(&Arc::from(name)).and_then(|id| self.keyspace(*id))
     }
 
     /// The lowest number that no keyspace has had.
     pub fn next_keyspace_id(&self) -> u32 {
-        self.keyspaces.last_key_value().map_or(0, |(id, _)| id.saturating_add(1))
+        self.keyspaces.last().map_or(0, |(id, _)| id.saturating_add(1))
     }
 
     /// All tables that are named, live or not, by name.
@@ -363,34 +365,43 @@ impl State {
     }
 
     fn create_keyspace(&mut self, id: u32, name: &str, stream: u32, options: &KeyspaceOptions) -> Result<(), EditError> {
-        if self.keyspaces.last_key_value().is_some_and(|(highest, _)| id <= *highest) {
+        if self.keyspaces.last().is_some_and(|(highest, _)| id <= *highest) {
             return refuse(format!("keyspace number {id} may have been used before"));
         }
         if self.keyspace_by_name(name).is_some() {
             return refuse(format!("keyspace {name:?} exists"));
         }
+        let shared: Arc<str> = name.into();
         let keyspace = KeyspaceState {
             id,
-            name: name.into(),
+            name: Arc::clone(&shared),
             stream,
-            options: Arc::new(options.clone()),
+            options: self.shared_options(options),
             flushed: SequenceNumber::ZERO,
             levels: BTreeMap::new(),
             dropped: false,
             named: 0,
         };
-        let before = self.keyspaces.last_key_value().map(|(id, _)| *id);
-        Arc::make_mut(&mut self.keyspaces).insert(id, Arc::new(keyspace));
+        let before = self.keyspaces.last().map(|(id, _)| *id);
+        self.keyspaces.insert(id, Arc::new(keyspace));
+        self.names.insert(shared, id);
         if let Some(before) = before {
             self.forget_if_gone(before);
         }
         Ok(())
     }
 
+    /// Options are most often those of the keyspace before: one copy for all of them.
+    fn shared_options(&self, options: &KeyspaceOptions) -> Arc<KeyspaceOptions> {
+        let last = self.keyspaces.last().map(|(_, keyspace)| &keyspace.options);
+        last.filter(|last| ***last == *options).map_or_else(|| Arc::new(options.clone()), Arc::clone)
+    }
+
     fn drop_keyspace(&mut self, id: u32) -> Result<(), EditError> {
         let keyspace = self.live_keyspace(id)?;
         keyspace.dropped = true;
-        let levels = std::mem::take(&mut keyspace.levels);
+        let (name, levels) = (Arc::clone(&keyspace.name), std::mem::take(&mut keyspace.levels));
+        self.names.remove(&name);
         for table in levels.values().flat_map(Level::tables) {
             self.set_status(table.name, TableStatus::Obsolete);
         }
@@ -400,14 +411,14 @@ impl State {
 
     /// A dropped keyspace without named tables is forgotten, unless its number is the highest: that one keeps numbers from coming back.
     fn forget_if_gone(&mut self, id: u32) {
-        let highest = self.keyspaces.last_key_value().map(|(id, _)| *id);
+        let highest = self.keyspaces.last().map(|(id, _)| *id);
         if highest != Some(id) && self.keyspaces.get(&id).is_some_and(|keyspace| keyspace.dropped && keyspace.named == 0) {
-            Arc::make_mut(&mut self.keyspaces).remove(&id);
+            self.keyspaces.remove(&id);
         }
     }
 
     fn live_keyspace(&mut self, id: u32) -> Result<&mut KeyspaceState, EditError> {
-        match Arc::make_mut(&mut self.keyspaces).get_mut(&id) {
+        match self.keyspaces.get_mut(&id) {
             Some(keyspace) if !keyspace.dropped => Ok(Arc::make_mut(keyspace)),
             _ => refuse(format!("there is no keyspace {id}")),
         }
@@ -499,7 +510,7 @@ impl State {
         self.unneeded.remove(&name);
         if let Some(table) = self.tables.remove(&name) {
             let id = table.description.keyspace;
-            if let Some(keyspace) = Arc::make_mut(&mut self.keyspaces).get_mut(&id) {
+            if let Some(keyspace) = self.keyspaces.get_mut(&id) {
                 Arc::make_mut(keyspace).named -= 1;
             }
             self.forget_if_gone(id);
@@ -576,7 +587,7 @@ impl State {
         for table in self.unneeded() {
             left.entry(table.description.keyspace).or_default().push(table);
         }
-        for (id, keyspace) in &*self.keyspaces {
+        for (id, keyspace) in self.keyspaces.iter() {
             edits.push(Edit::KeyspaceCreated {
                 id: *id,
                 name: keyspace.name.to_string(),

@@ -110,6 +110,8 @@ pub(super) struct Bump {
     capacity: usize,
     /// Bytes handed out, and those that were left at the ends of chunks.
     used: u64,
+    /// What was reserved last is a guess.
+    may_take_more: bool,
 }
 
 // SAFETY: the pointer leads into memory that `arena` keeps alive and that only this value hands out.
@@ -124,7 +126,7 @@ impl Bump {
             Arc::new(Arena { chunks: Mutex::default(), budget: Arc::clone(budget), bytes: AtomicU64::new(0), room: OnceLock::new() });
         let capacity = usize::try_from(capacity).unwrap_or(usize::MAX);
         let chunk_bytes = (capacity / 8).clamp(FIRST_CHUNK_BYTES_MIN, FIRST_CHUNK_BYTES_MAX);
-        Bump { arena, next, left: 0, spare: None, chunk_bytes, capacity, used: 0 }
+        Bump { arena, next, left: 0, spare: None, chunk_bytes, capacity, used: 0, may_take_more: false }
     }
 
     pub(super) fn arena(&self) -> &Arc<Arena> {
@@ -137,9 +139,10 @@ impl Bump {
         self.used
     }
 
-    /// Makes sure that allocations of `bytes` in all, rounded up one by one, succeed.
+    /// Makes sure that allocations of `bytes` in all, rounded up one by one, succeed; `may_take_more`: that is a guess, and there may be more.
     #[inline]
-    pub(super) fn reserve(&mut self, bytes: usize) -> io::Result<()> {
+    pub(super) fn reserve(&mut self, bytes: usize, may_take_more: bool) -> io::Result<()> {
+        self.may_take_more = may_take_more;
         // Whatever does not fit into the current chunk, and all after it, goes into the spare one.
         if bytes <= self.left || self.spare.as_ref().is_some_and(|spare| bytes <= spare.length()) {
             return Ok(());
@@ -153,7 +156,7 @@ impl Bump {
     /// `bytes` of memory, aligned to [`ALIGN`], valid as long as the arena lives.
     ///
     /// # Panics
-    /// When they were not reserved: a bug.
+    /// When they were not reserved: a bug; or, of what may take more than that, when the system has no memory.
     #[inline]
     pub(super) fn allocate(&mut self, bytes: usize) -> NonNull<u8> {
         let rounded = bytes.next_multiple_of(ALIGN);
@@ -183,10 +186,11 @@ impl Bump {
         self.allocate(room)
     }
 
-    /// Goes over into the spare chunk, which has room for `bytes`.
+    /// Goes over into the spare chunk, which has room for `bytes`; or, if more than what was reserved may be taken, into a new one.
     fn go_over(&mut self, bytes: usize) {
-        let chunk = self.spare.take().filter(|spare| bytes <= spare.length());
-        let Some(chunk) = chunk else { panic!("{bytes} bytes were not reserved") };
+        let spare = self.spare.take().filter(|spare| bytes <= spare.length());
+        let more = || if self.may_take_more { Chunk::new(bytes.max(self.chunk_bytes)).ok() } else { None };
+        let Some(chunk) = spare.or_else(more) else { panic!("{bytes} bytes were not reserved") };
         self.used += self.left as u64;
         self.next = chunk.base();
         self.left = chunk.length();

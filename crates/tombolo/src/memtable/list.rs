@@ -90,6 +90,18 @@ impl Place {
     }
 }
 
+/// A split whose new fork is to be linked.
+struct Split<'a> {
+    /// Of which fork the half is that has the new version.
+    of: *mut u8,
+    half: Leaf,
+    /// Of the right half.
+    fork: Fork,
+    height: usize,
+    /// The lowest version of the right half.
+    lowest: Entry<'a>,
+}
+
 #[inline]
 fn load_leaf(word: &AtomicPtr<u8>) -> Option<Leaf> {
     NonNull::new(word.load(Ordering::Acquire)).map(Leaf::from_pointer)
@@ -150,7 +162,9 @@ impl SortedList {
         } else if place == SLOTS && (followed.is_some() || leaf.next().is_null()) {
             self.append_leaf(bump, &mut writer.random, leaf, record)
         } else {
-            self.split(bump, &mut writer.random, fork, leaf, (place, record))
+            let split = self.split(bump, &mut writer.random, fork, leaf, (place, record));
+            self.link(split.fork, split.height, &split.lowest);
+            (split.of, split.half)
         };
         writer.recent = Some(Recent { fork, leaf, record });
     }
@@ -172,8 +186,8 @@ impl SortedList {
         (fork.pointer(), leaf)
     }
 
-    /// Splits a full leaf and puts a version into one of its halves, at that place of the whole. Returns the half and its fork.
-    fn split(&self, bump: &mut Bump, random: &mut u64, before: *mut u8, full: Leaf, new: (usize, Record)) -> (*mut u8, Leaf) {
+    /// Splits a full leaf and puts a version into one of its halves, at that place of the whole. Step 1: the new fork is not linked yet.
+    fn split(&self, bump: &mut Bump, random: &mut u64, before: *mut u8, full: Leaf, new: (usize, Record)) -> Split<'_> {
         const MIDDLE: usize = SLOTS / 2;
         let slots = full.slots();
         // SAFETY: the list is held; the borrows end with this function.
@@ -201,8 +215,7 @@ impl SortedList {
             (before, left)
         };
         self.leaf_word(before).store(left.pointer(), Ordering::Release);
-        self.link(fork, height, &lowest);
-        (of, half)
+        Split { of, half, fork, height, lowest }
     }
 
     fn link(&self, fork: Fork, height: usize, lowest: &Entry<'_>) {
@@ -297,3 +310,6 @@ fn follows(recent: &Recent, target: &Target<'_>) -> bool {
     recent.record.compare(target) == Order::Less
         && Fork::from_pointer(recent.leaf.next()).is_none_or(|next| next.compare(target) == Order::Greater)
 }
+
+#[cfg(test)]
+mod tests;

@@ -24,6 +24,7 @@ use tombolo_format::key::{SequenceNumber, Trailer};
 use tombolo_storage::{Error, ErrorKind, Result};
 
 use crate::budget::{Category, Charge, MemoryBudget, Room};
+use crate::chunked::ChunkedMap;
 use arena::{Arena, Bump};
 use filter::KeyFilter;
 use list::{Place, STRUCTURE_BYTES_MAX, SortedList};
@@ -33,11 +34,14 @@ use record::Record;
 /// What an entry takes beside its record, as found with random keys: its share of leaves, those left behind by splits included, and of forks.
 const STRUCTURE_BYTES: usize = 56;
 
+/// Inserts of a batch for which the most that one can take is reserved.
+const DEAREST_MAX: usize = 4096;
+
 /// The readers' side.
 #[derive(Debug)]
 pub(crate) struct Memtable {
-    /// Sorted by keyspace number.
-    lists: ArcSwap<Vec<(u32, List)>>,
+    /// By keyspace number.
+    lists: ArcSwap<ChunkedMap<u32, List>>,
     arena: Arc<Arena>,
     /// Bytes of the arena in use.
     used: AtomicU64,
@@ -83,8 +87,7 @@ impl Memtable {
     /// The writes to a keyspace, if there are any.
     #[inline]
     pub(crate) fn list(&self, keyspace: u32) -> Option<List> {
-        let lists = self.lists.load();
-        lists.binary_search_by_key(&keyspace, |(id, _)| *id).ok().map(|index| lists[index].1.clone())
+        self.lists.load().get(&keyspace).cloned()
     }
 
     /// Gives the newest version of `key`, whose hash is `hash`, visible at `sequence` to `read`.
@@ -101,14 +104,12 @@ impl Memtable {
         if !self.filter.get().is_some_and(may_contain) {
             return None;
         }
-        let lists = self.lists.load();
-        let index = lists.binary_search_by_key(&keyspace, |(id, _)| *id).ok()?;
-        lists[index].1.get(key, sequence).map(read)
+        self.lists.load().get(&keyspace)?.get(key, sequence).map(read)
     }
 
     /// The keyspaces written to, by number.
     pub(crate) fn lists(&self) -> Vec<(u32, List)> {
-        (**self.lists.load()).clone()
+        self.lists.load().iter().map(|(id, list)| (*id, list.clone())).collect()
     }
 
     /// Whether nothing is in it.
@@ -144,22 +145,23 @@ impl MemtableWriter {
         Record::bytes(key_bytes, value_bytes) + STRUCTURE_BYTES
     }
 
-    /// Makes sure that so many inserts of `bytes` in all (see [`MemtableWriter::entry_bytes`]) cannot fail.
+    /// Makes sure that so many inserts of `bytes` in all (see [`MemtableWriter::entry_bytes`]) cannot fail. Of a batch of very many, not each
+    /// is given what the dearest would take: they share what the usual one takes, and some thousands of the dearest beside it.
     ///
     /// # Errors
     /// `Busy` when the system has no memory.
     #[inline]
     pub(crate) fn reserve(&mut self, bytes: usize, entries: usize) -> Result<()> {
-        let bytes = bytes + entries * STRUCTURE_BYTES_MAX;
+        let bytes = bytes + entries.min(DEAREST_MAX) * STRUCTURE_BYTES_MAX;
         self.bump
-            .reserve(bytes)
+            .reserve(bytes, entries > DEAREST_MAX)
             .map_err(|error| Error::new(ErrorKind::Busy, format!("no memory for {bytes} bytes of memtable: {error}")).source(error))
     }
 
     /// Adds a version; its sequence number is greater than all before.
     ///
     /// # Panics
-    /// When its bytes were not reserved.
+    /// When its bytes were not reserved: a bug; or, in a very large batch, when the system has no memory.
     pub(crate) fn insert(&mut self, keyspace: u32, key: &[u8], trailer: Trailer, value: &[u8]) {
         let list = match &self.recent {
             Some((id, list)) if *id == keyspace => list,
@@ -183,16 +185,14 @@ impl MemtableWriter {
 
     fn list(&self, keyspace: u32) -> List {
         let lists = self.memtable.lists.load();
-        match lists.binary_search_by_key(&keyspace, |(id, _)| *id) {
-            Ok(index) => lists[index].1.clone(),
-            Err(index) => {
-                let list = List(Arc::new(SortedList::new(Arc::clone(self.bump.arena()))));
-                let mut more = (**lists).clone();
-                more.insert(index, (keyspace, list.clone()));
-                self.memtable.lists.store(Arc::new(more));
-                list
-            }
+        if let Some(list) = lists.get(&keyspace) {
+            return list.clone();
         }
+        let list = List(Arc::new(SortedList::new(Arc::clone(self.bump.arena()))));
+        let mut more = (**lists).clone();
+        more.insert(keyspace, list.clone());
+        self.memtable.lists.store(Arc::new(more));
+        list
     }
 }
 

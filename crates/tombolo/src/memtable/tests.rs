@@ -1,4 +1,5 @@
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use proptest::prelude::*;
 use tombolo_format::key::EntryKind;
@@ -127,6 +128,62 @@ fn readers_see_whole_nodes_in_order_while_the_writer_inserts() {
             }
         });
     });
+}
+
+/// A point read finds whatever was visible when it began, while the leaf that holds it is filled, split and left behind.
+#[test]
+fn point_reads_find_their_keys_while_leaves_split() {
+    let (memtable, mut writer) = Memtable::create(&MemoryBudget::of_any_size(1 << 30), 1 << 20);
+    let inserts: u64 = if cfg!(miri) { 80 } else { 60_000 };
+    // From both ends towards the middle, so that the leaf that is split holds what came last; each key has two versions.
+    let key = |number: u64| if number & 2 == 0 { number / 4 } else { u64::MAX - number / 4 }.to_be_bytes();
+    let visible = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        for reader in 0..2u64 {
+            let (memtable, visible) = (&memtable, &visible);
+            scope.spawn(move || {
+                let mut random = reader + 1;
+                loop {
+                    let seen = visible.load(Ordering::Acquire);
+                    random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                    // Most often a key of late, whose leaf the writer is at.
+                    let back = if random >> 63 == 0 { random >> 58 } else { random >> 8 };
+                    if let Some(number) = seen.checked_sub(1 + back % seen.max(1)) {
+                        let key = key(number);
+                        let found = memtable
+                            .get(0, &key, key_hash(&key), SequenceNumber(seen), |entry| (entry.trailer.sequence().0, entry.value.to_vec()));
+                        // The newer version of the key, if it was visible.
+                        let newest = if (number | 1) < seen { number | 1 } else { number };
+                        assert_eq!(found, Some((newest + 1, newest.to_le_bytes().to_vec())), "entry {number} of {seen}");
+                    }
+                    let absent = (u64::MAX / 2 + back).to_be_bytes();
+                    assert_eq!(memtable.get(0, &absent, key_hash(&absent), SequenceNumber::MAX, |_| ()), None);
+                    if seen == inserts {
+                        return;
+                    }
+                }
+            });
+        }
+        scope.spawn(|| {
+            for number in 0..inserts {
+                put(&mut writer, 0, &key(number), number + 1, &number.to_le_bytes());
+                visible.store(number + 1, Ordering::Release);
+            }
+        });
+    });
+}
+
+/// Many entries are reserved for at once: each at its usual price, and what comes dearer finds memory as well.
+#[test]
+fn a_large_batch_takes_what_it_needs() {
+    let entries = if cfg!(miri) { 100 } else { 3 * DEAREST_MAX };
+    let (memtable, mut writer) = Memtable::create(&MemoryBudget::of_any_size(1 << 30), 64 << 10);
+    writer.reserve(entries, entries).unwrap();
+    for number in 0..entries as u64 {
+        // Of a keyspace each: a leaf each, the dearest there is.
+        writer.insert(u32::try_from(number).unwrap(), b"k", trailer(number + 1, EntryKind::Put), b"v");
+    }
+    assert!((0..entries).all(|number| memtable.list(u32::try_from(number).unwrap()).is_some_and(|list| walk(&list).len() == 1)));
 }
 
 /// What a cursor is told to do.

@@ -4,7 +4,8 @@
 //!
 //! Invariants:
 //! 1. An operation has started when the call returns; the calls of one thread take their places in the order of the calls.
-//! 2. Dropping a read cancels it; dropping a write leaves it to complete.
+//! 2. Dropping a read cancels it; dropping a write leaves it to complete, unless it waits for room in memory that earlier writes, which wait
+//!    before it, take up: such a write is taken only while somebody waits for it.
 //! 3. No waker runs under a lock of the engine.
 //!
 //! The sync behind a durable write is shared: it begins when somebody waits for the write or drops it, or makes another one.
@@ -25,6 +26,9 @@ use crate::value::Value;
 mod tests;
 
 /// An operation that has started: `.await` it, or [`Op::wait`] for it on a thread that runs no tasks.
+///
+/// Dropping a read cancels it. Dropping a write leaves it to complete, and nobody learns how; but one that finds no room in memory, and more
+/// than a memtable's bytes of earlier writes that wait for it, is not taken before somebody waits: dropped, nothing of it takes effect.
 ///
 /// ```
 /// # fn main() -> tombolo::Result<()> {

@@ -263,6 +263,16 @@ impl KeyspaceOptions {
         Ok(())
     }
 
+    /// These with other values of some settings.
+    ///
+    /// # Errors
+    /// As [`KeyspaceOptions::set`].
+    pub(crate) fn with(mut self, settings: &[(String, String)]) -> Result<KeyspaceOptions> {
+        settings.iter().try_for_each(|(name, value)| self.set(name, value))?;
+        self.check()?;
+        Ok(self)
+    }
+
     /// # Errors
     /// `Invalid` when a setting is out of range.
     pub(crate) fn check(&self) -> Result<()> {

@@ -31,7 +31,7 @@ use tombolo_storage::{ConfigurationChain, Epoch, Error, ErrorKind, Log, LogConte
 use crate::budget::{Membership, MemoryBudget};
 use crate::cache::BlockCache;
 use crate::checkpoint::Checkpoints;
-use crate::engine::{Catalog, Engine, FLUSH, KeyspaceInfo, MAIN_STREAM, Parts, Sealed, Stream, View};
+use crate::engine::{Catalog, Engine, KeyspaceInfo, MAIN_STREAM, Parts, Sealed, Stream, View, Work};
 use crate::event::Listener;
 use crate::manifest::{Manifest, ManifestOptions, State};
 use crate::memtable::Memtable;
@@ -105,7 +105,7 @@ pub(crate) async fn open(request: Request) -> Result<Arc<Engine>> {
 async fn first_flush(engine: &Engine) {
     loop {
         let progress = engine.progress.subscribe();
-        let done = engine.view().waiting.is_empty() || engine.background_error_of(FLUSH).is_some();
+        let done = engine.view().waiting.is_empty() || engine.troubles.of(Work::FLUSH).is_some();
         if done || engine.is_stopping() {
             return;
         }
@@ -297,7 +297,8 @@ fn assemble(
     }
     let next_keyspace = replayed.next_keyspace();
     let bytes = replayed.bytes();
-    let log_bytes_max = write::log_bytes_max(&options, bytes, replayed.took);
+    let replay_rate = write::replay_rate(bytes, replayed.took);
+    let log_bytes_max = write::log_bytes_max(&options, replay_rate);
     let Replayed { memtable: active, writer, waiting, keyspace_edits, old_logs } = replayed.finish(last, old_logs);
     let versions = Versions::new(tables);
     let version = versions.build(&state, &Version::default());
@@ -324,6 +325,7 @@ fn assemble(
         catalog,
         view,
         membership,
+        replay_rate,
         listener,
     });
     engine.counters.replayed_bytes.store(bytes, Ordering::Relaxed);

@@ -83,6 +83,7 @@ pub(crate) async fn open_read_only(request: ReadRequest) -> Result<Arc<Engine>> 
         catalog,
         view,
         membership,
+        replay_rate: 0,
         listener: None,
     });
     engine.set_read_only(reads, &refused());

@@ -220,6 +220,7 @@ pub(crate) struct Output {
 /// Writes a table, entries in order.
 #[derive(Debug)]
 pub(crate) struct TableWriter {
+    name: TableName,
     writer: Writer,
     flushed_bytes: u64,
 }
@@ -246,7 +247,12 @@ impl TableWriter {
         let object = names::table(tables.incarnation, name);
         let new = NewTable { name, object, identity: tables.env.random_u64(), level, age_seconds: 0, options };
         let writer = Writer::create(&*tables.objects, tables.request(purpose), new).await?;
-        Ok(TableWriter { writer, flushed_bytes: 0 })
+        Ok(TableWriter { name: output.name, writer, flushed_bytes: 0 })
+    }
+
+    /// Its name.
+    pub(crate) fn name(&self) -> TableName {
+        self.name
     }
 
     /// Adds the next entry, in memory; whether [`TableWriter::flush`] should follow.

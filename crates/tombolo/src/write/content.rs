@@ -15,6 +15,9 @@ use crate::engine::{Commit, Engine, KeyspaceInfo, Posted};
 use crate::memtable::MemtableWriter;
 use crate::options::{Durability, KeyspaceOptions};
 
+/// Most bytes of a memtable that a batch may take: what many short entries take beside their bytes is bounded as well.
+const MEMTABLE_BYTES_MAX: usize = 2 * BATCH_BYTES_MAX;
+
 /// A batch with what its commit needs to know, gathered while it was built.
 #[derive(Debug, Default)]
 pub(crate) struct Prepared {
@@ -47,6 +50,12 @@ impl Prepared {
             return;
         }
         self.memtable_bytes += MemtableWriter::entry_bytes(key.len(), value.len());
+        if self.memtable_bytes > MEMTABLE_BYTES_MAX {
+            let message = format!("a batch of {} entries that takes {} bytes in memory", self.batch.count(), self.memtable_bytes);
+            let error = Error::new(ErrorKind::Invalid, message).expected(format!("at most {MEMTABLE_BYTES_MAX} bytes"));
+            self.invalid = Some(error.advice("write smaller batches: a short entry takes some hundred bytes until it is flushed"));
+            return;
+        }
         if !self.keyspaces.last().is_some_and(|last| Arc::ptr_eq(last, keyspace))
             && !self.keyspaces.iter().any(|known| Arc::ptr_eq(known, keyspace))
         {

@@ -31,7 +31,7 @@ use tombolo_format::key::{EntryKind, SequenceNumber};
 use tombolo_storage::{Error, ErrorKind, LogAppend, LogOffset, Result};
 
 use crate::budget::Room;
-use crate::engine::{Commit, Committed, Engine, FLUSH, KeyspaceInfo, MAIN_LANE, MAIN_STREAM, POSTED_BYTES_MAX, Sealed, View};
+use crate::engine::{Commit, Committed, Engine, KeyspaceInfo, MAIN_LANE, MAIN_STREAM, POSTED_BYTES_MAX, Sealed, View, Work};
 use crate::memtable::Memtable;
 use crate::op::Op;
 use crate::options::{Durability, KeyspaceOptions, Options};
@@ -54,6 +54,8 @@ const REPLAYED_BYTES_MIN: u64 = 4 << 20;
 /// Bounds of the log bytes of a memtable, whatever was measured.
 const LOG_BYTES_MIN: u64 = 8 << 20;
 const LOG_BYTES_MAX: u64 = 256 << 20;
+/// Most keyspaces created and dropped in one memtable: one manifest record tells of all, and has a largest size.
+const KEYSPACE_EDITS_MAX: usize = 16 << 10;
 /// How often somebody who has left a write looks whether it was served, before waiting for the section: some microseconds, several commits.
 const DESK_LOOKS: u32 = 100;
 
@@ -254,14 +256,18 @@ fn waiting_max(engine: &Engine) -> usize {
     usize::try_from((quarter / engine.options.memtable_bytes()).saturating_sub(1)).unwrap_or(1).clamp(1, 16)
 }
 
-/// Bytes of log that one memtable may hold, so that replaying two of them, one filling and one being flushed, takes a quarter of a second: by
-/// what the replay at opening took, if it was long enough to tell. A memtable that was given its size may be filled.
-pub(crate) fn log_bytes_max(options: &Options, replayed_bytes: u64, took: Duration) -> u64 {
-    let rate = match u64::try_from(took.as_micros()) {
+/// Bytes of log that a second of replay takes: by what the replay at opening took, if it was long enough to tell.
+pub(crate) fn replay_rate(replayed_bytes: u64, took: Duration) -> u64 {
+    match u64::try_from(took.as_micros()) {
         Ok(micros @ 1..) if replayed_bytes >= REPLAYED_BYTES_MIN => replayed_bytes.saturating_mul(1_000_000) / micros,
         _ => REPLAY_BYTES_PER_SECOND,
-    };
-    (rate / 8).clamp(LOG_BYTES_MIN, LOG_BYTES_MAX).max(options.memtable_bytes.map_or(0, |bytes| bytes.saturating_mul(4)))
+    }
+}
+
+/// Bytes of log that one memtable may hold, so that replaying two of them, one filling and one being flushed, takes a quarter of a second at
+/// `replay_rate`. A memtable that was given its size may be filled.
+pub(crate) fn log_bytes_max(options: &Options, replay_rate: u64) -> u64 {
+    (replay_rate / 8).clamp(LOG_BYTES_MIN, LOG_BYTES_MAX).max(options.memtable_bytes.map_or(0, |bytes| bytes.saturating_mul(4)))
 }
 
 /// Seals the active memtable when it is full; says whether it did.
@@ -269,11 +275,12 @@ fn make_room(engine: &Engine, commit: &mut Commit, bytes: usize) -> Result<bool>
     let used = commit.memtable.used_bytes();
     let limit = slowing::memtable_bytes_max(engine, commit);
     let is_long_to_replay = commit.log_bytes > engine.stream.log_bytes_max.load(Ordering::Relaxed);
-    if used != 0 && used + bytes as u64 <= limit && !is_long_to_replay {
+    let has_many_edits = commit.keyspace_edits.len() >= KEYSPACE_EDITS_MAX;
+    if used != 0 && used + bytes as u64 <= limit && !is_long_to_replay && !has_many_edits {
         return Ok(false);
     }
     let waiting = engine.view().waiting.len();
-    if used == 0 {
+    if used == 0 && !has_many_edits {
         // Sealed before it was full, so that nobody asked for room.
         if waiting >= PROMISED && !commit.memtable.has_room() {
             commit.memtable.keep_room(room(engine, waiting)?);
@@ -303,7 +310,7 @@ fn room(engine: &Engine, waiting: usize) -> Result<Room> {
 fn no_room(engine: &Engine, waiting: usize) -> Error {
     let message = format!("{waiting} memtables wait for their flush");
     let busy = Error::new(ErrorKind::Busy, message).advice("wait for the flush, or give the database more memory");
-    match engine.background_error_of(FLUSH) {
+    match engine.troubles.of(Work::FLUSH) {
         Some(error) => busy.source(error),
         None => busy,
     }

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::waiting_max;
-use crate::engine::{COMPACTION, Commit, Engine, View};
+use crate::engine::{Commit, Engine, View};
 use crate::event::Event;
 use crate::stalls::{Pressure, RUNS_SLOW, Slowed};
 
@@ -73,13 +73,11 @@ fn slowed(engine: &Engine, commit: &Commit) -> Option<Slowed> {
 
 /// The most runs of a keyspace, among those that compaction makes fewer.
 fn runs(engine: &Engine, view: &View) -> usize {
-    if view.version.runs_max() < RUNS_SLOW
-        || !engine.options.load().automatic_compaction
-        || engine.background_error_of(COMPACTION).is_some()
-    {
+    if view.version.runs_max() < RUNS_SLOW || !engine.options.load().automatic_compaction {
         return 0;
     }
-    let counted = view.version.keyspaces().filter(|(id, _)| !engine.stalls.is_aside(*id));
+    let stuck = engine.troubles.stuck();
+    let counted = view.version.keyspaces().filter(|(id, _)| !stuck.contains(id));
     counted.map(|(_, levels)| levels.runs.len()).max().unwrap_or(0)
 }
 

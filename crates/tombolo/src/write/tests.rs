@@ -55,13 +55,13 @@ fn any_number_of_unlogged_writes_may_lie_between_logged_ones() {
 #[test]
 fn the_log_of_a_memtable_is_bounded_by_how_fast_it_is_replayed() {
     let options = Options::parse(["memory_bytes=17179869184"]).unwrap();
-    let at_rate = |mebibytes: u64| log_bytes_max(&options, mebibytes << 20, Duration::from_secs(1)) >> 20;
+    let at_rate = |mebibytes: u64| log_bytes_max(&options, replay_rate(mebibytes << 20, Duration::from_secs(1))) >> 20;
     assert_eq!((at_rate(80), at_rate(800)), (10, 100), "an eighth of a second each");
     assert_eq!((at_rate(5), at_rate(1 << 20)), (8, 256), "within bounds");
-    assert_eq!(log_bytes_max(&options, 1000, Duration::from_secs(1)), REPLAY_BYTES_PER_SECOND / 8, "too short to tell");
-    assert_eq!(log_bytes_max(&options, 1 << 30, Duration::ZERO), REPLAY_BYTES_PER_SECOND / 8, "nor without a clock");
+    assert_eq!(replay_rate(1000, Duration::from_secs(1)), REPLAY_BYTES_PER_SECOND, "too short to tell");
+    assert_eq!(replay_rate(1 << 30, Duration::ZERO), REPLAY_BYTES_PER_SECOND, "nor without a clock");
     let given = Options::parse(["memtable_bytes=67108864"]).unwrap();
-    assert_eq!(log_bytes_max(&given, 0, Duration::ZERO), 4 * 67_108_864, "a memtable of a given size may be filled");
+    assert_eq!(log_bytes_max(&given, REPLAY_BYTES_PER_SECOND), 4 * 67_108_864, "a memtable of a given size may be filled");
 }
 
 /// A database in a world of its own.
@@ -90,6 +90,54 @@ fn a_memtable_whose_log_would_take_long_to_replay_is_flushed_before_it_is_full()
             assert!((5..=7).contains(&flushes), "{flushes} flushes of 100,000 bytes of log each");
         })
         .unwrap();
+}
+
+/// A larger memtable, given while the database runs, is filled as one that was given at opening.
+#[test]
+fn the_bound_of_the_log_follows_the_settings() {
+    let world = World::new(2);
+    let process = world.process("writer");
+    let env = process.env();
+    process
+        .run(async move {
+            let db = open_alone(&env, &["memory_bytes=1073741824"]).await;
+            let bound = || db.engine().stream.log_bytes_max.load(Ordering::Relaxed);
+            assert_eq!(bound(), REPLAY_BYTES_PER_SECOND / 8);
+            db.set_options([("memtable_bytes", "67108864")]).unwrap();
+            assert_eq!(bound(), 4 * 67_108_864);
+            assert!(db.set_options([("memtable_bytes", "1")]).is_err() && bound() == 4 * 67_108_864, "what was refused changes nothing");
+        })
+        .unwrap();
+}
+
+/// Entries of a few bytes take far more in memory than in a batch: a batch is bounded by both, and what is refused holds nobody up.
+#[test]
+fn a_batch_of_very_many_short_entries_is_refused() {
+    run(|stores| async move {
+        let db = stores.open(&["memory_bytes=67108864"]).await;
+        let keys = db.default_keyspace();
+        let mut batch = crate::Batch::new();
+        batch.put(&keys, b"1", b"");
+        // As if there were two million before it.
+        batch.prepared.memtable_bytes = 2 * BATCH_BYTES_MAX;
+        batch.put(&keys, b"2", b"");
+        let error = db.write_with(batch, Durability::Accepted).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+        keys.put(b"1", b"one").await.unwrap();
+        // Many take what they need, and not what the dearest insert might.
+        let mut batch = crate::Batch::new();
+        for number in 0..50_000u32 {
+            batch.put(&keys, number.wrapping_mul(0x9e37_79b9).to_be_bytes(), b"");
+        }
+        db.write_with(batch, Durability::Accepted).await.unwrap();
+        let memory = db.stats().memtable_bytes;
+        assert!(memory < 50_000 * 200, "{memory} bytes");
+        let (mut scan, mut found) = (keys.scan::<&[u8]>(..), 0);
+        while scan.next_async().await.unwrap().is_some() {
+            found += 1;
+        }
+        assert_eq!(found, 50_001);
+    });
 }
 
 #[test]

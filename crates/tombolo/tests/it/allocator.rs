@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 static LIVE: AtomicUsize = AtomicUsize::new(0);
 static PEAK: AtomicUsize = AtomicUsize::new(0);
+static TOTAL: AtomicUsize = AtomicUsize::new(0);
 
 struct Counting;
 
@@ -23,7 +24,18 @@ pub fn peak() -> usize {
     PEAK.load(Relaxed)
 }
 
+/// Bytes that were ever allocated.
+pub fn total() -> usize {
+    TOTAL.load(Relaxed)
+}
+
+/// Bytes that are allocated now.
+pub fn live() -> usize {
+    LIVE.load(Relaxed)
+}
+
 fn count(bytes: usize) {
+    TOTAL.fetch_add(bytes, Relaxed);
     let live = LIVE.fetch_add(bytes, Relaxed) + bytes;
     if live > PEAK.load(Relaxed) {
         PEAK.fetch_max(live, Relaxed);

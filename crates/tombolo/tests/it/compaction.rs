@@ -372,6 +372,44 @@ fn a_damaged_table_is_set_aside() {
         .unwrap();
 }
 
+/// Damage in the base, or in level 0 itself, holds back what meets it and nothing else: runs stay few however much is written, what can be
+/// read is right, and the rest of the tree keeps its shape.
+#[test]
+fn runs_stay_few_above_a_damaged_table() {
+    for in_level_0 in [false, true] {
+        run(move |stores| async move {
+            let db = stores.open(&[]).await;
+            let keys = db.default_keyspace();
+            load(&keys, 3000, 0).await;
+            db.compact().await.unwrap();
+            let base = stores.tables().await;
+            if in_level_0 {
+                db.set_options([("automatic_compaction", "false")]).unwrap();
+                load(&keys, 100, 0).await;
+                db.flush().await.unwrap();
+            }
+            let all = stores.tables().await;
+            let damaged = if in_level_0 { all.difference(&base).next() } else { base.iter().nth(base.len() / 2) }.unwrap().clone();
+            let is_met = move |asked: &Asked<'_>| asked.name == damaged && asked.purpose == Purpose::Compaction;
+            stores.plan.inject(Rule::new(is_met, Fault::Error(ErrorKind::Corrupt)));
+            db.set_options([("automatic_compaction", "true")]).unwrap();
+            let mut runs_most = 0;
+            for round in 1..40 {
+                load(&keys, 3000, round).await;
+                db.flush().await.unwrap();
+                stores.env.sleep(Duration::from_secs(10)).await;
+                runs_most = runs_most.max(level(&db.stats(), 0));
+            }
+            assert_eq!(db.background_errors().iter().map(|known| known.work).collect::<Vec<_>>(), ["damaged table"]);
+            assert!(runs_most <= 24, "{runs_most} runs");
+            let stats = db.stats();
+            // 3000 keys of 106 bytes, half of which compresses: what was overwritten is merged away.
+            assert!(stats.table_bytes < 3000 * 110 * 6, "{} bytes", stats.table_bytes);
+            check(&keys, 3000, 39).await;
+        });
+    }
+}
+
 impl Stores {
     /// Names of the tables in the store.
     async fn tables(&self) -> BTreeSet<String> {
@@ -409,6 +447,92 @@ fn what_fails_holds_nothing_else_up() {
         assert_eq!(db.stats().background_error, None);
         assert_eq!(stores.tables().await.len() as u64, db.stats().tables, "and it leaves nothing behind");
     });
+}
+
+/// What one keyspace's compaction fails with is told until that one goes well, and to nobody who asks for another's.
+#[test]
+fn a_keyspace_has_trouble_of_its_own() {
+    run(|stores| async move {
+        let db = stores.open(&["automatic_compaction=false"]).await;
+        let failing = db.create_keyspace("failing", KeyspaceOptions::default()).await.unwrap();
+        load(&failing, 1000, 0).await;
+        db.flush().await.unwrap();
+        let tables = stores.tables().await;
+        let is_met = move |asked: &Asked<'_>| asked.purpose == Purpose::Compaction && tables.contains(asked.name);
+        stores.plan.inject(Rule::new(is_met, Fault::Error(ErrorKind::Retry)));
+        db.set_options([("automatic_compaction", "true")]).unwrap();
+        stores.env.sleep(Duration::from_secs(60)).await;
+        let before = db.background_errors();
+        assert_eq!(before.len(), 1, "{before:?}");
+        assert!(before[0].error.to_string().contains("\"failing\""), "it says which: {}", before[0]);
+        let keys = db.default_keyspace();
+        for round in 0..4 {
+            load(&keys, 1000, round).await;
+            keys.compact_range::<&[u8]>(..).await.unwrap();
+        }
+        let after = db.background_errors();
+        assert!(after.len() == 1 && after[0].attempts >= before[0].attempts, "another's success ended it: {before:?}, then {after:?}");
+        assert!(after[0].lasting > Duration::from_secs(59), "{after:?}");
+        let error = failing.compact_range::<&[u8]>(..).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Retry, "{error}");
+        stores.plan.clear();
+        // Its next attempt is made for whoever asks, without waiting for the pause to end.
+        let began = stores.env.now();
+        failing.compact_range::<&[u8]>(..).await.unwrap();
+        assert!(stores.env.now().since(began) < Duration::from_secs(1), "{:?}", stores.env.now().since(began));
+        assert!(db.background_errors().is_empty());
+        check(&failing, 1000, 0).await;
+    });
+}
+
+/// What fails is told to whoever asked when it failed, not to whoever asks after the cause is gone.
+#[test]
+fn what_failed_before_says_nothing_to_whoever_asks_now() {
+    run(|stores| async move {
+        let db = stores.open(&[]).await;
+        let keys = db.default_keyspace();
+        for kind in [ErrorKind::OutOfSpace, ErrorKind::Retry] {
+            stores.plan.inject(Rule::new(|asked: &Asked<'_>| asked.purpose == Purpose::Flush, Fault::Error(kind)));
+            put(&keys, 1, 0).await;
+            assert_eq!(db.flush().await.unwrap_err().kind(), kind);
+            stores.env.sleep(Duration::from_secs(60)).await;
+            assert_eq!(db.background_errors().len(), 1);
+            stores.plan.clear();
+            let began = stores.env.now();
+            db.flush().await.unwrap();
+            assert!(stores.env.now().since(began) < Duration::from_secs(1), "nor do they wait for the end of a pause");
+        }
+    });
+}
+
+/// What attempts leave behind when neither they nor their tidying-up go well is deleted by and by, in the same life.
+#[test]
+fn failed_attempts_leave_nothing_behind() {
+    for landed in [false, true] {
+        run(move |stores| async move {
+            let db = stores.open(&["automatic_compaction=false"]).await;
+            let keys = db.default_keyspace();
+            load(&keys, 2000, 0).await;
+            // Tables are made, and named by nobody: what should name them, and what should delete them, fails.
+            let fails = |asked: &Asked<'_>| asked.kind == RequestKind::Delete && asked.name.contains("/table/");
+            stores.plan.inject(Rule::new(fails, Fault::Error(ErrorKind::Retry)));
+            let unknown = |asked: &Asked<'_>| asked.kind == RequestKind::Finish && asked.purpose == Purpose::Compaction;
+            stores.plan.inject(Rule::new(unknown, Fault::Unknown { landed }).times(3));
+            let refused = |asked: &Asked<'_>| asked.kind == RequestKind::Create && asked.purpose == Purpose::Compaction;
+            stores.plan.inject(Rule::new(refused, Fault::Error(ErrorKind::OutOfSpace)).skip(8).times(3));
+            while db.compact().await.is_err() {
+                stores.env.sleep(Duration::from_secs(1)).await;
+            }
+            stores.env.sleep(Duration::from_secs(60)).await;
+            assert!(stores.tables().await.len() as u64 > db.stats().tables);
+            assert!(db.background_errors().iter().any(|known| known.work == "collection"), "{:?}", db.background_errors());
+            stores.plan.clear();
+            stores.env.sleep(Duration::from_secs(60)).await;
+            assert!(db.background_errors().is_empty(), "{:?}", db.background_errors());
+            assert_eq!(stores.tables().await.len() as u64, db.stats().tables);
+            check(&keys, 2000, 0).await;
+        });
+    }
 }
 
 /// Versions that a snapshot saw go once it is closed and a compaction is asked for, though they lie in the last level and nothing was deleted.

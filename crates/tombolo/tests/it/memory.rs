@@ -60,13 +60,69 @@ const BESIDE_BYTES: usize = 4 << 20;
 /// Tells the test's process that it is alone.
 const ALONE: &str = "TOMBOLO_TEST_ALONE";
 
+/// Runs a test in a process of its own, for which all that is allocated is counted.
+fn run_alone(test: &str, says: &str) {
+    let mut alone = Command::new(std::env::current_exe().unwrap());
+    let output = alone.args(["--exact", test, "--nocapture"]).env(ALONE, "1").output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && said.contains(says), "{said}{}", String::from_utf8_lossy(&output.stderr));
+}
+
 #[test]
 fn a_workload_of_two_databases_stays_within_their_budget() {
-    // What is allocated is counted for a whole process: it takes one of its own.
-    let mut alone = Command::new(std::env::current_exe().unwrap());
-    let output = alone.args(["--exact", "memory::bounded_workload", "--nocapture"]).env(ALONE, "1").output().unwrap();
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success() && said.contains("in the budget's books"), "{said}{}", String::from_utf8_lossy(&output.stderr));
+    run_alone("memory::bounded_workload", "in the budget's books");
+}
+
+#[test]
+fn ten_thousand_keyspaces_cost_little_each() {
+    run_alone("memory::many_keyspaces", "bytes for each keyspace");
+}
+
+/// The work of the test above, in its process.
+#[test]
+fn many_keyspaces() {
+    const COUNT: usize = 10_000;
+    if std::env::var_os(ALONE).is_none() {
+        return;
+    }
+    let env = Env::real();
+    let registry = tombolo::Registry::with_defaults();
+    let open = || builder("many-keyspaces", &env).registry(registry.clone()).open().wait().unwrap();
+    let db = open();
+    let name = |number: usize| format!("keyspace-{number:06}");
+    let (before, total) = (crate::allocator::begin(), crate::allocator::total());
+    for number in 0..COUNT {
+        drop(db.create_keyspace(&name(number), tombolo::KeyspaceOptions::default()).wait().unwrap());
+    }
+    db.flush().wait().unwrap();
+    let (each, all) = ((crate::allocator::live() - before) / COUNT, crate::allocator::total() - total);
+    println!("{each} bytes for each keyspace, {all} allocated on the way");
+    assert!(each < 2048, "{each} bytes for each idle keyspace");
+    // A map copied for each would come to a gigabyte.
+    assert!(all < COUNT * 20_000, "{all} bytes were allocated to create {COUNT}");
+    drop(db);
+    // They are there again, take writes, and those dropped are gone.
+    let db = open();
+    assert_eq!(db.keyspaces().len(), COUNT + 1);
+    for number in (0..COUNT).step_by(4) {
+        let keyspace = db.keyspace(&name(number)).unwrap();
+        keyspace.put_with(b"key", number.to_be_bytes(), Durability::Accepted).wait().unwrap();
+        if number % 8 == 0 {
+            drop(db.drop_keyspace(&name(number)));
+        }
+    }
+    db.flush().wait().unwrap();
+    let check = |db: &Db| {
+        assert_eq!(db.keyspaces().len(), COUNT + 1 - COUNT / 8);
+        for number in (4..COUNT).step_by(8) {
+            let value = db.keyspace(&name(number)).unwrap().get(b"key").wait().unwrap();
+            assert_eq!(value.as_deref(), Some(&number.to_be_bytes()[..]), "{number}");
+        }
+        assert_eq!(db.keyspace(&name(0)).unwrap_err().kind(), ErrorKind::NotFound);
+    };
+    check(&db);
+    drop(db);
+    check(&open());
 }
 
 /// The work of the test above, in its process.

@@ -94,9 +94,24 @@ fn properties_say_what_the_database_holds_and_does() {
         // What a reader holds is told: tables that compaction replaced, kept by a scan of the version before.
         let mut scan = keys.scan::<&[u8]>(..);
         scan.next_async().await.unwrap();
+        assert_eq!((number(&db, "readers-behind"), number(&db, "reader-age-max")), (0, 0), "what it looks at is the newest");
         db.compact().await.unwrap();
         stores.env.sleep(Duration::from_secs(1)).await;
+        assert!(number(&db, "readers-behind") == 1 && number(&db, "reader-age-max") >= 1_000_000_000);
         assert!(number(&db, "tables-unneeded") >= 2 && number(&db, "table-bytes-unneeded") > 0);
+        let levels = |name: &str| match db.property(name).unwrap().value {
+            PropertyValue::Levels(levels) => levels,
+            other => panic!("{other:?}"),
+        };
+        let (read, written) = (levels("level-bytes-read"), levels("level-bytes-written"));
+        assert_eq!((read.len(), written.len()), (1, 7), "from level 0 to the last: {read:?} {written:?}");
+        assert_eq!((read[0], written[0], written[6]), (written[0], number(&db, "flushed-bytes"), number(&db, "compacted-bytes-written")));
+        let before = (number(&db, "cache-hits"), number(&db, "cache-misses"));
+        for _ in 0..10 {
+            assert!(keys.get([7]).await.unwrap().is_some());
+        }
+        let after = (number(&db, "cache-hits"), number(&db, "cache-misses"));
+        assert!(after.0 >= before.0 + 9 && after.1 <= before.1 + 3, "{before:?}, then {after:?}");
         drop((scan, snapshot, second));
         db.compact().await.unwrap();
         keys.put(b"k", b"v").await.unwrap();

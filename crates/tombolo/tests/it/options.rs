@@ -74,6 +74,28 @@ fn a_keyspace_keeps_its_new_settings() {
     assert_eq!(db.default_keyspace().options().compression, Compression::None);
 }
 
+/// Changes that are made side by side are all there in the end, whatever order they end in.
+#[test]
+fn settings_of_a_keyspace_that_change_side_by_side_all_count() {
+    let (env, registry) = (Env::real(), Registry::with_defaults());
+    for round in 0..20 {
+        let db = open(&format!("beside-{round}"), &env, &registry);
+        let keys = db.default_keyspace();
+        let changes = [("compression", "zstd"), ("block_bytes", "4096"), ("filter_bits", "7"), ("compression_lowest", "none")];
+        for change in changes.map(|change| keys.set_options([change])) {
+            change.wait().unwrap();
+        }
+        let check = |keys: &tombolo::Keyspace| {
+            let options = keys.options();
+            assert_eq!((options.compression, options.block_bytes, options.filter_bits), (Compression::Zstd, 4096, 7), "{options:?}");
+            assert_eq!(options.compression_lowest, Some(Compression::None));
+        };
+        check(&keys);
+        drop((db, keys));
+        check(&open(&format!("beside-{round}"), &env, &registry).default_keyspace());
+    }
+}
+
 #[test]
 fn the_memory_budget_grows_and_shrinks_with_the_settings() {
     let (env, registry) = (Env::real(), Registry::with_defaults());

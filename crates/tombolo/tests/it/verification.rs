@@ -86,6 +86,25 @@ fn all_damage_is_told_with_its_place() {
     assert_eq!((report.tables, report.entries), (2, 0));
 }
 
+/// Bytes behind a table that nobody wrote are no part of it: reads do not see them, and verification tells.
+#[test]
+fn an_object_that_has_grown_is_told() {
+    let world = World::new(1);
+    let writer = world.process("writer");
+    writer.run(write(writer.env())).unwrap();
+    writer.kill();
+    let files = world.host(0).all_files();
+    let (path, length) = files.into_iter().find(|(path, _)| path.to_string_lossy().contains("/table/")).unwrap();
+    world.host(0).damage(&path, |content| content.extend([7; 10])).unwrap();
+    let reader = world.process("reader");
+    let db = reader.run(open(reader.env())).unwrap();
+    let report = reader.run(async move { db.verify().await.unwrap() }).unwrap();
+    let [finding] = &report.findings[..] else { panic!("{:?}", report.damage) };
+    assert!(path.ends_with(std::path::Path::new(finding.object.as_ref().unwrap()).file_name().unwrap()), "{finding:?}");
+    assert_eq!(finding.expected, Some(format!("an object of {length} bytes")));
+    assert_eq!((finding.found.clone(), finding.offset), (Some(format!("{} bytes", length + 10)), Some(length)));
+}
+
 #[test]
 fn damage_of_the_log_is_told_while_it_is_in_use() {
     let world = World::new(1);

@@ -185,7 +185,7 @@ impl Case {
                 let version = self.version();
                 for name in words {
                     let table = self.handle(version.levels(1).unwrap(), name);
-                    assert!(self.busy.set_aside(table.description().name));
+                    assert!(self.busy.set_aside(1, table.description().name));
                 }
             }
             "running" => {

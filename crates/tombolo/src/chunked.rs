@@ -1,6 +1,7 @@
 //! An ordered map whose clones share everything but what changed.
 //!
-//! Every manifest record makes a new version of the state, which readers keep for as long as they like. Two levels of shared, sorted
+//! Every manifest record makes a new version of the state, and every keyspace that is written to another list of a memtable; readers keep the
+//! old ones for as long as they like. Two levels of shared, sorted
 //! arrays: a change copies one chunk and the array of chunks, so that at 100,000 entries it copies about 300 pointers and 300 entries.
 //! An unshared map (a state that is being folded) changes in place.
 
@@ -73,6 +74,19 @@ impl<K: Ord + Clone, V: Clone> ChunkedMap<K, V> {
     /// Whether `key` has a value.
     pub fn contains(&self, key: &K) -> bool {
         self.get(key).is_some()
+    }
+
+    /// The value of `key`, to change in place. Nobody else sees the change.
+    pub fn get_mut(&mut self, key: &K) -> Option<&mut V> {
+        let at = self.chunk_of(key);
+        let index = self.chunks.get(at)?.binary_search_by(|(other, _)| other.cmp(key)).ok()?;
+        let entries = Arc::make_mut(&mut Arc::make_mut(&mut self.chunks)[at]);
+        entries.get_mut(index).map(|(_, value)| value)
+    }
+
+    /// The last entry.
+    pub fn last(&self) -> Option<(&K, &V)> {
+        self.chunks.last()?.last().map(|(key, value)| (key, value))
     }
 
     /// The last entry whose key is at most `key`.
