@@ -57,9 +57,10 @@ pub const LENGTH_BYTES: usize = 4;
 const SAVING_DIVISOR: usize = 8;
 const ZSTD_LEVEL: i32 = 3;
 
-/// Compresses blocks; keeps its ZSTD context from block to block.
+/// Compresses blocks; keeps what it works with from block to block.
 #[derive(Default)]
 pub struct Compressor {
+    lz4: lz4_flex::block::CompressTable,
     zstd: Option<zstd::bulk::Compressor<'static>>,
 }
 
@@ -80,7 +81,7 @@ impl Compressor {
         let start = out.len();
         let done = match (wanted, u32::try_from(raw.len())) {
             (Compression::None, _) | (_, Err(_)) => false,
-            (Compression::Lz4, Ok(length)) => lz4(raw, length, out),
+            (Compression::Lz4, Ok(length)) => self.lz4(raw, length, out),
             (Compression::Zstd, Ok(length)) => self.zstd(raw, length, out),
         };
         if done && out.len() - start <= raw.len() - raw.len() / SAVING_DIVISOR {
@@ -89,6 +90,19 @@ impl Compressor {
         out.truncate(start);
         out.extend_from_slice(raw);
         Compression::None
+    }
+
+    fn lz4(&mut self, raw: &[u8], length: u32, out: &mut Vec<u8>) -> bool {
+        out.extend_from_slice(&length.to_le_bytes());
+        let start = out.len();
+        out.resize(start + lz4_flex::block::get_maximum_output_size(raw.len()), 0);
+        match lz4_flex::block::compress_into_with_table(raw, &mut out[start..], &mut self.lz4) {
+            Ok(written) => {
+                out.truncate(start + written);
+                true
+            }
+            Err(_) => false,
+        }
     }
 
     fn zstd(&mut self, raw: &[u8], length: u32, out: &mut Vec<u8>) -> bool {
@@ -106,19 +120,6 @@ impl Compressor {
             }
             Err(_) => false,
         }
-    }
-}
-
-fn lz4(raw: &[u8], length: u32, out: &mut Vec<u8>) -> bool {
-    out.extend_from_slice(&length.to_le_bytes());
-    let start = out.len();
-    out.resize(start + lz4_flex::block::get_maximum_output_size(raw.len()), 0);
-    match lz4_flex::block::compress_into(raw, &mut out[start..]) {
-        Ok(written) => {
-            out.truncate(start + written);
-            true
-        }
-        Err(_) => false,
     }
 }
 
