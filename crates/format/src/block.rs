@@ -38,7 +38,7 @@ mod builder;
 mod cursor;
 
 pub use builder::BlockBuilder;
-pub use cursor::Cursor;
+pub use cursor::{Cursor, Place};
 
 /// Bytes after the common prefix.
 pub const BLOCK_FOOTER_BYTES: usize = 28;

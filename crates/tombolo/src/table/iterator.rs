@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use tombolo_env::{BoxFuture, Env};
-use tombolo_format::block::{Block, Cursor};
+use tombolo_format::block::{Block, Cursor, Place};
 use tombolo_format::index::{PartitionHandle, decode_block_handle};
 use tombolo_format::key::{InternalKey, Trailer};
 use tombolo_format::stored::BlockHandle;
@@ -132,10 +132,10 @@ pub struct TableIterator {
     /// Of a pending or finished seek.
     target_key: Vec<u8>,
     target_trailer: Trailer,
-    top: Cursor,
+    top: Place,
     partition: Option<Kept>,
     partition_at: u64,
-    blocks: Cursor,
+    blocks: Place,
     block: Option<Kept>,
     block_at: u64,
     entries: Cursor,
@@ -161,10 +161,10 @@ impl TableIterator {
             need: None,
             target_key: Vec::new(),
             target_trailer: Trailer::LAST,
-            top: Cursor::new(),
+            top: Place::new(),
             partition: None,
             partition_at: 0,
-            blocks: Cursor::new(),
+            blocks: Place::new(),
             block: None,
             block_at: 0,
             entries: Cursor::new(),
@@ -237,7 +237,7 @@ impl TableIterator {
                 Stage::Top(entry) => {
                     let Some(opened) = table.opened.get() else { return Ok(self.wait(Need::Top)) };
                     let at = opened.top.footer.top_index.offset;
-                    enter(&mut self.top, &opened.top.index, entry, &self.target_key, self.target_trailer, false)
+                    enter_index(&mut self.top, &opened.top.index, entry, &self.target_key, self.target_trailer)
                         .map_err(|error| table.damaged(error.shifted(at)))?;
                     self.stage = if self.top.valid() { Stage::Partition(entry) } else { Stage::Idle };
                 }
@@ -274,7 +274,7 @@ impl TableIterator {
             (self.partition, self.partition_at) = (Some(kept), handle.offset);
         }
         let partition = self.partition.as_ref().and_then(Kept::partition).ok_or_else(|| table.not_a("partition", handle.offset))?;
-        enter(&mut self.blocks, &partition.index, entry, &self.target_key, self.target_trailer, false)
+        enter_index(&mut self.blocks, &partition.index, entry, &self.target_key, self.target_trailer)
             .map_err(|error| table.damaged(error.shifted(handle.index().offset)))?;
         self.stage = match (self.blocks.valid(), entry.is_backward()) {
             (true, _) => Stage::Block(entry),
@@ -300,7 +300,7 @@ impl TableIterator {
             (self.block, self.block_at) = (Some(kept), handle.offset);
         }
         let block = self.block.as_ref().and_then(Kept::block).ok_or_else(|| table.not_a("data block", handle.offset))?;
-        enter(&mut self.entries, block, entry, &self.target_key, self.target_trailer, true)
+        enter(&mut self.entries, block, entry, &self.target_key, self.target_trailer)
             .map_err(|error| table.damaged(error.shifted(handle.offset)))?;
         self.stage = if self.entries.valid() { Stage::Idle } else { self.neighbour_block(table, top, entry.is_backward())? };
         Ok(true)
@@ -384,7 +384,7 @@ impl TableIterator {
     fn piece_from(&self, table: &Table, edge: u64, wanted: u64) -> Range<u64> {
         let data_end = table.opened.get().map_or(edge, |opened| opened.top.footer.data_end);
         let Some(partition) = self.partition.as_ref().and_then(Kept::partition) else { return edge..edge };
-        let mut blocks = self.blocks.clone();
+        let Ok(mut blocks) = self.blocks.to_cursor(&partition.index) else { return edge..edge };
         let backward = self.ahead.pace.backward;
         let limit = if backward { edge.saturating_sub(wanted) } else { edge.saturating_add(wanted).min(data_end) };
         let mut reached = edge;
@@ -461,18 +461,28 @@ impl TableIterator {
     }
 }
 
-/// Moves a cursor. In an index (`exact` false) the entry to seek to is the first that may hold what is sought in either direction.
-fn enter(cursor: &mut Cursor, block: &Block, entry: Entry, key: &[u8], trailer: Trailer, exact: bool) -> tombolo_format::Result<()> {
+/// Moves a cursor in a block.
+fn enter(cursor: &mut Cursor, block: &Block, entry: Entry, key: &[u8], trailer: Trailer) -> tombolo_format::Result<()> {
     let target = InternalKey::new(key, trailer);
-    match (entry, exact) {
-        (Entry::First, _) => cursor.first(block),
-        (Entry::Last, _) => cursor.last(block),
-        (Entry::Seek, _) => cursor.seek(block, target),
-        (Entry::SeekBefore, true) => cursor.seek_before(block, target),
-        (Entry::SeekBefore, false) => {
-            cursor.seek(block, target)?;
+    match entry {
+        Entry::First => cursor.first(block),
+        Entry::Last => cursor.last(block),
+        Entry::Seek => cursor.seek(block, target),
+        Entry::SeekBefore => cursor.seek_before(block, target),
+    }
+}
+
+/// Moves to a place in an index. The entry to seek to is the first that may hold what is sought, in either direction.
+fn enter_index(place: &mut Place, index: &Block, entry: Entry, key: &[u8], trailer: Trailer) -> tombolo_format::Result<()> {
+    let target = InternalKey::new(key, trailer);
+    match entry {
+        Entry::First => place.first(index),
+        Entry::Last => place.last(index),
+        Entry::Seek => place.seek(index, target),
+        Entry::SeekBefore => {
+            place.seek(index, target)?;
             // All keys lie before the target: the last block holds the last of them.
-            if cursor.valid() { Ok(()) } else { cursor.last(block) }
+            if place.valid() { Ok(()) } else { place.last(index) }
         }
     }
 }
