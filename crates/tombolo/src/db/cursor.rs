@@ -5,10 +5,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
-use tombolo_format::key::SequenceNumber;
 use tombolo_storage::{Error, Result};
 
-use crate::db::{Handle, Keyspace};
+use crate::db::{Handle, Keyspace, Snapshot};
 use crate::read::{self, RangeCursor};
 use crate::table::{KeyRange, Step};
 use crate::value::{AlignedEntry, Value};
@@ -40,8 +39,8 @@ pub struct Cursor {
     /// What opening it failed with, which every verb answers.
     inner: std::result::Result<RangeCursor, Error>,
     keyspace: Keyspace,
-    /// Whether it looks from a snapshot.
-    fixed: bool,
+    /// What it looks from, and keeps; `None` when it looked from the newest.
+    snapshot: Option<Snapshot>,
     aligned: AlignedEntry,
     /// Dropped last: it tells that the rest is gone.
     held: Held,
@@ -73,24 +72,24 @@ impl Drop for Cursor {
 }
 
 impl Cursor {
-    /// `sequence` is a snapshot's; `None` is now.
-    pub(crate) fn open(keyspace: &Keyspace, sequence: Option<SequenceNumber>, range: KeyRange) -> Cursor {
+    /// Without a snapshot it looks from now.
+    pub(crate) fn open(keyspace: &Keyspace, snapshot: Option<Snapshot>, range: KeyRange) -> Cursor {
         let handle = Arc::clone(keyspace.handle());
         let engine = &handle.engine;
         let inner = read::check(engine, keyspace.info()).map(|()| {
             let view = engine.view_owned();
-            let sequence = sequence.unwrap_or_else(|| engine.stream.visible());
+            let sequence = snapshot.as_ref().map_or_else(|| engine.stream.visible(), Snapshot::number);
             RangeCursor::new(view, keyspace.id(), sequence, range)
         });
         let bytes = inner.as_ref().map_or(0, |inner| engine.readers.pin(inner.tables()));
         let aligned = AlignedEntry::new(keyspace.info().value_alignment());
-        Cursor { inner, keyspace: keyspace.clone(), fixed: sequence.is_some(), aligned, held: Held { handle, bytes, behind: false } }
+        Cursor { inner, keyspace: keyspace.clone(), snapshot, aligned, held: Held { handle, bytes, behind: false } }
     }
 
     /// One that answers every verb with `error`.
     pub(crate) fn refused(keyspace: &Keyspace, error: Error) -> Cursor {
         let held = Held { handle: Arc::clone(keyspace.handle()), bytes: 0, behind: false };
-        Cursor { inner: Err(error), keyspace: keyspace.clone(), fixed: true, aligned: AlignedEntry::new(1), held }
+        Cursor { inner: Err(error), keyspace: keyspace.clone(), snapshot: None, aligned: AlignedEntry::new(1), held }
     }
 
     /// Whether it stands at an entry.
@@ -229,17 +228,17 @@ impl Cursor {
     }
 
     /// Looks at the database as it is now, and lets go of what it kept for the moment before; it stands in the gap before the entry where
-    /// it stood, so that [`Cursor::next`] gives that one again if it is still there. A snapshot's cursor goes on to look from the snapshot.
+    /// it stood, so that [`Cursor::next`] gives that one again if it is still there. A snapshot's cursor goes on to look from the snapshot,
+    /// which it keeps open.
     ///
     /// # Errors
     /// `Closed`; `NotFound` when the keyspace was dropped.
     pub fn refresh(&mut self) -> Result<()> {
         let engine = Arc::clone(&self.held.handle.engine);
         read::check(&engine, self.keyspace.info())?;
-        let fixed = self.fixed;
-        let inner = self.inner()?;
         let view = engine.view_owned();
-        let sequence = if fixed { inner.sequence() } else { engine.stream.visible() };
+        let sequence = self.snapshot.as_ref().map_or_else(|| engine.stream.visible(), Snapshot::number);
+        let inner = self.inner()?;
         let behind = !Arc::ptr_eq(&view, inner.view());
         inner.refresh(view, sequence);
         let pinned = engine.readers.pin(inner.tables());

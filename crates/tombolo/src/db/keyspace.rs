@@ -9,8 +9,8 @@ use tombolo_env::TaskClass;
 use tombolo_format::key::{EntryKind, SequenceNumber};
 use tombolo_storage::Result;
 
-use crate::db::{Cursor, Handle, Scan};
-use crate::engine::{CompactionRequest, Engine, KeyspaceInfo};
+use crate::db::{Cursor, Handle, Scan, Snapshot};
+use crate::engine::{CompactionRequest, Engine, Kept, KeyspaceInfo, View};
 use crate::lifecycle::{self, RangeSize};
 use crate::op::Op;
 use crate::options::{Durability, KeyspaceOptions};
@@ -208,7 +208,7 @@ impl Keyspace {
         }
         let owned = |bound: std::ops::Bound<&K>| bound.map(|key| key.as_ref().to_vec());
         let (lower, upper) = (owned(range.start_bound()), owned(range.end_bound()));
-        let (view, keyspace, env) = (engine.view_owned(), self.info.id, engine.env.clone());
+        let (view, keyspace, env) = (Kept::new(&engine, engine.view_owned()), self.info.id, engine.env.clone());
         Op::start_read(&env, "approximate size", async move {
             lifecycle::range_size(&engine, &view, keyspace, lower.as_ref().map(Vec::as_slice), upper.as_ref().map(Vec::as_slice)).await
         })
@@ -251,15 +251,11 @@ impl Keyspace {
     }
 
     /// The rest of a read that memory could not answer.
-    fn miss(
-        &self,
-        view: Arc<crate::engine::View>,
-        sequence: SequenceNumber,
-        key: &[u8],
-    ) -> impl Future<Output = Result<Option<Value>>> + Send + 'static {
+    fn miss(&self, view: Arc<View>, sequence: SequenceNumber, key: &[u8]) -> impl Future<Output = Result<Option<Value>>> + Send + 'static {
         let key = Bytes::copy_from_slice(key);
         let keyspace = self.info.id;
         let engine = Arc::clone(self.engine());
+        let view = Kept::new(&engine, view);
         let alignment = self.info.value_alignment();
         async move {
             let value = read::get_from_tables(&engine, &view, keyspace, &key, sequence).await?;
@@ -302,6 +298,7 @@ impl Keyspace {
         match read::get_in_memory(&view, self.info.id, key, sequence, &mut read)? {
             InMemory::Answer(answer) => Ok(answer),
             InMemory::Miss => {
+                let view = Kept::new(engine, Arc::clone(&view));
                 let value = engine.env.block_on(read::get_from_tables(engine, &view, self.info.id, key, sequence))?;
                 Ok(value.and_then(|value| read.map(|read| read(&value))))
             }
@@ -316,7 +313,10 @@ impl Keyspace {
         let sequence = engine.stream.visible();
         let value = match read::get_value_in_memory(&view, self.info.id, key, sequence)? {
             InMemory::Answer(value) => value,
-            InMemory::Miss => engine.env.block_on(read::get_from_tables(engine, &view, self.info.id, key, sequence))?,
+            InMemory::Miss => {
+                let view = Kept::new(engine, Arc::clone(&view));
+                engine.env.block_on(read::get_from_tables(engine, &view, self.info.id, key, sequence))?
+            }
         };
         Ok(value.map(|value| aligned(value, self.info.value_alignment())))
     }
@@ -340,7 +340,7 @@ impl Keyspace {
         let missing: Vec<_> = found.missing.into_iter().map(|index| (index, Bytes::copy_from_slice(keys[index].as_ref()))).collect();
         let keyspace = self.info.id;
         let env = engine.env.clone();
-        let engine = Arc::clone(engine);
+        let (engine, view) = (Arc::clone(engine), Kept::new(engine, view));
         Op::start_read(&env, "multi-get", async move {
             for (index, value) in read::get_several_from_tables(&engine, &view, keyspace, &missing, sequence).await? {
                 values[index] = value.map(|value| aligned(value, alignment));
@@ -349,10 +349,10 @@ impl Keyspace {
         })
     }
 
-    pub(crate) fn cursor_at<K: AsRef<[u8]>>(&self, sequence: Option<SequenceNumber>, range: impl RangeBounds<K>) -> Cursor {
+    pub(crate) fn cursor_at<K: AsRef<[u8]>>(&self, snapshot: Option<Snapshot>, range: impl RangeBounds<K>) -> Cursor {
         let owned = |bound: Bound<&K>| bound.map(|key| key.as_ref().to_vec());
         let range = KeyRange { lower: owned(range.start_bound()), upper: owned(range.end_bound()) };
-        Cursor::open(self, sequence, range)
+        Cursor::open(self, snapshot, range)
     }
 }
 

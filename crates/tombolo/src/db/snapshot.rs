@@ -41,6 +41,11 @@ impl Snapshot {
         self.0.sequence.0
     }
 
+    /// As [`Snapshot::sequence`].
+    pub(crate) fn number(&self) -> SequenceNumber {
+        self.0.sequence
+    }
+
     fn check(&self, keyspace: &Keyspace) -> Result<()> {
         if Arc::ptr_eq(&keyspace.handle().engine, &self.0.handle.engine) {
             return Ok(());
@@ -86,23 +91,23 @@ impl Snapshot {
         }
     }
 
-    /// As [`Keyspace::scan`].
+    /// As [`Keyspace::scan`]; keeps the snapshot open.
     pub fn scan<K: AsRef<[u8]>>(&self, keyspace: &Keyspace, range: impl RangeBounds<K>) -> Scan {
         match self.check(keyspace) {
-            Ok(()) => Scan::new(keyspace.cursor_at(Some(self.0.sequence), range)),
+            Ok(()) => Scan::new(keyspace.cursor_at(Some(self.clone()), range)),
             Err(error) => Scan::refused(keyspace, error),
         }
     }
 
-    /// As [`Keyspace::prefix`].
+    /// As [`Keyspace::prefix`]; keeps the snapshot open.
     pub fn prefix(&self, keyspace: &Keyspace, prefix: impl AsRef<[u8]>) -> Scan {
         self.scan(keyspace, prefix_range(prefix.as_ref()))
     }
 
-    /// As [`Keyspace::cursor`].
+    /// As [`Keyspace::cursor`]; keeps the snapshot open.
     pub fn cursor<K: AsRef<[u8]>>(&self, keyspace: &Keyspace, range: impl RangeBounds<K>) -> Cursor {
         match self.check(keyspace) {
-            Ok(()) => keyspace.cursor_at(Some(self.0.sequence), range),
+            Ok(()) => keyspace.cursor_at(Some(self.clone()), range),
             Err(error) => Cursor::refused(keyspace, error),
         }
     }

@@ -8,6 +8,7 @@
 
 mod catalog;
 mod desk;
+mod kept;
 mod readers;
 mod snapshots;
 mod stream;
@@ -27,6 +28,7 @@ use tombolo_storage::{Error, ErrorKind, Log, LogContext, LogOffset, LogRecord, L
 
 pub(crate) use catalog::{Catalog, KeyspaceInfo};
 pub(crate) use desk::{Committed, Desk, POSTED_BYTES_MAX, Posted};
+pub(crate) use kept::Kept;
 pub(crate) use readers::Readers;
 pub(crate) use snapshots::Snapshots;
 pub(crate) use stream::{Commit, InLine, Stream};

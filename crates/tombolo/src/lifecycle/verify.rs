@@ -10,7 +10,7 @@ use tombolo_format::manifest::TableDescription;
 use tombolo_storage::{Error, ErrorKind, LogOffset, LogRecord, Purpose, Result};
 
 use crate::checkpoint::last_sequence;
-use crate::engine::{Engine, MAIN_LANE};
+use crate::engine::{Engine, Kept, MAIN_LANE};
 use crate::manifest::{self, State, names};
 use crate::table::check_description;
 
@@ -81,7 +81,7 @@ pub(crate) async fn verify(engine: &Arc<Engine>, mut progress: impl FnMut(&Verif
         Ok(loaded) => report.manifest_records = loaded.state.slot(),
         Err(error) => report.note(&error)?,
     }
-    let view = engine.view_owned();
+    let view = Kept::new(engine, engine.view_owned());
     let state = engine.manifest.state();
     for error in contradictions(engine, &state) {
         report.note(&error)?;

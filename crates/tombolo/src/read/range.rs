@@ -132,11 +132,6 @@ impl RangeCursor {
         }
     }
 
-    /// The newest sequence number that it sees.
-    pub(crate) fn sequence(&self) -> SequenceNumber {
-        self.sequence
-    }
-
     /// How many tables and sorted runs it reads.
     pub(crate) fn tables(&self) -> usize {
         self.merge.tables()

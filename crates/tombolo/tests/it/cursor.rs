@@ -208,13 +208,17 @@ fn check(uri: &str, seed: u64, changes: Vec<Change>, later: Vec<Change>, range: 
     // Opened before the last changes: it must not see them, whatever becomes of memtables and tables.
     let early = run.keyspace.cursor((lower.clone(), upper.clone()));
     let seen = run.model.clone();
-    later.into_iter().for_each(|change| run.change(change));
+    later.iter().for_each(|change| run.change(*change));
     let steady: Vec<_> = moves.iter().filter(|step| !matches!(step, Move::Refresh)).copied().collect();
     walk(&world, early, Expected::new(&seen, &lower, &upper), &steady);
     walk(&world, run.keyspace.cursor((lower.clone(), upper.clone())), Expected::new(&run.model, &lower, &upper), moves);
-    for (snapshot, model) in &run.snapshots {
+    for (snapshot, model) in std::mem::take(&mut run.snapshots) {
         let cursor = snapshot.cursor(&run.keyspace, (lower.clone(), upper.clone()));
-        walk(&world, cursor, Expected::new(model, &lower, &upper), moves);
+        // The cursor alone keeps what the snapshot saw, however often it looks anew.
+        drop(snapshot);
+        later.iter().for_each(|change| run.change(*change));
+        run.change(Change::Flush);
+        walk(&world, cursor, Expected::new(&model, &lower, &upper), moves);
     }
 }
 
@@ -247,6 +251,25 @@ fn a_refreshed_cursor_goes_on_where_it_stood_and_sees_what_is_new() {
     cursor.refresh().unwrap();
     assert!(cursor.next().unwrap());
     assert_eq!((cursor.key(), cursor.value()), (&key_of(12)[..], &value_of(2)[..]));
+}
+
+#[test]
+fn a_snapshots_cursor_sees_the_snapshot_though_it_outlives_it_and_looks_anew() {
+    let world = World::new(6);
+    let mut run = Run::open(&world, "mem://outlived");
+    run.put(0, 1);
+    let snapshot = run.db.snapshot();
+    let mut cursor = snapshot.cursor::<&[u8]>(&run.keyspace, ..);
+    drop(snapshot);
+    for change in [Change::Put(0, 2), Change::Flush, Change::Compact] {
+        run.change(change);
+        cursor.refresh().unwrap();
+        assert!(cursor.seek_to_first().unwrap(), "after {change:?}");
+        assert_eq!(cursor.value(), value_of(1), "after {change:?}");
+    }
+    assert_eq!(run.db.property("snapshots").unwrap().value.number(), Some(1));
+    drop(cursor);
+    assert_eq!(run.db.property("snapshots").unwrap().value.number(), Some(0));
 }
 
 #[test]
