@@ -348,12 +348,31 @@ async fn put_pin(io: &Io, incarnation: Incarnation, options: PinOptions, tables:
     let created_unix_seconds = io.env.unix_time().as_secs();
     let pin = Pin { incarnation: incarnation.0, id: io.random_u128(), kind: options.kind, lease_ms, created_unix_seconds, tables };
     let began = io.env.now();
+    let id = pin.id;
+    let proven = async {
+        let PinOutcome::Effective(state) = prove_pin(io, incarnation, &pin).await? else { return Ok(None) };
+        let lease = options.lease.map(|duration| Mutex::new(Lease::new(duration, began)));
+        let pinned = Pinned { io: io.clone(), incarnation, pin, state, lease, beat: Mutex::new(0) };
+        pinned.check()?;
+        Ok(Some(pinned))
+    };
+    let proven = proven.await;
+    if proven.is_err()
+        && let Err(error) = delete_pin(io, incarnation, id).await
+    {
+        tracing::warn!(%error, id = format!("{id:032x}"), "a pin that could not be proven may be left, and keep tables");
+    }
+    proven
+}
+
+/// Puts a pin and proves it.
+async fn prove_pin(io: &Io, incarnation: Incarnation, pin: &Pin) -> Result<PinOutcome> {
     let mut machine = PutPin::new(pin.clone())?;
     let mut step = machine.begin();
     let mut unknown = Backoff::new();
-    let outcome = loop {
+    loop {
         let effect = match step {
-            Step::Done(outcome) => break outcome?,
+            Step::Done(outcome) => return outcome,
             Step::Do(effect) => effect,
         };
         let answer = perform(io, incarnation, effect).await?;
@@ -361,12 +380,7 @@ async fn put_pin(io: &Io, incarnation: Incarnation, options: PinOptions, tables:
             unknown.pause(&io.env).await;
         }
         step = machine.step(answer);
-    };
-    let PinOutcome::Effective(state) = outcome else { return Ok(None) };
-    let lease = options.lease.map(|duration| Mutex::new(Lease::new(duration, began)));
-    let pinned = Pinned { io: io.clone(), incarnation, pin, state, lease, beat: Mutex::new(0) };
-    pinned.check()?;
-    Ok(Some(pinned))
+    }
 }
 
 fn pin_lost() -> Error {

@@ -128,14 +128,17 @@ async fn sleep(engine: &Engine, pause: Duration, work: Work, mut woken: tombolo_
         if sleep.as_mut().poll(context).is_ready() {
             return std::task::Poll::Ready(true);
         }
-        loop {
-            match std::pin::Pin::new(&mut woken).poll(context) {
-                std::task::Poll::Ready(_) if engine.is_stopping() => return std::task::Poll::Ready(false),
-                std::task::Poll::Ready(_) if engine.troubles.is_hurried(work) => return std::task::Poll::Ready(true),
-                std::task::Poll::Ready(_) => woken = engine.work.subscribe(),
-                std::task::Poll::Pending => return std::task::Poll::Pending,
+        while std::pin::Pin::new(&mut woken).poll(context).is_ready() {
+            // Subscribed before it looks: what comes in between is not missed.
+            woken = engine.work.subscribe();
+            if engine.is_stopping() {
+                return std::task::Poll::Ready(false);
+            }
+            if engine.troubles.is_hurried(work) {
+                return std::task::Poll::Ready(true);
             }
         }
+        std::task::Poll::Pending
     })
     .await
 }
@@ -155,7 +158,12 @@ async fn flush(engine: &Arc<Engine>, sealed: &Arc<Sealed>) -> Result<()> {
         && engine.log.durable_through(MAIN_LANE) < end
     {
         let durable = engine.log.durable(MAIN_LANE, end).await;
-        durable.unwrap_or_else(|| Err(Error::new(ErrorKind::Closed, "the log ended")))?;
+        if let Err(error) = durable.unwrap_or_else(|| Err(Error::new(ErrorKind::Closed, "the log ended"))) {
+            if !matches!(error.kind(), ErrorKind::Fenced | ErrorKind::Closed) {
+                delete_unnamed(engine, &tables).await;
+            }
+            return Err(error);
+        }
     }
     let edits = edits(engine, sealed, &tables);
     if is_enabled(Mutant::LogFreeBeforeReplayPointDurable) {

@@ -10,7 +10,7 @@ use tombolo_env::simulated::World;
 use tombolo_storage::backend::memory::{MemoryLogStore, MemoryObjectStore};
 use tombolo_storage::layer::RequestKind;
 use tombolo_storage::layer::fault::{Asked, Fault, FaultLogStore, FaultObjectStore, FaultPlan, Rule};
-use tombolo_storage::{LogStore, ObjectStore, Purpose};
+use tombolo_storage::{Epoch, Life, LogStore, ObjectKind, ObjectStore, Placement, Purpose, Registry, Request, Uri};
 
 /// Stores in memory whose faults `plan` says.
 struct Stores {
@@ -195,5 +195,105 @@ fn a_compaction_that_fails_keeps_no_flush_from_going_well() {
         db.close().await.unwrap();
         drop((db, keys));
         assert!(stores.open(&[]).await.default_keyspace().get(b"unlogged").await.unwrap().is_some());
+    });
+}
+
+/// Names of the tables that the store holds.
+async fn tables(stores: &Stores) -> Vec<String> {
+    let request = Request::new(Purpose::Verify, Epoch::NONE);
+    let listed = stores.objects.list(request, "", None, 100_000).await.unwrap();
+    listed.objects.iter().map(|object| object.name.to_string()).filter(|name| name.contains("/table/")).collect()
+}
+
+#[test]
+fn a_flush_whose_log_is_not_durable_in_time_leaves_no_table_behind() {
+    run(|mut stores| async move {
+        // What a log in memory accepts is durable at once.
+        let uri = Uri::parse("file:///log").unwrap();
+        let local = Registry::with_defaults().open_log_store(&stores.env, &uri, None, &stores.objects).unwrap();
+        stores.log = Arc::new(FaultLogStore::new(&stores.env, local, stores.plan.clone()));
+        let db = stores.open(&[]).await;
+        db.default_keyspace().put_with(b"k", b"v", Durability::Accepted).await.unwrap();
+        stores.plan.inject(Rule::of_kind(RequestKind::LogSync, Fault::Error(ErrorKind::Retry)).times(3));
+        while let Err(error) = db.flush().await {
+            assert_eq!(error.kind(), ErrorKind::Retry, "{error}");
+            stores.env.sleep(Duration::from_millis(100)).await;
+        }
+        assert_eq!(stores.plan.injected(), 3);
+        assert_eq!(tables(&stores).await.len(), 1, "only the table that is named");
+    });
+}
+
+#[test]
+fn tables_that_could_not_be_deleted_are_deleted_once_they_can_be() {
+    for kind in [RequestKind::Delete, RequestKind::List] {
+        run(move |stores| async move {
+            let db = stores.open(&[]).await;
+            let keys = db.default_keyspace();
+            for value in [b"1", b"2"] {
+                keys.put(b"k", value).await.unwrap();
+                db.flush().await.unwrap();
+            }
+            stores.env.sleep(Duration::from_secs(1)).await;
+            let refused = move |asked: &Asked<'_>| asked.kind == kind && asked.purpose == Purpose::Collection;
+            stores.plan.inject(Rule::new(refused, Fault::Error(ErrorKind::PermissionDenied)).times(3));
+            db.compact().await.unwrap();
+            stores.env.sleep(Duration::from_millis(5)).await;
+            let told = db.stats().background_error.unwrap_or_default();
+            assert!(told.contains("collection"), "{kind}: {told:?}");
+            stores.env.sleep(Duration::from_secs(60)).await;
+            assert_eq!((stores.plan.injected(), tables(&stores).await.len()), (3, 1), "{kind}: an idle database tries it again");
+            assert_eq!(db.stats().background_error, None);
+        });
+    }
+}
+
+#[test]
+fn a_damaged_pin_keeps_all_tables_and_is_told_of() {
+    run(|stores| async move {
+        let db = stores.open(&[]).await;
+        let keys = db.default_keyspace();
+        keys.put(b"k", b"1").await.unwrap();
+        db.checkpoint("c").await.unwrap();
+        let request = Request::new(Purpose::Verify, Epoch::NONE);
+        let listed = stores.objects.list(request, "", None, 100_000).await.unwrap();
+        let pin = listed.objects.iter().map(|object| &object.name).find(|name| name.as_str().contains("/pin/")).unwrap().clone();
+        stores.objects.delete(request, &pin).await.unwrap();
+        let placement = Placement::new(ObjectKind::Pin, Life::Medium);
+        stores.objects.put_if_absent(request, &pin, placement, vec![7; 100].into()).await.unwrap();
+        keys.put(b"k", b"2").await.unwrap();
+        db.compact().await.unwrap();
+        stores.env.sleep(Duration::from_secs(60)).await;
+        let told = db.stats().background_error.unwrap_or_default();
+        assert!(told.contains("collection") && told.contains(pin.as_str()), "{told:?}");
+        assert_eq!(tables(&stores).await.len(), 3);
+        stores.objects.delete(request, &pin).await.unwrap();
+        stores.env.sleep(Duration::from_secs(60)).await;
+        assert_eq!((db.stats().background_error, tables(&stores).await.len()), (None, 1));
+    });
+}
+
+#[test]
+fn tables_that_a_verification_kept_are_deleted_after_it() {
+    run(|stores| async move {
+        let db = stores.open(&[]).await;
+        let keys = db.default_keyspace();
+        for value in [b"1", b"2"] {
+            keys.put(b"k", value).await.unwrap();
+            db.flush().await.unwrap();
+        }
+        stores.env.sleep(Duration::from_secs(1)).await;
+        let minute = Fault::Delay(Duration::from_secs(60));
+        let read =
+            |asked: &Asked<'_>| asked.kind == RequestKind::Read && asked.name.contains("/table/") && asked.purpose == Purpose::Verify;
+        stores.plan.inject(Rule::new(read, minute).times(1));
+        let verifying = db.verify();
+        stores.env.sleep(Duration::from_secs(1)).await;
+        db.compact().await.unwrap();
+        stores.env.sleep(Duration::from_secs(10)).await;
+        assert_eq!(tables(&stores).await.len(), 3, "what it reads is kept");
+        assert!(verifying.await.unwrap().damage.is_empty());
+        stores.env.sleep(Duration::from_secs(1)).await;
+        assert_eq!((stores.plan.injected(), tables(&stores).await.len()), (1, 1));
     });
 }
