@@ -29,7 +29,7 @@ pub enum Command {
     /// Lists them, oldest first. Disturbs no writer.
     List(All),
     /// Deletes one. Disturbs no writer, which gives the space back when it next collects.
-    Delete(One),
+    Delete(OneOrId),
     /// Makes a database of its own of one, somewhere else. Disturbs no writer.
     Restore(Restore),
 }
@@ -47,6 +47,16 @@ pub struct One {
     #[command(flatten)]
     database: DatabaseArguments,
     /// The checkpoint's name.
+    name: String,
+}
+
+/// A checkpoint that need not be readable.
+#[derive(Args)]
+pub struct OneOrId {
+    #[command(flatten)]
+    database: DatabaseArguments,
+    /// The checkpoint's name, or else its id: the list gives that of one which cannot be read.
+    #[arg(value_name = "NAME_OR_ID")]
     name: String,
 }
 
@@ -79,7 +89,7 @@ pub fn run(command: &Command, output: &Output) -> Result<()> {
             let checkpoints = interrupt::wait(database.builder()?.checkpoints(), &interrupted, || ())?;
             checkpoints.iter().try_for_each(|checkpoint| output.result(|| to_json(checkpoint), || to_text(checkpoint)))
         }
-        Command::Delete(One { database, name }) => {
+        Command::Delete(OneOrId { database, name }) => {
             interrupt::wait(database.builder()?.delete_checkpoint(name), &interrupted, || ())?;
             output.result(|| json!({ "deleted": name }), || format!("checkpoint {name} is deleted"))
         }
@@ -100,13 +110,20 @@ fn with_log(builder: Builder, log: Option<&str>) -> Builder {
 }
 
 fn to_json(checkpoint: &Checkpoint) -> Value {
+    let id = format!("{:032x}", checkpoint.id);
+    if let Some(damage) = &checkpoint.damage {
+        return json!({ "id": id, "damage": damage });
+    }
     json!({
-        "name": checkpoint.name, "created_unix_seconds": checkpoint.created_unix_seconds, "last_sequence": checkpoint.last_sequence,
+        "id": id, "name": checkpoint.name, "created_unix_seconds": checkpoint.created_unix_seconds, "last_sequence": checkpoint.last_sequence,
         "tables": checkpoint.tables, "table_bytes": checkpoint.table_bytes, "entries": checkpoint.entries,
     })
 }
 
 fn to_text(checkpoint: &Checkpoint) -> String {
+    if let Some(damage) = &checkpoint.damage {
+        return format!("{:032x}\tcannot be read, and can only be deleted, by this id: {damage}", checkpoint.id);
+    }
     let (tables, entries) = (text::count(checkpoint.tables), text::count(checkpoint.entries));
     let (bytes, created) = (text::bytes(checkpoint.table_bytes), text::date(checkpoint.created_unix_seconds));
     format!("{}\t{created}, {tables} tables of {bytes}, {entries} entries", checkpoint.name)

@@ -35,6 +35,25 @@ fn a_checkpoint_is_made_read_restored_and_deleted() {
 }
 
 #[test]
+fn a_damaged_checkpoint_is_listed_and_deleted_by_its_id() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = uri(&folder.path().join("db"));
+    ok(&["db", "put", &store, "1", "one"]);
+    ok(&["db", "checkpoint", "create", &store, "monday"]);
+    let id = json(&ok(&["--json", "db", "checkpoint", "create", &store, "tuesday"]))["id"].as_str().unwrap().to_owned();
+    let object = folder.path().join("db/0000000000000001/checkpoint").join(&id);
+    let mut bytes = std::fs::read(&object).unwrap();
+    bytes[40] ^= 1;
+    std::fs::write(&object, bytes).unwrap();
+    let listed = ok(&["db", "checkpoint", "list", &store]);
+    assert!(listed.starts_with("monday\t") && listed.contains(&format!("\n{id}\tcannot be read")), "{listed}");
+    assert_eq!(ok(&["db", "get", &store, "1", "--checkpoint", "monday"]), "one\n");
+    fails(&["db", "get", &store, "1", "--checkpoint", "tuesday"], 5, &["tuesday", &id]);
+    ok(&["db", "checkpoint", "delete", &store, &id]);
+    assert_eq!(ok(&["db", "checkpoint", "list", &store]).lines().count(), 1);
+}
+
+#[test]
 fn reading_only_takes_nothing_over() {
     let folder = tempfile::tempdir().unwrap();
     let store = uri(&folder.path().join("db"));

@@ -8,9 +8,12 @@
 //!    its tables; one without a pin is none, and nobody is shown it.
 //! 2. Ids are fresh and never used again, so that a put or delete which lands late meets nothing of another checkpoint.
 //! 3. A writer acknowledges a checkpoint only after its log was seen unfenced once the checkpoint was there. So whoever sweeps after
-//!    fencing sees every acknowledged one, and what it finds half made will never be acknowledged.
+//!    fencing sees every acknowledged one, and what it finds half made will never be acknowledged. Before it deletes, it makes sure that
+//!    nobody has fenced it in turn: what a successor is making looks the same.
+//! 4. A checkpoint whose bytes are damaged, or of a newer format, hides no other. It keeps its tables until it is deleted by its id.
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -38,7 +41,7 @@ const READ_BYTES: u64 = 4 << 20;
 pub struct Checkpoint {
     /// What the user calls it.
     pub name: String,
-    /// Its number; never used again.
+    /// Its number; never used again. As 32 hexadecimal digits it names the checkpoint where no name does.
     pub id: u128,
     /// When it was made, in seconds since the Unix epoch.
     pub created_unix_seconds: u64,
@@ -50,6 +53,8 @@ pub struct Checkpoint {
     pub table_bytes: u64,
     /// Their entries, older versions and deletes included.
     pub entries: u64,
+    /// Why it cannot be read, if so: then all but its id is unknown, and it can only be deleted, by its id.
+    pub damage: Option<String>,
 }
 
 impl From<&CheckpointHeader> for Checkpoint {
@@ -62,6 +67,49 @@ impl From<&CheckpointHeader> for Checkpoint {
             tables: header.tables,
             table_bytes: header.table_bytes,
             entries: header.entries,
+            damage: None,
+        }
+    }
+}
+
+impl From<&Listed> for Checkpoint {
+    fn from(listed: &Listed) -> Checkpoint {
+        match &listed.header {
+            Ok(header) => Checkpoint::from(header),
+            Err(error) => Checkpoint {
+                name: String::new(),
+                id: listed.id,
+                created_unix_seconds: 0,
+                last_sequence: 0,
+                tables: 0,
+                table_bytes: 0,
+                entries: 0,
+                damage: Some(error.to_string()),
+            },
+        }
+    }
+}
+
+/// A checkpoint that is there, though it may be unreadable.
+#[derive(Clone, Debug)]
+pub(crate) struct Listed {
+    pub(crate) id: u128,
+    /// `Corrupt` or `Unsupported`: one that is damaged keeps its tables, and stands in nobody's way.
+    pub(crate) header: Result<CheckpointHeader>,
+}
+
+impl Listed {
+    /// Its name, if that can be read.
+    pub(crate) fn name(&self) -> Option<&str> {
+        self.header.as_ref().ok().map(|header| header.name.as_str())
+    }
+}
+
+impl fmt::Display for Listed {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.name() {
+            Some(name) => write!(formatter, "{name:?}"),
+            None => write!(formatter, "{:032x}, which cannot be read", self.id),
         }
     }
 }
@@ -97,7 +145,7 @@ impl Checkpoints {
             Err(error) if matches!(error.kind(), ErrorKind::OutcomeUnknown | ErrorKind::DeadlineExceeded) => Err(error),
             Err(error) => {
                 if let Err(left) = pinned.release().await {
-                    tracing::warn!(error = %left, "the pin of a checkpoint that failed is left; the next opening sweeps it");
+                    tracing::warn!(error = %left, "the pin of a checkpoint that failed is left; the next checkpoint or opening sweeps it");
                 }
                 Err(error)
             }
@@ -135,21 +183,30 @@ impl Checkpoints {
         Ok(header)
     }
 
-    /// All, oldest first.
+    /// All, oldest first, and then those that cannot be read.
     ///
     /// # Errors
-    /// `Corrupt`, `Unsupported`; those of the store.
-    pub(crate) async fn list(&self) -> Result<Vec<CheckpointHeader>> {
+    /// Those of the store.
+    pub(crate) async fn list(&self) -> Result<Vec<Listed>> {
         let objects = self.io.list_all(&names::checkpoint_prefix(self.incarnation)).await?;
         // Listed after them: a pin is there before its checkpoint, and goes after it.
         let pins = if objects.is_empty() { BTreeSet::new() } else { self.pins().await? };
-        let mut headers = Vec::new();
+        let mut all = Vec::new();
         for object in objects {
             let Some(id) = names::parse_checkpoint(self.incarnation, &object).filter(|id| pins.contains(id)) else { continue };
-            headers.extend(self.header(&object, id).await?);
+            let header = match self.header(&object, id).await {
+                Ok(None) => continue,
+                Ok(Some(header)) => Ok(header),
+                Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Unsupported) => Err(error),
+                Err(error) => return Err(error),
+            };
+            all.push(Listed { id, header });
         }
-        headers.sort_by_key(|header| (header.created_unix_seconds, header.slot, header.id));
-        Ok(headers)
+        all.sort_by_key(|listed| match &listed.header {
+            Ok(header) => (header.created_unix_seconds, header.slot, listed.id),
+            Err(_) => (u64::MAX, u64::MAX, listed.id),
+        });
+        Ok(all)
     }
 
     async fn pins(&self) -> Result<BTreeSet<u128>> {
@@ -175,15 +232,17 @@ impl Checkpoints {
     /// The checkpoint of that name. Of two, which only a stale writer can have made, the one of the newer epoch.
     ///
     /// # Errors
-    /// `NotFound`; as [`Checkpoints::list`].
+    /// `NotFound`; `Corrupt` or `Unsupported` when it may be one that cannot be read; as [`Checkpoints::list`].
     pub(crate) async fn find(&self, name: &str) -> Result<CheckpointHeader> {
         let all = self.list().await?;
-        if let Some(found) = all.iter().filter(|header| header.name == name).max_by_key(|header| (header.epoch, header.slot)) {
+        let sound = all.iter().filter_map(|listed| listed.header.as_ref().ok()).filter(|header| header.name == name);
+        if let Some(found) = sound.max_by_key(|header| (header.epoch, header.slot)) {
             return Ok(found.clone());
         }
-        let known: Vec<_> = all.iter().map(|header| format!("{:?}", header.name)).collect();
-        let advice = if known.is_empty() { "there are none".to_owned() } else { format!("there are {}", known.join(", ")) };
-        Err(Error::new(ErrorKind::NotFound, format!("there is no checkpoint {name:?}")).advice(advice))
+        match all.into_iter().map(|listed| listed.header).collect::<Result<Vec<_>>>() {
+            Err(error) => Err(error.context(format!("no checkpoint that can be read is called {name:?}, but this one may be"))),
+            Ok(known) => Err(not_found(name, known.iter().map(|header| format!("{:?}", header.name)))),
+        }
     }
 
     /// The state that a checkpoint holds.
@@ -215,27 +274,37 @@ impl Checkpoints {
         Ok(self.io.read_whole(&names::pin(self.incarnation, id), PIN_BYTES_MAX as u64, Patience::Bounded).await?.is_some())
     }
 
-    /// Deletes a checkpoint, then its pin. Its tables go with the next collection.
+    /// Deletes the checkpoint of that name, or else the one of that id, which need not be readable; then its pin. Its tables go with the
+    /// next collection.
     ///
     /// # Errors
-    /// `NotFound`; those of the store: it may be gone then, and its pin left to the next opening's sweep.
+    /// `NotFound`; those of the store: it may be gone then, and its pin left to the next sweep.
     pub(crate) async fn delete(&self, name: &str) -> Result<()> {
-        self.find(name).await?;
-        for header in self.list().await?.into_iter().filter(|header| header.name == name) {
-            self.io.delete(&names::checkpoint(self.incarnation, header.id)).await?;
-            delete_pin(&self.io, self.incarnation, header.id).await?;
+        let all = self.list().await?;
+        let mut doomed: Vec<u128> = all.iter().filter(|listed| listed.name() == Some(name)).map(|listed| listed.id).collect();
+        if doomed.is_empty() {
+            doomed.extend(all.iter().map(|listed| listed.id).find(|id| format!("{id:032x}") == name));
+        }
+        if doomed.is_empty() {
+            return Err(not_found(name, all.iter().map(Listed::to_string)));
+        }
+        for id in doomed {
+            self.io.delete(&names::checkpoint(self.incarnation, id)).await?;
+            delete_pin(&self.io, self.incarnation, id).await?;
         }
         Ok(())
     }
 
-    /// Deletes what processes that ended left half made or half deleted. For a writer that has fenced the logs of all others, and makes
-    /// no checkpoint meanwhile.
+    /// Deletes what attempts that ended left half made or half deleted. For a writer that has fenced the logs of all others, and makes no
+    /// checkpoint meanwhile. `own` ends with an error when another may have taken over since: what a successor is about to finish looks
+    /// half made, too, but none has begun before this epoch ended.
     ///
     /// # Errors
-    /// Those of the store.
-    pub(crate) async fn sweep(&self) -> Result<u64> {
+    /// Those of `own` and of the store.
+    pub(crate) async fn sweep(&self, own: impl Future<Output = Result<()>>) -> Result<u64> {
         let pins = self.pins().await?;
         let objects = self.io.list_all(&names::checkpoint_prefix(self.incarnation)).await?;
+        own.await?;
         let whole: BTreeSet<u128> = objects.iter().filter_map(|object| names::parse_checkpoint(self.incarnation, object)).collect();
         let mut swept = 0;
         for id in whole.difference(&pins) {
@@ -245,13 +314,23 @@ impl Checkpoints {
         for id in pins.difference(&whole) {
             let object = names::pin(self.incarnation, *id);
             let Some(bytes) = self.io.read_whole(&object, PIN_BYTES_MAX as u64, Patience::Bounded).await? else { continue };
-            if decode_pin(&bytes).map_err(|error| undecodable(&object, error))?.kind == PinKind::Checkpoint {
-                delete_pin(&self.io, self.incarnation, *id).await?;
-                swept += 1;
+            match decode_pin(&bytes) {
+                Ok(pin) if pin.kind == PinKind::Checkpoint => {
+                    delete_pin(&self.io, self.incarnation, *id).await?;
+                    swept += 1;
+                }
+                Ok(_) => {}
+                Err(error) => tracing::warn!(error = %undecodable(&object, error), "a pin that cannot be read stays, and keeps all tables"),
             }
         }
         Ok(swept)
     }
+}
+
+fn not_found(name: &str, known: impl Iterator<Item = String>) -> Error {
+    let known: Vec<_> = known.collect();
+    let advice = if known.is_empty() { "there are none".to_owned() } else { format!("there are {}", known.join(", ")) };
+    Error::new(ErrorKind::NotFound, format!("there is no checkpoint {name:?}")).advice(advice)
 }
 
 /// The greatest sequence number that the tables of a state can hold.

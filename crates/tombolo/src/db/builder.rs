@@ -160,10 +160,10 @@ impl Builder {
         })
     }
 
-    /// The checkpoints of the database, oldest first. Disturbs no writer.
+    /// The checkpoints of the database, oldest first, and then those that cannot be read. Disturbs no writer.
     ///
     /// # Errors
-    /// `NotFound` when there is no database; `Corrupt`; those of the store.
+    /// `NotFound` when there is no database; those of the store.
     pub fn checkpoints(self) -> Op<Vec<Checkpoint>> {
         let env = self.env.clone().unwrap_or_else(Env::real);
         let world = env.clone();
@@ -173,7 +173,8 @@ impl Builder {
         })
     }
 
-    /// Deletes a checkpoint. Disturbs no writer, which gives the space back when it next collects.
+    /// Deletes a checkpoint, which is named by its name or else by its id. Disturbs no writer, which gives the space back when it next
+    /// collects.
     ///
     /// # Errors
     /// `NotFound` when there is no such database or checkpoint; those of the store.

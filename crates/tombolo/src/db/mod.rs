@@ -321,7 +321,8 @@ impl Db {
         Op::start(&env, TaskClass::Foreground, "list checkpoints", async move { lifecycle::checkpoints(&engine).await })
     }
 
-    /// Deletes a checkpoint. What only it kept is deleted by and by.
+    /// Deletes a checkpoint, which is named by its name or else by its id as 32 hexadecimal digits: one that cannot be read has only that.
+    /// What only it kept is deleted by and by.
     ///
     /// # Errors
     /// `NotFound`; those of the store.

@@ -165,9 +165,17 @@ pub(crate) async fn checkpoint(engine: &Arc<Engine>, name: &str) -> Result<Check
     let _turn = engine.checkpointing.take().await;
     engine.check_writable()?;
     let checkpoints = engine.checkpoints();
-    if checkpoints.list().await?.iter().any(|known| known.name == name) {
+    let known = checkpoints.list().await?;
+    for (unreadable, error) in known.iter().filter_map(|listed| Some((listed.id, listed.header.as_ref().err()?))) {
+        tracing::warn!(%error, id = format!("{unreadable:032x}"), "a checkpoint cannot be read; delete it by its id once it is not needed");
+    }
+    if known.iter().any(|listed| listed.name() == Some(name)) {
         let message = format!("there is a checkpoint {name:?} already");
         return Err(Error::new(ErrorKind::AlreadyExists, message).advice("choose another name, or delete that one first"));
+    }
+    // What an attempt before has left would keep its tables.
+    if let Err(error) = checkpoints.sweep(confirm(engine)).await {
+        tracing::warn!(%error, "sweeping unfinished checkpoints failed; the next one tries again");
     }
     let last = write::seal(engine);
     flushed(engine, last).await?;

@@ -150,7 +150,7 @@ pub(crate) async fn destroy(request: Request) -> Result<()> {
     let loaded = manifest::load(&env, &objects).await?;
     let checkpoints = Checkpoints::new(&env, &objects, loaded.incarnation, Epoch::NONE).list().await?;
     if !checkpoints.is_empty() {
-        let names: Vec<_> = checkpoints.iter().map(|checkpoint| format!("{:?}", checkpoint.name)).collect();
+        let names: Vec<_> = checkpoints.iter().map(ToString::to_string).collect();
         return Err(Error::new(ErrorKind::Invalid, "the database has checkpoints")
             .found(names.join(", "))
             .advice("delete them first, or restore what is still needed elsewhere"));
@@ -378,7 +378,7 @@ async fn deliver(engine: Arc<Engine>) {
 /// Deletes what processes that ended left of checkpoints half made or half deleted.
 async fn sweep_checkpoints(engine: &Arc<Engine>) -> Result<()> {
     let _turn = engine.checkpointing.take().await;
-    let swept = engine.checkpoints().sweep().await?;
+    let swept = engine.checkpoints().sweep(engine.log.confirm()).await?;
     if swept > 0 {
         tracing::info!(swept, "removed what was left of checkpoints that were never finished");
     }

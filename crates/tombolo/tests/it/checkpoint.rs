@@ -9,7 +9,7 @@ use tombolo::{Batch, Builder, Db, Durability, Env, ErrorKind, KeyspaceOptions, O
 use tombolo_env::simulated::{Crash, World};
 use tombolo_storage::backend::memory::{MemoryLogStore, MemoryObjectStore};
 use tombolo_storage::layer::RequestKind;
-use tombolo_storage::layer::fault::{Fault, FaultObjectStore, FaultPlan, Rule};
+use tombolo_storage::layer::fault::{Asked, Fault, FaultObjectStore, FaultPlan, Rule};
 use tombolo_storage::{Epoch, LogStore, ObjectStore, Purpose, Request};
 
 type Contents = BTreeMap<(String, Vec<u8>), Vec<u8>>;
@@ -217,6 +217,118 @@ fn a_checkpoint_becomes_a_database_of_its_own_by_links() {
     let copy = Db::builder("mem://copy").registry(registry).open().wait().unwrap();
     assert_eq!(copy.default_keyspace().scan::<&[u8]>(..).count(), 1001);
     assert!(copy.verify().wait().unwrap().damage.is_empty());
+}
+
+#[test]
+fn a_checkpoint_that_fails_while_it_is_proven_keeps_nothing() {
+    run(|env| async move {
+        let plan = FaultPlan::scripted();
+        let memory: Arc<dyn ObjectStore> = Arc::new(MemoryObjectStore::unnamed(&env));
+        let faulty: Arc<dyn ObjectStore> = Arc::new(FaultObjectStore::new(&env, Arc::clone(&memory), plan.clone()));
+        let log: Arc<dyn LogStore> = Arc::new(MemoryLogStore::unnamed(&env));
+        let db = Db::builder("mem://x").env(env.clone()).stores(faulty, log).options(options()).open().await.unwrap();
+        let keys = db.default_keyspace();
+        keys.put(b"k", b"1").await.unwrap();
+        // What opening sweeps is swept.
+        env.sleep(Duration::from_secs(1)).await;
+        for deletes_fail in [false, true] {
+            let mut is_put = false;
+            let lists_after = move |asked: &Asked<'_>| {
+                is_put |= asked.kind == RequestKind::Put && asked.name.contains("/pin/");
+                is_put && asked.kind == RequestKind::List
+            };
+            plan.inject(Rule::new(lists_after, Fault::Error(ErrorKind::PermissionDenied)).times(1));
+            if deletes_fail {
+                let pin = |asked: &Asked<'_>| asked.kind == RequestKind::Delete && asked.name.contains("/pin/");
+                plan.inject(Rule::new(pin, Fault::Error(ErrorKind::PermissionDenied)).times(1));
+            }
+            assert_eq!(db.checkpoint("c").await.unwrap_err().kind(), ErrorKind::PermissionDenied);
+            let pins = objects(&*memory, "/pin/").await;
+            assert_eq!(pins.len(), usize::from(deletes_fail), "{pins:?}");
+        }
+        db.checkpoint("c").await.unwrap();
+        assert_eq!(objects(&*memory, "/pin/").await.len(), 1, "what the attempt before left is swept");
+        keys.put(b"k", b"2").await.unwrap();
+        db.compact().await.unwrap();
+        db.delete_checkpoint("c").await.unwrap();
+        env.sleep(Duration::from_secs(1)).await;
+        assert_eq!((objects(&*memory, "/pin/").await.len(), objects(&*memory, "/table/").await.len()), (0, 1));
+    });
+}
+
+/// Puts other bytes in the place of an object.
+async fn overwrite(store: &dyn ObjectStore, name: &str, change: impl FnOnce(&mut Vec<u8>)) {
+    let (request, name) = (Request::new(Purpose::Verify, Epoch::NONE), tombolo_storage::ObjectName::new(name).unwrap());
+    let mut bytes = store.read(request, &name, 0..1 << 20).await.unwrap().to_vec();
+    change(&mut bytes);
+    store.delete(request, &name).await.unwrap();
+    let placement = tombolo_storage::Placement::new(tombolo_storage::ObjectKind::Pin, tombolo_storage::Life::Long);
+    store.put_if_absent(request, &name, placement, bytes.into()).await.unwrap();
+}
+
+#[test]
+fn a_damaged_checkpoint_hides_no_other_and_is_deleted_by_its_id() {
+    run(|env| async move {
+        let store: Arc<dyn ObjectStore> = Arc::new(MemoryObjectStore::unnamed(&env));
+        let log: Arc<dyn LogStore> = Arc::new(MemoryLogStore::unnamed(&env));
+        let builder = || Db::builder("mem://x").env(env.clone()).stores(Arc::clone(&store), Arc::clone(&log)).options(options());
+        let db = builder().open().await.unwrap();
+        let keys = db.default_keyspace();
+        for name in ["sound", "damaged"] {
+            keys.put(b"k", name.as_bytes()).await.unwrap();
+            db.checkpoint(name).await.unwrap();
+        }
+        let id = format!("{:032x}", db.checkpoints().await.unwrap()[1].id);
+        let object = objects(&*store, "/checkpoint/").await.into_iter().find(|name| name.ends_with(&id)).unwrap();
+        overwrite(&*store, &object, |bytes| bytes[50] ^= 1).await;
+        let listed = builder().checkpoints().await.unwrap();
+        assert_eq!((listed.len(), &*listed[0].name, &listed[0].damage), (2, "sound", &None));
+        assert!(format!("{:032x}", listed[1].id) == id && listed[1].damage.as_ref().unwrap().contains(&object), "{listed:?}");
+        let reader = builder().at_checkpoint("sound").open_read_only().await.unwrap();
+        assert_eq!(reader.default_keyspace().get(b"k").await.unwrap().unwrap(), b"sound");
+        let target = || {
+            let (objects, log) = (Arc::new(MemoryObjectStore::unnamed(&env)), Arc::new(MemoryLogStore::unnamed(&env)));
+            Db::builder("mem://y").env(env.clone()).stores(objects, log)
+        };
+        builder().at_checkpoint("sound").restore_to(target()).await.unwrap();
+        let lost = builder().at_checkpoint("damaged").restore_to(target()).await.unwrap_err();
+        assert!(lost.kind() == ErrorKind::Corrupt && lost.to_string().contains(&object), "{lost}");
+        db.checkpoint("third").await.unwrap();
+        db.delete_checkpoint("sound").await.unwrap();
+        drop((db, keys, reader));
+        let kept = builder().destroy().await.unwrap_err();
+        assert!(kept.kind() == ErrorKind::Invalid && kept.to_string().contains(&id), "{kept}");
+        assert_eq!(builder().delete_checkpoint("fourth").await.unwrap_err().kind(), ErrorKind::NotFound);
+        builder().delete_checkpoint(&id).await.unwrap();
+        let left: Vec<_> = builder().checkpoints().await.unwrap().into_iter().map(|checkpoint| checkpoint.name).collect();
+        assert_eq!((left, objects(&*store, "/pin/").await.len()), (vec!["third".to_owned()], 1));
+        builder().delete_checkpoint("third").await.unwrap();
+        builder().destroy().await.unwrap();
+    });
+}
+
+#[test]
+fn a_writer_that_was_taken_over_sweeps_nothing_that_its_successor_is_making() {
+    run(|env| async move {
+        let memory: Arc<dyn ObjectStore> = Arc::new(MemoryObjectStore::unnamed(&env));
+        let log: Arc<dyn LogStore> = Arc::new(MemoryLogStore::unnamed(&env));
+        let (stale_plan, plan) = (FaultPlan::scripted(), FaultPlan::scripted());
+        let builder = |plan: &FaultPlan| {
+            let store = Arc::new(FaultObjectStore::new(&env, Arc::clone(&memory), plan.clone()));
+            Db::builder("mem://x").env(env.clone()).stores(store, Arc::clone(&log)).options(options())
+        };
+        // The one that is taken over looks for pins once the successor has put its own, and before it has put the checkpoint.
+        let pins = |asked: &Asked<'_>| asked.kind == RequestKind::List && asked.name.ends_with("/pin/");
+        stale_plan.inject(Rule::new(pins, Fault::Delay(Duration::from_secs(5))).times(1));
+        let checkpoint = |asked: &Asked<'_>| asked.kind == RequestKind::Create && asked.name.contains("/checkpoint/");
+        plan.inject(Rule::new(checkpoint, Fault::Delay(Duration::from_secs(10))).times(1));
+        let stale = builder(&stale_plan).open().await.unwrap();
+        let db = builder(&plan).open().await.unwrap();
+        let made = db.checkpoint("c").await.unwrap();
+        assert_eq!((stale_plan.injected(), plan.injected()), (1, 1));
+        assert_eq!(db.checkpoints().await.unwrap(), [made], "an acknowledged checkpoint is there");
+        drop(stale);
+    });
 }
 
 /// What a script has made, told outside the world.
