@@ -8,13 +8,17 @@
 //! 1. A flight is known to [`Flights`] until its future has its outcome, and not longer: an error reaches who waited, and is not remembered.
 //! 2. What a flight brings is in the cache before the flight is forgotten; who then begins a new one looks there once more.
 //! 3. A waiter that is dropped wakes the others: one of them polls after the last poll of the one that went.
+//! 4. Whoever comes while another polls is woken when that poll ends: what the future waited for may have come in between, which woke only
+//!    those who waited already.
+//! 5. Wakers are woken and dropped outside all locks.
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Wake, Waker};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use tombolo_env::BoxFuture;
 
 /// A future that several wait for. Each has its own.
@@ -25,6 +29,8 @@ pub(super) struct Waiter<T: Clone> {
 
 struct Flight<T> {
     state: Mutex<State<T>>,
+    /// Somebody found `state` taken.
+    has_knocked: AtomicBool,
     wakers: Arc<Wakers>,
 }
 
@@ -59,7 +65,11 @@ impl Wake for Wakers {
 impl<T: Clone> Waiter<T> {
     /// The first who waits for `future`.
     pub(super) fn new(future: BoxFuture<'static, T>) -> Waiter<T> {
-        Waiter::of(Arc::new(Flight { state: Mutex::new(State::Flying(future)), wakers: Arc::default() }))
+        Waiter::of(Arc::new(Flight {
+            state: Mutex::new(State::Flying(future)),
+            has_knocked: AtomicBool::new(false),
+            wakers: Arc::default(),
+        }))
     }
 
     fn of(flight: Arc<Flight<T>>) -> Waiter<T> {
@@ -76,7 +86,7 @@ impl<T: Clone> Clone for Waiter<T> {
 
 impl<T: Clone> Drop for Waiter<T> {
     fn drop(&mut self) {
-        self.flight.wakers.0.lock().1.remove(&self.number);
+        let _own = self.flight.wakers.0.lock().1.remove(&self.number);
         self.flight.wakers.wake_all();
     }
 }
@@ -87,24 +97,43 @@ impl<T: Clone> Future for Waiter<T> {
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
         let flight = &self.flight;
         // Before looking: what happens after the look wakes.
-        flight.wakers.0.lock().1.insert(self.number, context.waker().clone());
-        // Whoever polls now wakes all when it lands; when it does not, the future wakes all.
-        let Some(mut state) = flight.state.try_lock() else { return Poll::Pending };
-        let landed = match &mut *state {
-            State::Landed(outcome) => return Poll::Ready(outcome.clone()),
+        let waker = context.waker().clone();
+        let _before = flight.wakers.0.lock().1.insert(self.number, waker);
+        // Whoever polls now wakes all when it lands, or when it sees the knock; else the future wakes all.
+        let Some(mut state) = flight.state.try_lock().or_else(|| flight.knock()) else { return Poll::Pending };
+        let polled = match &mut *state {
+            State::Landed(outcome) => Poll::Ready(outcome.clone()),
             State::Flying(future) => {
                 let waker = Waker::from(Arc::clone(&flight.wakers));
                 future.as_mut().poll(&mut Context::from_waker(&waker))
             }
         };
-        let Poll::Ready(outcome) = landed else {
-            drop(state);
-            return Poll::Pending;
-        };
-        *state = State::Landed(outcome.clone());
+        let mut lands = false;
+        if let (Poll::Ready(outcome), State::Flying(_)) = (&polled, &*state) {
+            *state = State::Landed(outcome.clone());
+            lands = true;
+        }
         drop(state);
-        flight.wakers.wake_all();
-        Poll::Ready(outcome)
+        if flight.takes_knock() || lands {
+            flight.wakers.wake_all();
+        }
+        polled
+    }
+}
+
+impl<T> Flight<T> {
+    /// Asks whoever has the state to wake all after it; that one may just have let go of it.
+    fn knock(&self) -> Option<MutexGuard<'_, State<T>>> {
+        self.has_knocked.store(true, Ordering::Relaxed);
+        // With the fence of `takes_knock`: the second look finds the state free, or whoever has it finds the knock.
+        fence(Ordering::SeqCst);
+        self.state.try_lock()
+    }
+
+    /// Whether somebody has knocked; to be asked after the state was let go.
+    fn takes_knock(&self) -> bool {
+        fence(Ordering::SeqCst);
+        self.has_knocked.swap(false, Ordering::Relaxed)
     }
 }
 

@@ -1,12 +1,15 @@
 //! Readers who miss the same share one request.
 
-use std::task::{Context, Waker};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tombolo_env::{BoxFuture, TaskClass};
 use tombolo_storage::layer::fault::{Fault, FaultObjectStore, FaultPlan, Rule};
 
 use super::*;
+use crate::table::flight::Waiter;
 
 /// A table behind a store whose reads take time.
 struct Slow {
@@ -131,6 +134,66 @@ fn who_goes_away_or_is_not_polled_any_more_does_not_hold_up_the_others() {
         drop(gone);
         assert_eq!(slow.read(1900).await.unwrap().as_ref(), Some(&slow.entries[1900].2));
     });
+}
+
+/// Counts how often it is woken.
+#[derive(Default)]
+struct Counting(AtomicU64);
+
+impl Wake for Counting {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn who_comes_while_another_polls_is_woken_though_that_one_is_not_polled_any_more() {
+    let late: Arc<Mutex<Option<Waiter<u32>>>> = Arc::default();
+    let (woken, coming) = (Arc::new(Counting::default()), Arc::clone(&late));
+    let wakes = Waker::from(Arc::clone(&woken));
+    let mut polls = 0;
+    let fetch = std::future::poll_fn(move |context| {
+        polls += 1;
+        if polls > 1 {
+            return Poll::Ready(7);
+        }
+        // It is fetched before the poll ends, which wakes who waits by then; and then another comes.
+        context.waker().wake_by_ref();
+        let mut coming = coming.lock();
+        let Some(late) = &mut *coming else { return Poll::Ready(0) };
+        assert!(std::pin::Pin::new(late).poll(&mut Context::from_waker(&wakes)).is_pending());
+        Poll::Pending
+    });
+    let mut first = Waiter::new(Box::pin(fetch));
+    *late.lock() = Some(first.clone());
+    assert!(std::pin::Pin::new(&mut first).poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    assert_eq!(woken.0.load(Ordering::Relaxed), 1);
+    let mut late = late.lock().take().unwrap();
+    assert_eq!(std::pin::Pin::new(&mut late).poll(&mut Context::from_waker(Waker::noop())), Poll::Ready(7));
+}
+
+/// A waker that looks into a lock when it is dropped.
+struct Looks(Arc<Mutex<Option<Waiter<u32>>>>);
+
+impl Wake for Looks {
+    fn wake(self: Arc<Self>) {}
+}
+
+impl Drop for Looks {
+    fn drop(&mut self) {
+        // Waiting for the flight's lock of wakers, on the thread that holds it, would never end.
+        drop(self.0.lock().take());
+    }
+}
+
+#[test]
+fn wakers_are_dropped_outside_the_lock() {
+    let mut waiter = Waiter::new(Box::pin(std::future::pending()));
+    for _ in 0..2 {
+        let waker = Waker::from(Arc::new(Looks(Arc::new(Mutex::new(Some(waiter.clone()))))));
+        assert!(std::pin::Pin::new(&mut waiter).poll(&mut Context::from_waker(&waker)).is_pending());
+    }
+    drop(waiter);
 }
 
 #[test]
