@@ -25,14 +25,11 @@
 
 use std::any::Any;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
-use tombolo_env::Completion;
 use tombolo_storage::{Error, ErrorKind, Result};
-
-use crate::signal::Signal;
 
 /// Least bytes of a budget.
 pub const BUDGET_BYTES_MIN: u64 = 1 << 20;
@@ -121,9 +118,6 @@ pub struct MemoryBudget {
     /// The least that the members need.
     needed: Mutex<Needed>,
     cache: Mutex<Option<Weak<dyn GiveWay>>>,
-    freed: Signal,
-    /// Whether somebody may wait for `freed`.
-    awaited: AtomicBool,
 }
 
 #[derive(Default)]
@@ -189,8 +183,6 @@ impl MemoryBudget {
             peak: AtomicU64::new(0),
             needed: Mutex::default(),
             cache: Mutex::default(),
-            freed: Signal::default(),
-            awaited: AtomicBool::new(false),
         }
     }
 
@@ -300,13 +292,6 @@ impl MemoryBudget {
         self.needed.lock().members
     }
 
-    /// Resolves when some charge is given back after this call. To miss none: subscribe, then look, then wait.
-    pub fn freed(&self) -> Completion<()> {
-        let completion = self.freed.subscribe();
-        self.awaited.store(true, Ordering::SeqCst);
-        completion
-    }
-
     /// The budget's cache, or the one that `make` makes.
     pub(crate) fn cache_or<C: GiveWay>(&self, make: impl FnOnce() -> Arc<C>) -> Arc<C> {
         let mut slot = self.cache.lock();
@@ -356,13 +341,8 @@ impl MemoryBudget {
     fn subtract(&self, category: Category, bytes: u64) {
         self.total.0.fetch_sub(bytes, Ordering::Relaxed);
         self.used[category as usize].0.fetch_sub(bytes, Ordering::Relaxed);
-        if category == Category::Cache {
-            return;
-        }
-        // Sequentially consistent with the store of `awaited`: who subscribed before this sees it, or sees the room.
-        self.firm.0.fetch_sub(bytes, Ordering::SeqCst);
-        if self.awaited.load(Ordering::SeqCst) && self.awaited.swap(false, Ordering::SeqCst) {
-            self.freed.raise();
+        if category != Category::Cache {
+            self.firm.0.fetch_sub(bytes, Ordering::SeqCst);
         }
     }
 
@@ -373,7 +353,6 @@ impl MemoryBudget {
             cache.resized();
         }
         self.make_way();
-        self.freed.raise();
     }
 
     /// The cache gives way to what others hold.
