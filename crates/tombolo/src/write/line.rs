@@ -101,11 +101,13 @@ impl InLine for Waiting {
 /// Lets those in line take their places as far as there is room.
 pub(crate) fn advance_line(engine: &Arc<Engine>) {
     let mut done = Vec::new();
+    let mut is_stuck = false;
     {
         let mut commit = engine.stream.commit.lock();
         while let Some(mut first) = commit.line.pop_front() {
             if !first.advance(engine, &mut commit) {
                 commit.line.push_front(first);
+                is_stuck = true;
                 break;
             }
             commit.line_bytes -= first.bytes();
@@ -114,6 +116,10 @@ pub(crate) fn advance_line(engine: &Arc<Engine>) {
     }
     for write in done {
         write.tell(engine);
+    }
+    if is_stuck {
+        // A memtable may have been sealed before there was no room for something else, and its flush may be what makes room.
+        engine.work.raise();
     }
 }
 

@@ -207,6 +207,25 @@ fn a_memtable_that_was_sealed_for_a_write_that_failed_is_flushed() {
     });
 }
 
+#[test]
+fn a_memtable_that_was_sealed_for_a_write_in_line_is_flushed() {
+    run(|stores| async move {
+        let db = stores.open(&["writes_in_flight_max=1"]).await;
+        stores.env.sleep(Duration::from_secs(60)).await;
+        db.engine().stream.log_bytes_max.store(10_000, Ordering::Relaxed);
+        let keys = db.default_keyspace();
+        let in_flight = keys.put(b"1", b"one");
+        keys.put_with(b"2", [7; 20_000], Durability::Accepted).await.unwrap();
+        // It stands in line for the one in flight; its first turn seals the full memtable, and the log refuses it.
+        stores.refuse(ErrorKind::Busy, 1);
+        keys.put(b"3", b"three").await.unwrap();
+        assert_eq!((stores.plan.injected(), db.engine().view().waiting.len()), (1, 1));
+        in_flight.await.unwrap();
+        stores.env.sleep(Duration::from_secs(60)).await;
+        assert_eq!(db.stats().flushes, 1);
+    });
+}
+
 /// A waker that counts, and looks whether it is run inside the commit section.
 struct Looking {
     engine: Arc<Engine>,
