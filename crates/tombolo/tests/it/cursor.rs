@@ -200,7 +200,7 @@ fn walk(world: &World, mut cursor: Cursor, mut expected: Expected<'_>, moves: &[
     }
 }
 
-fn check(uri: &str, seed: u64, changes: Vec<Change>, later: Vec<Change>, range: (Bound<u8>, Bound<u8>), moves: &[Move]) {
+fn check(uri: &str, seed: u64, changes: Vec<Change>, later: &[Change], range: (Bound<u8>, Bound<u8>), moves: &[Move]) {
     let world = World::new(seed);
     let mut run = Run::open(&world, uri);
     let (lower, upper) = (range.0.map(key_of), range.1.map(key_of));
@@ -233,7 +233,7 @@ proptest! {
         seed in 0..u64::MAX,
         on_disk in any::<bool>(),
     ) {
-        check(if on_disk { "file:///db" } else { "mem://cursors" }, seed, changes, later, range, &moves);
+        check(if on_disk { "file:///db" } else { "mem://cursors" }, seed, changes, &later, range, &moves);
     }
 }
 
