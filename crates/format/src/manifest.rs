@@ -17,10 +17,13 @@
 //! | 56 | 16 | attempt |
 //! | 72 | 16 | hash of the predecessor (xxh3, 128 bits, of all its bytes) |
 //! | 88 | 8 | slot of the snapshot that it builds on |
-//! | 96 | 4 | kind: 1 claim, 2 edits, 3 snapshot, 4 destroyed |
-//! | 100 | 4 | number of edits (0 but for kind 2) |
-//! | 104 | | of kind 2 the edits; of kind 3 {slot u64, epoch u64, record hash u128, random u64, length u64, checksum u64} |
+//! | 96 | 4 | kind: 1 claim, 2 edits, 3 snapshot, 4 destroyed; 5, 6, 7 the first, a further and the last part of edits |
+//! | 100 | 4 | number of edits (0 of kinds 1, 3 and 4) |
+//! | 104 | | of kinds 2 and 5 to 7 the edits; of kind 3 {slot u64, epoch u64, record hash u128, random u64, length u64, checksum u64} |
 //! | −4 | 4 | CRC-32C of all before it |
+//!
+//! Edits beyond a record's limit are **parts**: a first one, any number of further ones and a last one in consecutive slots, which take
+//! effect all together with the last. A first part that is followed by anything else but a further or the last one has no effect.
 //!
 //! **Edit:** {tag u8, reserved u8, bytes of the body u32, body}. Text and bytes in a body have their length (u32) before them.
 //!
@@ -232,6 +235,19 @@ pub enum RecordKind {
     },
     /// Ends the incarnation.
     Destroyed,
+    /// Edits that take effect together with those of the other parts, once the last one is there.
+    Part(Part, Vec<Edit>),
+}
+
+/// Which part of edits that are too large for one record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// The first: what was begun before, and not ended, is forgotten.
+    First,
+    /// One after the first.
+    Further,
+    /// The last: all take effect.
+    Last,
 }
 
 /// A slot of the chain.

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use tombolo_format::FormatError;
 use tombolo_format::incarnation::{INCARNATION_BYTES, decode_incarnation};
 use tombolo_format::manifest::snapshot::{SNAPSHOT_HEADER_BYTES, SnapshotDecoder, SnapshotIdentity};
-use tombolo_format::manifest::{Edit, RECORD_HEADER_BYTES, RecordKind, TableName, decode_record, record_hash};
+use tombolo_format::manifest::{Edit, Part, RECORD_HEADER_BYTES, RecordKind, TableName, decode_record, record_hash};
 use tombolo_storage::LogOffset;
 
 use super::report::Report;
@@ -49,6 +49,9 @@ pub fn record(bytes: &Bytes, report: &mut Report) {
         RecordKind::Edits(_) => "edits",
         RecordKind::Snapshot { .. } => "snapshot",
         RecordKind::Destroyed => "destroyed",
+        RecordKind::Part(Part::First, _) => "first part of edits",
+        RecordKind::Part(Part::Further, _) => "further part of edits",
+        RecordKind::Part(Part::Last, _) => "last part of edits",
     };
     let fields = vec![
         ("slot", json!(record.slot)),
@@ -62,7 +65,9 @@ pub fn record(bytes: &Bytes, report: &mut Report) {
     ];
     report.part(0, RECORD_HEADER_BYTES as u64, kind, fields);
     match &record.kind {
-        RecordKind::Edits(edits) => edits.iter().for_each(|edit| edit_part(edit, RECORD_HEADER_BYTES as u64, report)),
+        RecordKind::Edits(edits) | RecordKind::Part(_, edits) => {
+            edits.iter().for_each(|edit| edit_part(edit, RECORD_HEADER_BYTES as u64, report))
+        }
         RecordKind::Snapshot { .. } => report.part(RECORD_HEADER_BYTES as u64, None, format!("{:?}", record.kind), Vec::new()),
         _ => {}
     }

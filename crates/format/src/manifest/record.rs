@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use super::{Record, RecordKind, decode_edit, encode_edit};
+use super::{Edit, Part, Record, RecordKind, decode_edit, encode_edit};
 use crate::checksum::{crc32c, hash128};
 use crate::codec::Reader;
 use crate::error::{FormatError, Result, check_features, check_version};
@@ -22,6 +22,10 @@ const CLAIM: u32 = 1;
 const EDITS: u32 = 2;
 const SNAPSHOT: u32 = 3;
 const DESTROYED: u32 = 4;
+const FIRST_PART: u32 = 5;
+const FURTHER_PART: u32 = 6;
+const LAST_PART: u32 = 7;
+const KIND_MAX: u32 = LAST_PART;
 const CHECKSUM_BYTES: usize = 4;
 const KIND_OFFSET: usize = 96;
 
@@ -45,13 +49,21 @@ pub fn encode_record(record: &Record) -> Result<Bytes> {
     let (kind, count) = match &record.kind {
         RecordKind::Claim => (CLAIM, 0),
         RecordKind::Edits(edits) => (EDITS, u32::try_from(edits.len()).unwrap_or(u32::MAX)),
+        RecordKind::Part(part, edits) => {
+            let kind = match part {
+                Part::First => FIRST_PART,
+                Part::Further => FURTHER_PART,
+                Part::Last => LAST_PART,
+            };
+            (kind, u32::try_from(edits.len()).unwrap_or(u32::MAX))
+        }
         RecordKind::Snapshot { .. } => (SNAPSHOT, 0),
         RecordKind::Destroyed => (DESTROYED, 0),
     };
     out.extend_from_slice(&kind.to_le_bytes());
     out.extend_from_slice(&count.to_le_bytes());
     match &record.kind {
-        RecordKind::Edits(edits) => {
+        RecordKind::Edits(edits) | RecordKind::Part(_, edits) => {
             for edit in edits {
                 encode_edit(edit, &mut out)?;
             }
@@ -119,7 +131,7 @@ pub fn decode_record(bytes: &[u8]) -> Result<Record> {
     if kind == 0 {
         return Err(FormatError::damaged(KIND_OFFSET, "a kind of record", "kind 0"));
     }
-    if kind > DESTROYED {
+    if kind > KIND_MAX {
         return Err(FormatError::newer(KIND_OFFSET, format!("manifest record of kind {kind}")));
     }
     let mut reader = Reader::new(&body[RECORD_HEADER_BYTES..]);
@@ -130,14 +142,10 @@ pub fn decode_record(bytes: &[u8]) -> Result<Record> {
 fn decode_kind(reader: &mut Reader<'_>, kind: u32, count: u32) -> Result<RecordKind> {
     let kind = match kind {
         CLAIM => RecordKind::Claim,
-        EDITS => {
-            // Grows with what is there, not with what the count claims.
-            let mut edits = Vec::new();
-            for _ in 0..count {
-                edits.push(decode_edit(reader)?);
-            }
-            RecordKind::Edits(edits)
-        }
+        EDITS => RecordKind::Edits(decode_edits(reader, count)?),
+        FIRST_PART => RecordKind::Part(Part::First, decode_edits(reader, count)?),
+        FURTHER_PART => RecordKind::Part(Part::Further, decode_edits(reader, count)?),
+        LAST_PART => RecordKind::Part(Part::Last, decode_edits(reader, count)?),
         SNAPSHOT => RecordKind::Snapshot {
             slot: reader.u64()?,
             epoch: reader.u64()?,
@@ -150,4 +158,13 @@ fn decode_kind(reader: &mut Reader<'_>, kind: u32, count: u32) -> Result<RecordK
     };
     reader.end()?;
     Ok(kind)
+}
+
+fn decode_edits(reader: &mut Reader<'_>, count: u32) -> Result<Vec<Edit>> {
+    // Grows with what is there, not with what the count claims.
+    let mut edits = Vec::new();
+    for _ in 0..count {
+        edits.push(decode_edit(reader)?);
+    }
+    Ok(edits)
 }

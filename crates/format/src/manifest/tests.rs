@@ -62,6 +62,9 @@ fn records_round_trip() {
         RecordKind::Snapshot { slot: 8, epoch: 2, record_hash: 7, random: 1, length: 2, checksum: 3 },
         RecordKind::Edits(all_edits()),
         RecordKind::Edits(vec![]),
+        RecordKind::Part(Part::First, all_edits()),
+        RecordKind::Part(Part::Further, vec![]),
+        RecordKind::Part(Part::Last, all_edits()),
     ] {
         let record = record(kind);
         let bytes = encode_record(&record).unwrap();
@@ -104,7 +107,7 @@ fn every_flipped_byte_and_every_truncation_of_a_record_is_damage() {
 fn newer_records_are_told_from_damaged_ones() {
     let bytes = encode_record(&record(RecordKind::Edits(all_edits()))).unwrap();
     // Version, feature bits, kind, an edit's tag, an edit's flags.
-    for (at, value) in [(8, 2), (16, 4), (96, 5), (104, 99), (105, 1)] {
+    for (at, value) in [(8, 2), (16, 4), (96, 8), (104, 99), (105, 1)] {
         let mut newer = bytes[..bytes.len() - 4].to_vec();
         newer[at] = value;
         newer.extend_from_slice(&crc32c(&newer).to_le_bytes());

@@ -1,7 +1,7 @@
 //! Flush: `sealed memtable → one table for each keyspace → one manifest record → trim the log`.
 //!
 //! Invariants:
-//! 1. Memtables are flushed in the order in which they were sealed, one at a time, all their keyspaces with one record: so a batch that
+//! 1. Memtables are flushed in the order in which they were sealed, one at a time, all their keyspaces with one commit: so a batch that
 //!    spans keyspaces is in tables whole or not at all, and the log's replay point is one offset.
 //! 2. The log is durable up to the memtable's end before its tables are named: no table holds what a crash of the host takes from the log.
 //! 3. The log is trimmed, and old logs are freed, only after the record that says so is durable.
@@ -197,7 +197,7 @@ fn told(engine: &Engine, tables: &[TableDescription], began: Instant) {
     engine.events.tell(|| Event::Flushed { tables: tables.len() as u64, bytes, nanos });
 }
 
-/// What the manifest is told of a flush: all in one record.
+/// What the manifest is told of a flush: all at once.
 fn edits(engine: &Engine, sealed: &Sealed, tables: &[TableDescription]) -> Vec<Edit> {
     let state = engine.manifest.state();
     let mut edits = sealed.keyspace_edits.clone();

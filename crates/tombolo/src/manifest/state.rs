@@ -4,7 +4,7 @@
 //! when it is about to be written (a refusal is a bug of the caller) and when it is read back (a refusal is corruption).
 //!
 //! Invariants:
-//! 1. `fold(state.edits()) == state`: a snapshot holds all of it.
+//! 1. `fold(state.edits()) == state`: a snapshot holds all of it, but for parts of edits that are still to take effect.
 //! 2. A table is live, obsolete or condemned, or it is not named; it goes live → obsolete ⇄ condemned → not named, and never comes back.
 //! 3. A sealed length, once recorded, does not change; replay points, flushed and reached sequence numbers only rise.
 //! 4. Clones share everything but what changed since: a version costs the same at 100 and at 100,000 tables, but for one short array.
@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use tombolo_format::key::SequenceNumber;
-use tombolo_format::manifest::{Edit, KeyspaceOptions, Record, RecordKind, TableDescription, TableName};
+use tombolo_format::manifest::{Edit, KeyspaceOptions, Part, Record, RecordKind, TableDescription, TableName};
 use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Epoch, LogId, LogOffset, LogRecord};
 
@@ -173,6 +173,8 @@ pub struct State {
     unneeded: ChunkedMap<TableName, ()>,
     logs: Arc<BTreeMap<LogId, LogState>>,
     streams: Arc<BTreeMap<u32, SequenceNumber>>,
+    /// Parts of edits that take effect with their last one; forgotten when something else comes before it.
+    begun: Vec<Arc<Vec<Edit>>>,
 }
 
 /// Where edits come from.
@@ -260,6 +262,11 @@ impl State {
         &self.streams
     }
 
+    /// Whether the last record is a part of edits that are still to take effect. No snapshot holds those.
+    pub fn has_begun(&self) -> bool {
+        !self.begun.is_empty()
+    }
+
     /// The state of an incarnation that has ended, of which nothing else is known.
     pub fn destroyed(slot: u64, epoch: Epoch) -> State {
         State { slot, epoch: epoch.0, destroyed: true, ..State::default() }
@@ -280,10 +287,22 @@ impl State {
         if record.epoch != epoch && !is_enabled(Mutant::PutForeignRecordRetriedNext) {
             return refuse(format!("a record of epoch {} where epoch {epoch} writes", record.epoch));
         }
+        let origin = Origin::Record(Epoch(record.epoch));
+        let mut begun = std::mem::take(&mut self.begun);
         match &record.kind {
             RecordKind::Claim | RecordKind::Snapshot { .. } => {}
-            RecordKind::Edits(edits) => self.apply_edits(edits, Origin::Record(Epoch(record.epoch)))?,
+            RecordKind::Edits(edits) => self.apply_edits(edits, origin)?,
             RecordKind::Destroyed => self.destroyed = true,
+            RecordKind::Part(Part::First, edits) => self.begun = vec![Arc::new(edits.clone())],
+            RecordKind::Part(_, _) if begun.is_empty() => return refuse("a part of edits of which the first is missing"),
+            RecordKind::Part(Part::Further, edits) => {
+                begun.push(Arc::new(edits.clone()));
+                self.begun = begun;
+            }
+            RecordKind::Part(Part::Last, edits) => {
+                begun.iter().try_for_each(|edits| self.apply_edits(edits, origin))?;
+                self.apply_edits(edits, origin)?;
+            }
         }
         self.slot = record.slot;
         self.epoch = record.epoch;

@@ -1,7 +1,7 @@
-//! A checkpoint becomes a database of its own: `read checkpoint → claim the target → copy its tables by reference → one record names all`.
+//! A checkpoint becomes a database of its own: `read checkpoint → claim the target → copy its tables by reference → one commit names all`.
 //!
 //! Invariants:
-//! 1. The target is empty until that record: a restore that ends early leaves an empty database, into which it can be made again, and
+//! 1. The target is empty until that commit: a restore that ends early leaves an empty database, into which it can be made again, and
 //!    objects that the next opening collects.
 //! 2. Tables get fresh names of the target's epoch (rule 6); their bytes, and the identity in them, stay as they are.
 

@@ -382,6 +382,8 @@ fn runs_stay_few_above_a_damaged_table() {
             let keys = db.default_keyspace();
             load(&keys, 3000, 0).await;
             db.compact().await.unwrap();
+            // What was merged is deleted.
+            stores.env.sleep(Duration::from_secs(1)).await;
             let base = stores.tables().await;
             if in_level_0 {
                 db.set_options([("automatic_compaction", "false")]).unwrap();

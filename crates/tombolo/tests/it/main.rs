@@ -8,6 +8,7 @@ mod compaction;
 mod cursor;
 mod damage;
 mod full_disk;
+mod large_records;
 mod memory;
 mod model;
 mod operating;

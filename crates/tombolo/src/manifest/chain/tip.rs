@@ -171,6 +171,9 @@ impl Tip {
     /// Whether a snapshot is due: when reading the tail costs as much as reading a snapshot. A record counts for at least 4 KiB, which is
     /// about what a request costs beside its bytes.
     pub fn wants_snapshot(&self) -> bool {
+        if self.state.has_begun() {
+            return false;
+        }
         const RECORD_COST_BYTES: u64 = 4 << 10;
         const TAIL_COST_BYTES_MIN: u64 = 256 << 10;
         let cost = self.tail_bytes.saturating_add(self.tail_records.saturating_mul(RECORD_COST_BYTES));

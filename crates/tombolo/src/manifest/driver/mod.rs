@@ -164,7 +164,8 @@ impl Manifest {
         Manifest(Arc::new(Handle(inner)))
     }
 
-    /// Queues edits; resolves with the slot that holds them once they are durable in the chain. All of one call share one record.
+    /// Queues edits; resolves with the slot that holds them once they are durable in the chain. All of one call take effect together: they
+    /// share one record, or are parts in several that take effect with the last.
     /// Dropping the completion leaves the edits to take effect.
     ///
     /// # Errors

@@ -165,3 +165,88 @@ fn publishes_log_configurations() {
         assert_eq!(writer.state().logs()[&id].sealed, Some(LogOffset(100)));
     });
 }
+
+/// Tables of `manifest`'s epoch whose descriptions take about 128 KiB each.
+fn large_tables(manifest: &Manifest, count: u64) -> Vec<Edit> {
+    let key = bytes::Bytes::from(vec![7; 65_535]);
+    let table = |_| {
+        Edit::TableAdded(tombolo_format::manifest::TableDescription {
+            name: manifest.fresh_table_name(),
+            offset: 0,
+            length: 1000,
+            identity: 1,
+            keyspace: 0,
+            level: 0,
+            first_key: key.clone(),
+            last_key: key.clone(),
+            first_sequence: SequenceNumber(1),
+            last_sequence: SequenceNumber(1),
+            entries: 1,
+            deletes: 0,
+            tail_bytes: 100,
+            oldest_unix_seconds: 0,
+        })
+    };
+    (0..count).map(table).collect()
+}
+
+fn keyspace() -> Vec<Edit> {
+    vec![Edit::KeyspaceCreated { id: 0, name: "default".into(), stream: 0, options: tombolo_format::manifest::KeyspaceOptions::default() }]
+}
+
+/// What no record can hold takes several, and takes effect as one.
+#[test]
+fn edits_of_any_size_take_effect_together() {
+    let (_world, env, store) = world();
+    env.block_on(async {
+        let (writer, _) = Manifest::open(&env, Arc::clone(&store), options(OpenMode::Create)).await.unwrap();
+        writer.commit(keyspace()).await.unwrap().unwrap();
+        let before = writer.state().slot();
+        let (large, small) = (writer.commit(large_tables(&writer, 200)), writer.commit(reached(7)));
+        let slot = large.await.unwrap().unwrap();
+        assert!((3..12).contains(&(slot - before)), "{} records", slot - before);
+        small.await.unwrap().unwrap();
+        assert_eq!((writer.state().table_count(), writer.state().has_begun()), (200, false));
+        assert_eq!(*load(&env, &store).await.unwrap().state, *writer.state());
+    });
+}
+
+/// A writer that fails, or ends, between two parts has changed nothing.
+#[test]
+fn parts_without_their_last_one_have_no_effect() {
+    let (_world, env, store) = world();
+    let plan = FaultPlan::scripted();
+    let faulty: Arc<dyn ObjectStore> = Arc::new(FaultObjectStore::new(&env, Arc::clone(&store), plan.clone()));
+    env.block_on(async {
+        let (writer, _) = Manifest::open(&env, faulty, options(OpenMode::Create)).await.unwrap();
+        writer.commit(keyspace()).await.unwrap().unwrap();
+        plan.inject(Rule::of_kind(RequestKind::Put, Fault::Error(ErrorKind::OutOfSpace)).skip(2).times(1));
+        let refused = writer.commit(large_tables(&writer, 200)).await.unwrap().unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::OutOfSpace);
+        assert!(writer.state().has_begun() && writer.state().table_count() == 0);
+        assert_eq!(*load(&env, &store).await.unwrap().state, *writer.state());
+        writer.commit(reached(7)).await.unwrap().unwrap();
+        assert!(!writer.state().has_begun() && writer.state().table_count() == 0);
+        writer.commit(large_tables(&writer, 100)).await.unwrap().unwrap();
+        assert_eq!(writer.state().table_count(), 100);
+        plan.inject(Rule::of_kind(RequestKind::Put, Fault::Error(ErrorKind::OutOfSpace)).skip(2).times(1));
+        writer.commit(large_tables(&writer, 200)).await.unwrap().unwrap_err();
+        let (second, state) = Manifest::open(&env, Arc::clone(&store), options(OpenMode::Open)).await.unwrap();
+        assert_eq!((state.table_count(), state.has_begun(), &*state), (100, false, &*second.state()));
+    });
+}
+
+/// Commits share a record only as far as it stays within its limit.
+#[test]
+fn a_large_commit_does_not_fail_the_small_one_before_it() {
+    let (_world, env, store) = world();
+    env.block_on(async {
+        let (writer, _) = Manifest::open(&env, Arc::clone(&store), options(OpenMode::Create)).await.unwrap();
+        writer.commit(keyspace()).await.unwrap().unwrap();
+        let commits = [writer.commit(large_tables(&writer, 24)), writer.commit(large_tables(&writer, 110)), writer.commit(reached(7))];
+        for commit in commits {
+            commit.await.unwrap().unwrap();
+        }
+        assert_eq!((writer.state().table_count(), writer.state().streams()[&0]), (134, SequenceNumber(7)));
+    });
+}

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tombolo_env::{TaskClass, completion};
-use tombolo_format::manifest::{Edit, RecordKind};
+use tombolo_format::manifest::{EDIT_BYTES_MAX, Edit, KeyspaceOptions, Part, RECORD_BYTES_MAX, RecordKind};
 use tombolo_storage::{Error, ErrorKind, Result};
 
 use super::io::{Backoff, Patience, is_passing};
@@ -12,16 +12,19 @@ use crate::manifest::chain::Tip;
 use crate::manifest::chain::append::{Append, Appended};
 use crate::manifest::state::Origin;
 
-/// Edits of a group, beyond which the next commit waits for the next record.
+/// Edits of a record that several commits share.
 const GROUP_EDITS_MAX: usize = 1024;
-/// Their bytes, roughly.
+/// Bytes of a record that several commits share, and of a part of edits that are too large for one record; with one edit more it is still
+/// within the limit.
 const GROUP_BYTES_MAX: usize = 4 << 20;
+const _: () = assert!(GROUP_BYTES_MAX + EDIT_BYTES_MAX <= RECORD_BYTES_MAX / 2);
 /// Records after a failed snapshot before it is tried again.
 const SNAPSHOT_RETRY_RECORDS: u64 = 32;
 
-/// What one record will hold, and who waits for it.
+/// What one record will hold, or several, and who waits for it.
 struct Group {
-    kind: RecordKind,
+    /// One, or all parts of the edits of one commit.
+    kinds: Vec<RecordKind>,
     waiting: Vec<tombolo_env::Completer<Committed>>,
 }
 
@@ -69,17 +72,46 @@ async fn next(inner: &Inner) -> Option<Queued> {
     }
 }
 
-/// Roughly the bytes that an edit takes.
+/// At least the bytes that an edit takes.
 fn edit_bytes(edit: &Edit) -> usize {
     const FIXED: usize = 128;
     match edit {
         Edit::TableAdded(table) => FIXED + table.first_key.len() + table.last_key.len(),
         Edit::LogNamed { configuration, .. } => FIXED + configuration.len(),
-        Edit::KeyspaceCreated { name, options, .. } => {
-            FIXED + name.len() + options.0.iter().map(|(name, value)| name.len() + value.len() + 8).sum::<usize>()
-        }
+        Edit::KeyspaceCreated { name, options, .. } => FIXED + name.len() + options_bytes(options),
+        Edit::KeyspaceChanged { options, .. } => FIXED + options_bytes(options),
+        Edit::DatabaseCreated { log_identity, .. } => FIXED + log_identity.len(),
         _ => FIXED,
     }
+}
+
+fn options_bytes(options: &KeyspaceOptions) -> usize {
+    options.0.iter().map(|(name, value)| name.len() + value.len() + 8).sum()
+}
+
+/// A record's content, or the parts of what is too large for one.
+fn kinds(edits: Vec<Edit>) -> Vec<RecordKind> {
+    let mut pieces = vec![Vec::new()];
+    let mut bytes = 0;
+    for edit in edits {
+        let more = edit_bytes(&edit);
+        if bytes > 0 && bytes + more > GROUP_BYTES_MAX {
+            pieces.push(Vec::new());
+            bytes = 0;
+        }
+        bytes += more;
+        if let Some(piece) = pieces.last_mut() {
+            piece.push(edit);
+        }
+    }
+    let last = pieces.len() - 1;
+    let part = |(number, edits): (usize, Vec<Edit>)| match number {
+        _ if last == 0 => RecordKind::Edits(edits),
+        0 => RecordKind::Part(Part::First, edits),
+        _ if number == last => RecordKind::Part(Part::Last, edits),
+        _ => RecordKind::Part(Part::Further, edits),
+    };
+    pieces.into_iter().enumerate().map(part).collect()
 }
 
 /// A record's content: the first item, and as many of the following as may share its record. Items that do not fit the state fail alone.
@@ -92,7 +124,7 @@ fn form(inner: &Inner, tip: &Tip, first: Queued) -> Option<Group> {
     while let Some(Queued { kind, done }) = item {
         let RecordKind::Edits(more) = kind else {
             // Only as the first: `take_edits` leaves others in the queue.
-            return Some(Group { kind, waiting: vec![done] });
+            return Some(Group { kinds: vec![kind], waiting: vec![done] });
         };
         let mut after = state.clone();
         match after.apply_edits(&more, Origin::Record(inner.epoch)) {
@@ -104,36 +136,46 @@ fn form(inner: &Inner, tip: &Tip, first: Queued) -> Option<Group> {
             }
             Err(why) => done.complete(Err(Error::new(ErrorKind::Bug, format!("an edit of the manifest does not fit: {why}")))),
         }
-        item = if edits.len() < GROUP_EDITS_MAX && bytes < GROUP_BYTES_MAX { take_edits(inner) } else { None };
+        item = take_edits(inner, edits.len(), bytes);
     }
-    if waiting.is_empty() { None } else { Some(Group { kind: RecordKind::Edits(edits), waiting }) }
+    if waiting.is_empty() { None } else { Some(Group { kinds: kinds(edits), waiting }) }
 }
 
-fn take_edits(inner: &Inner) -> Option<Queued> {
+/// The next item of the queue, if it may share the record of `count` edits of `bytes` bytes.
+fn take_edits(inner: &Inner, count: usize, bytes: usize) -> Option<Queued> {
     let mut shared = inner.shared.lock();
-    match shared.queue.front() {
-        Some(Queued { kind: RecordKind::Edits(_), .. }) => shared.queue.pop_front(),
-        _ => None,
-    }
+    let Some(Queued { kind: RecordKind::Edits(more), .. }) = shared.queue.front() else { return None };
+    let fits = count + more.len() <= GROUP_EDITS_MAX && bytes + more.iter().map(edit_bytes).sum::<usize>() <= GROUP_BYTES_MAX;
+    if fits || count == 0 { shared.queue.pop_front() } else { None }
 }
 
-/// Puts one record and answers who waits; the tip after it when it is committed.
+/// Puts the records of a group and answers who waits; the tip after those that were committed. What is refused between two parts takes no
+/// effect: the next record forgets the parts before it.
 async fn put(inner: &Arc<Inner>, tip: &Tip, group: Group) -> Option<Tip> {
     let mut backoff = Backoff::new();
+    let mut tip = tip.clone();
+    let mut kinds = group.kinds.iter();
+    let mut kind = kinds.next()?;
     loop {
-        let mut append = Append::new(tip.clone(), inner.epoch, group.kind.clone());
+        let mut append = Append::new(tip.clone(), inner.epoch, kind.clone());
         let appended: Result<Appended> = inner.io.run(&mut append, Patience::Endless).await.flatten();
         match appended {
-            Ok(Appended::Committed(tip)) => {
+            Ok(Appended::Committed(committed)) => {
+                tip = committed;
                 inner.state.store(Arc::clone(&tip.state));
-                group.complete(&Ok(tip.slot));
-                return Some(tip);
+                match kinds.next() {
+                    Some(next) => kind = next,
+                    None => {
+                        group.complete(&Ok(tip.slot));
+                        return Some(tip);
+                    }
+                }
             }
             Ok(Appended::Unacknowledged(tip)) => return Some(tip),
             Ok(Appended::Refused(error)) if is_passing(error.kind()) && !backoff.is_exhausted() => backoff.pause(&inner.io.env).await,
             Ok(Appended::Refused(error)) => {
                 group.complete(&Err(error));
-                return None;
+                return Some(tip);
             }
             Ok(Appended::Fenced) => {
                 inner.end(fenced_error(), true);
