@@ -326,3 +326,6 @@ async fn install(engine: &Arc<Engine>, job: &Job, edits: Vec<Edit>, outputs: Vec
     );
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;
