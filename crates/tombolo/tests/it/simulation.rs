@@ -231,12 +231,13 @@ mod mutants {
 
     use super::*;
 
-    /// Whether some crash of the script shows that a rule was taken out.
+    /// Whether some crash of the script shows that a rule was taken out. Several seeds: the moment between an answer and the record that it should
+    /// have waited for is short, and not in every schedule is a write acknowledged within it.
     fn is_noticed(mutant: Mutant, crash: Crash) -> bool {
         let _guard = enable(mutant);
         [MAPPED, WRITTEN]
             .iter()
-            .any(|uri| (1..=2).any(|seed| catch_unwind(AssertUnwindSafe(|| crash_everywhere(uri, seed, 24, crash, 1))).is_err()))
+            .any(|uri| (1..=8).any(|seed| catch_unwind(AssertUnwindSafe(|| crash_everywhere(uri, seed, 24, crash, 1))).is_err()))
     }
 
     #[test]
