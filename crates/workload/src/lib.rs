@@ -7,12 +7,14 @@ pub mod bench;
 pub mod distribution;
 pub mod generator;
 pub mod key;
+pub mod mixgraph;
 pub mod statistics;
 pub mod target;
 pub mod value;
+pub mod ycsb;
 
 pub use distribution::{Distribution, Keys};
-pub use generator::{Generator, Mix, Operation, Verb};
+pub use generator::{Generator, Mix, Operation, Source, Verb};
 pub use key::KeyEncoding;
 pub use statistics::{Latencies, Summary};
 pub use target::{Durability, Session, Target, TargetError, run};

@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::Value;
 use tombolo::{ErrorKind, OpenMode, Options};
-use tombolo_workload::Durability;
 use tombolo_workload::bench::{Benchmark, Plan};
+use tombolo_workload::{Distribution, Durability, ycsb};
 
 use self::engine::{Engine, Place};
 use self::report::{Header, Row};
@@ -113,6 +113,9 @@ struct RunArguments {
     /// Distance of the keys of one call of multireadrandom; 0 draws each at random.
     #[arg(long, value_name = "N", default_value_t = 0)]
     multiread_stride: u64,
+    /// How YCSB's accesses spread over the keys, in the place of each workload's own (zipfian; latest for D).
+    #[arg(long, value_enum)]
+    distribution: Option<Spread>,
     /// A setting of the database, as name=value; may be given several times. A wrong name lists them all.
     #[arg(long = "setting", visible_alias = "set", value_name = "NAME=VALUE")]
     settings: Vec<String>,
@@ -155,6 +158,30 @@ impl Survives {
     }
 }
 
+/// How accesses spread over the keys.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Spread {
+    /// Every key as likely as every other.
+    Uniform,
+    /// A few keys are popular, wherever they lie.
+    Zipfian,
+    /// The newest keys are popular.
+    Latest,
+    /// 80 % of the accesses go to 20 % of the keys.
+    Hotspot,
+}
+
+impl Spread {
+    fn distribution(self) -> Distribution {
+        match self {
+            Spread::Uniform => Distribution::Uniform,
+            Spread::Zipfian => Distribution::Zipfian { exponent: ycsb::EXPONENT },
+            Spread::Latest => Distribution::Latest { exponent: ycsb::EXPONENT },
+            Spread::Hotspot => Distribution::Hotspot { hot_keys: 0.2, hot_accesses: 0.8 },
+        }
+    }
+}
+
 /// The keyspace of benchmarks.
 const KEYSPACE: &str = "bench";
 
@@ -183,6 +210,7 @@ impl RunArguments {
                 Survives::Accepted => Durability::Accepted,
                 Survives::Durable => Durability::Durable,
             }),
+            distribution: self.distribution.map(Spread::distribution),
             duration: self.duration.map(Duration::from_secs),
             seed: self.seed,
             sample_every: self.sample_every,

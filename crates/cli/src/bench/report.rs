@@ -156,7 +156,9 @@ impl Row {
             let what = self.text.clone().unwrap_or_else(|| format!("took {}", text::duration(self.outcome.elapsed())));
             text = format!("{:<17} {}", self.benchmark.name, what.replace('\n', &format!("\n{:<17} ", "")));
         }
-        if self.benchmark.is_reading() && !matches!(self.benchmark.work, Work::ReadSequential | Work::ReadReverse) {
+        if (self.benchmark.is_reading() || self.benchmark.is_mixed())
+            && !matches!(self.benchmark.work, Work::ReadSequential | Work::ReadReverse)
+        {
             let _ = write!(text, "\n{:<17} found {} of {}", "", text::count(self.outcome.found), text::count(self.outcome.operations));
         }
         if let Some(writer) = &self.background {
@@ -236,7 +238,7 @@ impl Row {
             "load": header.machine.load,
         });
         let Some(fields) = row.as_object_mut() else { return row };
-        if self.benchmark.is_reading() {
+        if self.benchmark.is_reading() || self.benchmark.is_mixed() {
             fields.insert("found".to_owned(), json!(self.outcome.found));
         }
         if matches!(self.benchmark.work, Work::WriteBatches | Work::MultiRead) {

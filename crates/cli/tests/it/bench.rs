@@ -10,7 +10,7 @@ use super::{fails, json, ok, tombolo, uri};
 
 /// Every benchmark, over and over: the fills begin anew, the rest works on what is there.
 const ALL: &str = "fillseq,fillrandom,filluniquerandom,overwrite,flush,wait,readrandom,readmissing,multireadrandom,seekrandom,readseq,readreverse,\
-                   readwhilewriting,deleterandom,compact,readrandom,fillsync,fillbatch,stats";
+                   readwhilewriting,deleterandom,compact,readrandom,ycsb-a,ycsb-b,ycsb-c,ycsb-d,ycsb-e,ycsb-f,mixgraph,deletescan,fillsync,fillbatch,stats";
 
 fn row<'a>(rows: &'a Value, name: &str) -> &'a Value {
     rows.as_array().unwrap().iter().find(|row| row["benchmark"] == name).unwrap_or_else(|| panic!("{name}: {rows}"))
@@ -45,6 +45,10 @@ fn every_benchmark_runs_and_its_figures_hold_together() {
         let micros = ["micros_p50", "micros_p99", "micros_p999", "micros_max"].map(|field| row[field].as_f64().unwrap());
         assert!(micros.is_sorted(), "{row}");
         assert!(row["peak_bytes"].as_u64().unwrap() > 1 << 20, "{row}");
+    }
+    for name in ["ycsb-a", "ycsb-e", "mixgraph", "deletescan"] {
+        assert_eq!(row(&rows, name)["operations"].as_u64(), Some(1000), "{name}");
+        assert!((1..=1000).contains(&row(&rows, name)["found"].as_u64().unwrap()), "{name}");
     }
     assert!(row(&rows, "readwhilewriting")["writes"].as_u64().unwrap() > 0);
     assert_eq!(row(&rows, "fillsync")["durability"], "durable");

@@ -14,6 +14,7 @@ mod name;
 mod tests;
 mod worker;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -23,7 +24,7 @@ pub use worker::{Worker, work};
 
 use crate::key::KEY_WIDTH_MAX;
 use crate::value::VALUE_BYTES_MAX;
-use crate::{Durability, KeyEncoding, Latencies};
+use crate::{Distribution, Durability, KeyEncoding, Keys, Latencies};
 
 /// What all benchmarks of a run have in common.
 #[derive(Clone, Debug, PartialEq)]
@@ -48,6 +49,8 @@ pub struct Plan {
     pub seek_nexts: usize,
     /// Durability of writes; `fillsync` is durable whatever this says. `None`: accepted.
     pub durability: Option<Durability>,
+    /// Of the keys of YCSB's workloads, in the place of the paper's: Zipf, latest for D.
+    pub distribution: Option<Distribution>,
     /// Ends each benchmark after this; random ones run that long whatever the counts say.
     pub duration: Option<Duration>,
     /// Of everything random.
@@ -69,6 +72,7 @@ impl Default for Plan {
             multiread_stride: 0,
             seek_nexts: 10,
             durability: None,
+            distribution: None,
             duration: None,
             seed: 1,
             sample_every: None,
@@ -123,6 +127,9 @@ impl Plan {
         if !self.key_encoding().holds(self.num) {
             return invalid(format!("keys of {} bytes are too short for {} keys", self.key_bytes, self.num));
         }
+        if let Some(distribution) = self.distribution {
+            Keys::new(distribution, self.num).map_err(|error| InvalidPlan(error.to_string()))?;
+        }
         if self.sample_every == Some(0) {
             return invalid("sample-every is 0: it must be 1 or more".to_owned());
         }
@@ -145,6 +152,8 @@ pub struct Shared {
     /// Foreground threads at work; the writer beside them ends with the last.
     at_work: AtomicU64,
     progress: Vec<Progress>,
+    /// Keys that the threads inserted beyond the plan's.
+    inserted: Arc<AtomicU64>,
 }
 
 /// A thread's count, on a cache line of its own.
@@ -157,7 +166,7 @@ impl Shared {
     #[must_use]
     pub fn new(threads: usize) -> Shared {
         let progress = std::iter::repeat_with(Progress::default).take(threads + 1).collect();
-        Shared { stop: AtomicBool::new(false), at_work: AtomicU64::new(threads as u64), progress }
+        Shared { stop: AtomicBool::new(false), at_work: AtomicU64::new(threads as u64), progress, inserted: Arc::default() }
     }
 
     /// Ends the benchmark soon.

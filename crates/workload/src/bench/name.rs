@@ -3,6 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use crate::ycsb::Core;
+
 /// What a benchmark does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Work {
@@ -30,6 +32,12 @@ pub enum Work {
     ReadReverse,
     /// Reads at random while one more thread overwrites at random.
     ReadWhileWriting,
+    /// Deletes, writes and reads short ranges at random: deleted keys lie in the way of the scans.
+    DeleteScan,
+    /// One of YCSB's core workloads.
+    Ycsb(Core),
+    /// The model of a production database.
+    Mixgraph,
     /// Merges everything.
     Compact,
     /// Moves what is in memory to tables.
@@ -83,6 +91,14 @@ impl Benchmark {
         benchmark("readreverse", Work::ReadReverse, "read --reads entries in descending order, from the last"),
         benchmark("readwhilewriting", Work::ReadWhileWriting, "as readrandom, while one more thread overwrites"),
         benchmark("deleterandom", Work::DeleteRandom, "delete --num keys drawn at random"),
+        benchmark("deletescan", Work::DeleteScan, "--reads operations: 50 % deletes, 30 % writes, 20 % scans of 1 to 100 entries"),
+        benchmark("ycsb-a", Work::Ycsb(Core::A), "--reads operations of YCSB A: 50 % reads, 50 % updates (see --distribution)"),
+        benchmark("ycsb-b", Work::Ycsb(Core::B), "the same of B: 95 % reads, 5 % updates"),
+        benchmark("ycsb-c", Work::Ycsb(Core::C), "the same of C: reads only"),
+        benchmark("ycsb-d", Work::Ycsb(Core::D), "the same of D: 95 % reads of the latest, 5 % insertions"),
+        benchmark("ycsb-e", Work::Ycsb(Core::E), "the same of E: 95 % scans of 1 to 100 entries, 5 % insertions"),
+        benchmark("ycsb-f", Work::Ycsb(Core::F), "the same of F: 50 % reads, 50 % reads followed by a write"),
+        benchmark("mixgraph", Work::Mixgraph, "--reads operations of a modelled production database: 83 % reads, 14 % writes, 3 % scans"),
         benchmark("compact", Work::Compact, "merge everything into one sorted run"),
         benchmark("flush", Work::Flush, "move what is in memory to tables"),
         benchmark("wait", Work::Wait, "wait until background work has settled"),
@@ -101,6 +117,11 @@ impl Benchmark {
                 | Work::ReadReverse
                 | Work::ReadWhileWriting
         )
+    }
+
+    /// Whether it mixes reads and writes; it does as many operations as a reading one.
+    pub fn is_mixed(&self) -> bool {
+        matches!(self.work, Work::DeleteScan | Work::Ycsb(_) | Work::Mixgraph)
     }
 
     /// Whether a number of threads does it; the rest is one call.

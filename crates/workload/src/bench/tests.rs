@@ -82,6 +82,41 @@ fn deletes_delete_and_a_seed_repeats_a_run() {
 }
 
 #[test]
+fn mixed_benchmarks_read_and_write_what_they_say() {
+    for (name, least_found) in
+        [("ycsb-a", 100), ("ycsb-b", 400), ("ycsb-c", 500), ("ycsb-d", 400), ("ycsb-e", 400), ("ycsb-f", 500), ("mixgraph", 350)]
+    {
+        let map = Map::default();
+        run(&map, "filluniquerandom");
+        let outcome = run(&map, name);
+        assert!(outcome.operations == 500 && (least_found..=500).contains(&outcome.found), "{name}: {outcome:?}");
+        // D and E insert, one in twenty; the others write what is there.
+        let keys = map.entries().len();
+        assert_eq!(keys > 1000, ["ycsb-d", "ycsb-e"].contains(&name), "{name}: {keys} keys");
+    }
+    let map = Map::default();
+    run(&map, "filluniquerandom");
+    run_with(&map, &Plan { reads: 5000, ..plan() }, "deletescan", Duration::from_nanos(100));
+    // Deletes and writes balance at 0.3 / 0.8 of the keys.
+    assert!((300..450).contains(&map.entries().len()), "{}", map.entries().len());
+}
+
+#[test]
+fn a_distribution_takes_the_place_of_the_papers() {
+    let map = Map::default();
+    run(&map, "filluniquerandom");
+    let before = map.entries().clone();
+    let changed = |plan: &Plan| {
+        map.entries().clone_from(&before);
+        run_with(&map, &Plan { reads: 4000, ..plan.clone() }, "ycsb-a", Duration::from_nanos(100));
+        map.entries().iter().filter(|(key, value)| before[*key] != **value).count()
+    };
+    // 2,000 updates of 1,000 keys: 1 − e^−2 of the keys when uniform, far fewer when a few are popular.
+    let (skewed, uniform) = (changed(&plan()), changed(&Plan { distribution: Some(Distribution::Uniform), ..plan() }));
+    assert!(skewed < 650 && (800..930).contains(&uniform), "{skewed} {uniform}");
+}
+
+#[test]
 fn fast_calls_are_sampled_and_slow_ones_all_measured() {
     let map = Map::default();
     let fast = run_with(&map, &Plan { threads: 1, ..plan() }, "fillseq", Duration::from_nanos(100));
@@ -137,6 +172,7 @@ fn plans_that_cannot_be_are_refused() {
         (Plan { key_bytes: 1, ..plan() }, "too short"),
         (Plan { compression_ratio: 1.5, ..plan() }, "compression-ratio"),
         (Plan { compression_ratio: f64::NAN, ..plan() }, "compression-ratio"),
+        (Plan { distribution: Some(Distribution::Zipfian { exponent: 0.0 }), ..plan() }, "exponent"),
         (Plan { sample_every: Some(0), ..plan() }, "sample-every"),
         (Plan { duration: Some(Duration::ZERO), ..plan() }, "duration"),
     ] {

@@ -8,7 +8,12 @@ use rand::Rng;
 
 use super::{Benchmark, Meter, Outcome, Plan, Shared, Work};
 use crate::distribution::shuffled;
-use crate::{Durability, KeyEncoding, Random, Session, Target, ValueSizes, Values, random};
+use crate::mixgraph::{self, Mixgraph, Ranges};
+use crate::target::perform;
+use crate::ycsb::{SCAN_ENTRIES_MAX, Ycsb};
+use crate::{
+    Distribution, Durability, Generator, KeyEncoding, Keys, Mix, Random, Session, Source, Target, TargetError, ValueSizes, Values, random,
+};
 
 /// What one thread of a benchmark does.
 #[derive(Clone, Debug)]
@@ -19,17 +24,22 @@ pub struct Worker {
     thread: usize,
     values: Arc<Values>,
     random: Random,
+    /// Of `mixgraph`: which keys are popular.
+    ranges: Option<Arc<Ranges>>,
 }
 
 /// The workers of a benchmark: one for each thread, and one more for the writer of `readwhilewriting`.
 pub fn work(plan: &Plan, benchmark: Benchmark) -> Vec<Worker> {
     let threads = plan.threads + usize::from(benchmark.work == Work::ReadWhileWriting);
-    let values = Arc::new(Values::new(ValueSizes::Fixed(plan.value_bytes), plan.compression_ratio, &mut random(plan.seed, u64::MAX)));
+    let is_mixgraph = benchmark.work == Work::Mixgraph;
+    let sizes = if is_mixgraph { mixgraph::VALUES } else { ValueSizes::Fixed(plan.value_bytes) };
+    let values = Arc::new(Values::new(sizes, plan.compression_ratio, &mut random(plan.seed, u64::MAX)));
+    let ranges = is_mixgraph.then(|| Arc::new(Ranges::new(plan.num, &mut random(plan.seed, u64::MAX - 1))));
     let worker = |thread| {
         // Another stream for each benchmark, so that reads do not follow the order of the writes.
         let salt = benchmark.name.bytes().fold(0u64, |salt, byte| salt.rotate_left(8) ^ u64::from(byte));
         let random = random(plan.seed ^ salt, thread as u64);
-        Worker { plan: plan.clone(), benchmark, thread, values: Arc::clone(&values), random }
+        Worker { plan: plan.clone(), benchmark, thread, values: Arc::clone(&values), random, ranges: ranges.clone() }
     };
     (0..threads).map(worker).collect()
 }
@@ -38,7 +48,7 @@ pub fn work(plan: &Plan, benchmark: Benchmark) -> Vec<Worker> {
 pub(super) fn operations(plan: &Plan, benchmark: Benchmark) -> u64 {
     match benchmark.work {
         _ if benchmark.is_durable => (plan.num / 1000).max(plan.num.min(1000)),
-        _ if benchmark.is_reading() => plan.reads,
+        _ if benchmark.is_reading() || benchmark.is_mixed() => plan.reads,
         _ => plan.num,
     }
 }
@@ -62,7 +72,7 @@ impl Worker {
     pub fn run<T: Target>(mut self, target: &T, shared: &Shared, clock: &impl Fn() -> Duration) -> Outcome {
         let durability = if self.benchmark.is_durable { Durability::Durable } else { self.plan.durability.unwrap_or_default() };
         let mut session = target.session(durability);
-        let meter = Meter::new(&self.plan, clock, shared, self.thread);
+        let mut meter = Meter::new(&self.plan, clock, shared, self.thread);
         if self.is_background() {
             return self.overwrite_beside(&mut session, meter, shared);
         }
@@ -81,8 +91,59 @@ impl Worker {
             Work::MultiRead => self.multi_get(&mut session, meter, timed),
             Work::Seek => self.seek(&mut session, meter, timed),
             Work::ReadSequential | Work::ReadReverse => self.read_all(&mut session, meter, part),
+            Work::DeleteScan | Work::Ycsb(_) | Work::Mixgraph => match self.source(shared) {
+                Ok(mut source) => self.serve(&mut session, meter, timed, &mut *source),
+                Err(message) => {
+                    meter.end(None, 0, Err(TargetError { message, retryable: false }));
+                    meter.finish()
+                }
+            },
             Work::Compact | Work::Flush | Work::Wait | Work::Stats => meter.finish(),
         }
+    }
+
+    /// The operations of a benchmark that mixes them.
+    fn source(&self, shared: &Shared) -> Result<Box<dyn Source>, String> {
+        let (plan, values, random) = (&self.plan, Arc::clone(&self.values), self.random.clone());
+        let text = |error: &dyn std::fmt::Display| error.to_string();
+        Ok(match (self.benchmark.work, &self.ranges) {
+            (Work::Ycsb(core), _) => {
+                let inserted = Arc::clone(&shared.inserted);
+                let ycsb = Ycsb::new(core, plan.distribution, plan.num, inserted, self.encoding(), values, random);
+                Box::new(ycsb.map_err(|error| text(&error))?)
+            }
+            (_, Some(ranges)) => Box::new(Mixgraph::new(Arc::clone(ranges), self.encoding(), values, random)),
+            _ => {
+                let mix = Mix { delete: 0.5, put: 0.3, scan: 0.2, ..Mix::default() };
+                let keys = Keys::new(Distribution::Uniform, plan.num).map_err(|error| text(&error))?;
+                let generator = Generator::new(mix, keys, self.encoding(), values, SCAN_ENTRIES_MAX, random);
+                Box::new(generator.map_err(|error| text(&error))?)
+            }
+        })
+    }
+
+    fn serve<S: Session, C: Fn() -> Duration>(
+        &mut self,
+        session: &mut S,
+        mut meter: Meter<'_, C>,
+        part: Range<u64>,
+        source: &mut dyn Source,
+    ) -> Outcome {
+        for _ in part {
+            let operation = source.draw();
+            let begun = meter.begin();
+            let outcome = &mut meter.outcome;
+            let result = perform(session, &operation, &mut |value| {
+                outcome.bytes += value.len() as u64;
+                outcome.digest ^= digest(value);
+            });
+            meter.outcome.bytes += operation.value.len() as u64;
+            let result = result.map(|read| meter.outcome.found += u64::from(read.found || read.scanned > 0));
+            if !meter.end(begun, 1, result) {
+                break;
+            }
+        }
+        meter.finish()
     }
 
     fn encoding(&self) -> KeyEncoding {

@@ -77,6 +77,17 @@ impl Keys {
         self.count
     }
 
+    /// Extends the range to `0..count`: keys were added. A count that is not above the present one changes nothing. A few logarithms.
+    pub fn grow(&mut self, count: u64) {
+        if count <= self.count {
+            return;
+        }
+        self.count = count;
+        if let Some(zipf) = &mut self.zipf {
+            zipf.grow(count);
+        }
+    }
+
     /// Lets `Sequential` begin at `number`, so that threads share a range without meeting.
     pub fn begin_at(&mut self, number: u64) {
         self.next = number % self.count;
@@ -158,12 +169,17 @@ impl Zipf {
         if !(exponent > 0.0 && exponent <= 10.0) {
             return Err(InvalidDistribution(format!("the exponent {exponent} of a Zipf distribution must be above 0 and at most 10")));
         }
-        #[allow(clippy::cast_precision_loss, reason = "beyond 2^53 keys the ranks that differ are never drawn")]
-        let mut zipf = Zipf { count: count as f64, exponent, integral_first: 0.0, integral_last: 0.0, squeeze: 0.0 };
+        let mut zipf = Zipf { count: 0.0, exponent, integral_first: 0.0, integral_last: 0.0, squeeze: 0.0 };
         zipf.integral_first = zipf.integral(1.5) - 1.0;
-        zipf.integral_last = zipf.integral(zipf.count + 0.5);
         zipf.squeeze = 2.0 - zipf.inverse(zipf.integral(2.5) - zipf.density(2.0));
+        zipf.grow(count);
         Ok(zipf)
+    }
+
+    #[allow(clippy::cast_precision_loss, reason = "beyond 2^53 keys the ranks that differ are never drawn")]
+    fn grow(&mut self, count: u64) {
+        self.count = count as f64;
+        self.integral_last = self.integral(self.count + 0.5);
     }
 
     fn rank(&self, random: &mut Random) -> u64 {

@@ -67,6 +67,20 @@ fn latest_prefers_the_newest() {
 }
 
 #[test]
+fn growing_gives_the_distribution_of_the_larger_range() {
+    for distribution in [Distribution::Uniform, Distribution::Zipfian { exponent: 0.99 }, Distribution::Latest { exponent: 0.99 }] {
+        let (mut grown, whole) = (Keys::new(distribution, 3).unwrap(), Keys::new(distribution, 100).unwrap());
+        grown.grow(100);
+        grown.grow(7);
+        let draws = |mut keys: Keys| {
+            let mut random = random(5, 0);
+            (0..1000).map(|_| keys.draw(&mut random)).collect::<Vec<_>>()
+        };
+        assert_eq!(draws(grown), draws(whole), "{distribution:?}");
+    }
+}
+
+#[test]
 fn hotspot_keeps_its_share() {
     let found = counts(Distribution::Hotspot { hot_keys: 0.2, hot_accesses: 0.8 }, 100, 3);
     assert_fits(&found, |index| if index < 20 { 0.8 / 20.0 } else { 0.2 / 80.0 }, "hotspot");

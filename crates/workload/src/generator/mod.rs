@@ -1,5 +1,7 @@
 //! A stream of operations: verbs by ratio, keys by distribution, values by size.
 
+use std::sync::Arc;
+
 use rand::Rng;
 
 use crate::{KeyEncoding, Keys, Random, Values};
@@ -15,6 +17,19 @@ pub enum Verb {
     Delete,
     /// Reads keys from one on, in order.
     Scan,
+    /// Reads one key, then writes it.
+    Modify,
+}
+
+impl Verb {
+    /// How many there are.
+    pub const COUNT: usize = 5;
+}
+
+/// A stream of operations.
+pub trait Source {
+    /// The next operation.
+    fn draw(&mut self) -> Operation<'_>;
 }
 
 /// Shares of the verbs; they are made to sum to 1. Each draw is one of its own: verb, key and length are independent.
@@ -37,7 +52,7 @@ pub struct Operation<'a> {
     pub verb: Verb,
     /// To which key.
     pub key: &'a [u8],
-    /// What to write; empty unless the verb is `Put`.
+    /// What to write; empty unless the verb is `Put` or `Modify`.
     pub value: &'a [u8],
     /// How many entries to read; 0 unless the verb is `Scan`.
     pub scan_entries: usize,
@@ -49,7 +64,7 @@ pub struct Generator {
     mix: Mix,
     keys: Keys,
     encoding: KeyEncoding,
-    values: Values,
+    values: Arc<Values>,
     scan_entries_max: usize,
     random: Random,
     key: Vec<u8>,
@@ -80,7 +95,7 @@ impl Generator {
         mix: Mix,
         keys: Keys,
         encoding: KeyEncoding,
-        values: Values,
+        values: impl Into<Arc<Values>>,
         scan_entries_max: usize,
         random: Random,
     ) -> Result<Generator, InvalidGenerator> {
@@ -93,17 +108,7 @@ impl Generator {
             return Err(InvalidGenerator::Encoding { encoding, count: keys.count() });
         }
         let mix = Mix { get: mix.get / whole, put: mix.put / whole, delete: mix.delete / whole, scan: mix.scan / whole };
-        Ok(Generator { mix, keys, encoding, values, scan_entries_max: scan_entries_max.max(1), random, key: Vec::new() })
-    }
-
-    /// The next operation.
-    pub fn draw(&mut self) -> Operation<'_> {
-        let verb = self.verb();
-        let number = self.keys.draw(&mut self.random);
-        self.encoding.encode(number, &mut self.key);
-        let scan_entries = if verb == Verb::Scan { self.random.random_range(1..=self.scan_entries_max) } else { 0 };
-        let value = if verb == Verb::Put { self.values.draw(&mut self.random) } else { &[] };
-        Operation { verb, key: &self.key, value, scan_entries }
+        Ok(Generator { mix, keys, encoding, values: values.into(), scan_entries_max: scan_entries_max.max(1), random, key: Vec::new() })
     }
 
     fn verb(&mut self) -> Verb {
@@ -125,6 +130,17 @@ impl Generator {
         } else {
             Verb::Scan
         }
+    }
+}
+
+impl Source for Generator {
+    fn draw(&mut self) -> Operation<'_> {
+        let verb = self.verb();
+        let number = self.keys.draw(&mut self.random);
+        self.encoding.encode(number, &mut self.key);
+        let scan_entries = if verb == Verb::Scan { self.random.random_range(1..=self.scan_entries_max) } else { 0 };
+        let value = if verb == Verb::Put { self.values.draw(&mut self.random) } else { &[] };
+        Operation { verb, key: &self.key, value, scan_entries }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::{Generator, Latencies, Verb};
+use crate::{Latencies, Operation, Source, Verb};
 
 /// Why an operation failed: a text for people, and whether trying again may help.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -118,8 +118,8 @@ pub trait Session {
 /// What one thread did.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
-    /// Latencies of gets, puts, deletes and scans, in the order of [`Verb`].
-    pub latencies: [Latencies; 4],
+    /// Latencies of each verb, in the order of [`Verb`].
+    pub latencies: [Latencies; Verb::COUNT],
     /// Gets that found a value.
     pub found: u64,
     /// Entries that scans read.
@@ -146,35 +146,59 @@ impl Report {
     }
 }
 
-/// Runs `operations` of `generator` on `session`. `now` is a monotonic clock: this crate reads none of its own.
+/// What one operation read.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Read {
+    /// Whether a get found a value.
+    pub found: bool,
+    /// Entries that a scan read.
+    pub scanned: usize,
+}
+
+/// Does one operation; hands the value, or the values, to `seen`.
+///
+/// # Errors
+/// As the engine says.
+pub fn perform<S: Session>(session: &mut S, operation: &Operation<'_>, seen: &mut dyn FnMut(&[u8])) -> Result<Read, TargetError> {
+    let mut read = Read::default();
+    match operation.verb {
+        Verb::Get => read.found = session.get(operation.key, seen)?,
+        Verb::Put => session.put(operation.key, operation.value)?,
+        Verb::Delete => session.delete(operation.key)?,
+        Verb::Scan => {
+            let mut each = |_: &[u8], value: &[u8]| {
+                seen(value);
+                true
+            };
+            read.scanned = session.scan(operation.key, operation.scan_entries, &mut each)?;
+        }
+        Verb::Modify => {
+            read.found = session.get(operation.key, seen)?;
+            session.put(operation.key, operation.value)?;
+        }
+    }
+    Ok(read)
+}
+
+/// Runs `operations` of `source` on `session`. `now` is a monotonic clock: this crate reads none of its own.
 ///
 /// # Errors
 /// The first error of the target.
 pub fn run<S: Session>(
     session: &mut S,
-    generator: &mut Generator,
+    source: &mut impl Source,
     operations: u64,
     now: impl Fn() -> Duration,
 ) -> Result<Report, TargetError> {
     let mut report = Report::default();
     for _ in 0..operations {
-        let operation = generator.draw();
+        let operation = source.draw();
         let begun = now();
         let bytes = &mut report.value_bytes_read;
-        match operation.verb {
-            Verb::Get => report.found += u64::from(session.get(operation.key, &mut |value| *bytes += value.len() as u64)?),
-            Verb::Put => session.put(operation.key, operation.value)?,
-            Verb::Delete => session.delete(operation.key)?,
-            Verb::Scan => {
-                let mut read = |_: &[u8], value: &[u8]| {
-                    *bytes += value.len() as u64;
-                    true
-                };
-                let seen = session.scan(operation.key, operation.scan_entries, &mut read)?;
-                report.scanned += seen as u64;
-            }
-        }
+        let read = perform(session, &operation, &mut |value| *bytes += value.len() as u64)?;
         report.latencies[operation.verb as usize].record(now().saturating_sub(begun));
+        report.found += u64::from(read.found);
+        report.scanned += read.scanned as u64;
     }
     Ok(report)
 }

@@ -2,7 +2,7 @@ use std::cell::Cell;
 
 use super::*;
 use crate::bench::map::Map;
-use crate::{Distribution, KeyEncoding, Keys, Mix, ValueSizes, Values, random};
+use crate::{Distribution, Generator, KeyEncoding, Keys, Mix, ValueSizes, Values, random};
 
 fn generator(mix: Mix, distribution: Distribution) -> Generator {
     let mut random = random(1, 0);
