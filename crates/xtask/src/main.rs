@@ -4,6 +4,7 @@ mod check;
 mod habits;
 mod instructions;
 mod miri;
+mod peers;
 mod source;
 
 use std::path::PathBuf;
@@ -58,6 +59,11 @@ enum Habit {
     ///
     /// Needs miri and the sources of the standard library for the nightly toolchain; says so and does nothing where they are missing.
     Miri(miri::Arguments),
+    /// Tombolo and its peers (RocksDB, fjall, SlateDB, redb, LMDB) on the same work in one run, with the result drawn.
+    ///
+    /// Rounds are interleaved, each engine in a process of its own. Prints rates, ratios and whether each row reaches its bar; `--json` keeps
+    /// the records, `--html` draws them.
+    Peers(Box<peers::Arguments>),
     /// The demo in release, as the README shows it.
     Demo(habits::Demo),
     /// One history of operations under every option set gives one result, that of an ordered map.
@@ -84,6 +90,7 @@ fn main() -> ExitCode {
         Habit::Model(arguments) => habits::model(&root, &arguments),
         Habit::Instructions(arguments) => instructions::run(&root, &arguments),
         Habit::Miri(arguments) => miri::run(&root, &arguments),
+        Habit::Peers(arguments) => peers::run(&root, &arguments),
         Habit::Demo(arguments) => habits::demo(&root, &arguments),
         Habit::Metamorphic(arguments) => habits::metamorphic(&root, &arguments),
         Habit::Simulate(arguments) => habits::simulate(&root, &arguments),

@@ -1,0 +1,81 @@
+//! The engines. Each module turns one of them into a [`Target`], with what all have in common set alike; its head says what was set and
+//! why, and [`Engine::settings`] says it in every result.
+
+#[cfg(feature = "fjall")]
+pub mod fjall;
+#[cfg(feature = "lmdb")]
+pub mod lmdb;
+#[cfg(feature = "redb")]
+pub mod redb;
+#[cfg(feature = "rocksdb")]
+pub mod rocksdb;
+#[cfg(feature = "slatedb")]
+pub mod slatedb;
+pub mod tombolo;
+
+use std::fmt::Display;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use tombolo_workload::{Target, TargetError};
+
+/// What all engines are opened with.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The database's own directory.
+    pub directory: PathBuf,
+    /// Bytes of blocks in memory.
+    pub cache_bytes: u64,
+    /// Bytes of one memtable; two are allowed for.
+    pub memtable_bytes: u64,
+    /// Past the page cache, where the engine can.
+    pub direct: bool,
+    /// Keyspaces, column families, partitions or tables; threads take them in turn.
+    pub spaces: usize,
+}
+
+impl Config {
+    /// Bytes of all memory that an engine may take.
+    pub fn memory_bytes(&self) -> u64 {
+        self.cache_bytes + 2 * self.memtable_bytes
+    }
+}
+
+/// Bytes of a block in every LSM engine.
+pub const BLOCK_BYTES: usize = 8 << 10;
+/// Filter bits of a key in every LSM engine.
+pub const FILTER_BITS: u8 = 10;
+
+/// An engine that can be opened and closed, and looked at.
+pub trait Engine: Target + Sized {
+    /// Opens the database, or makes it.
+    fn open(config: &Config) -> Result<Self, TargetError>;
+
+    /// Closes it: what was acknowledged must be there when it is opened again.
+    fn close(self) -> Result<(), TargetError>;
+
+    /// Sorted runs that a read may have to look at, memtables apart; `None` when the engine does not say.
+    fn runs(&self) -> Option<u64>;
+
+    /// Whether work is going on, or waits, in the background, as far as the engine says. CPU time and writes are looked at besides.
+    fn is_busy(&self) -> bool;
+
+    /// What was set, and what the durabilities mean here: one line.
+    fn settings(config: &Config) -> String;
+}
+
+/// An error of an engine, which trying again does not help.
+pub fn error(error: impl Display) -> TargetError {
+    TargetError { message: error.to_string(), retryable: false }
+}
+
+/// Hands out numbers of keyspaces in turn: each thread of a benchmark asks once, so that with two keyspaces two threads have one each.
+#[derive(Debug, Default)]
+pub struct Turn(AtomicUsize);
+
+impl Turn {
+    /// The next, below `spaces`.
+    pub fn next(&self, spaces: usize) -> usize {
+        self.0.fetch_add(1, Ordering::Relaxed) % spaces.max(1)
+    }
+}

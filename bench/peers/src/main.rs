@@ -1,0 +1,104 @@
+//! One engine, in a process of its own, through a script of steps. `cargo xtask peers` runs many of these and compares them; by hand it is for
+//! profiles of one row:
+//!
+//! ```console
+//! $ tombolo-peers tombolo DIRECTORY num=2000000 -- 'open' 'run fillrandom' 'compact' 'warm' 'run readrandom seconds=10'
+//! ```
+
+mod engine;
+mod measure;
+mod runner;
+mod script;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use rustix::process::{Signal, set_parent_process_death_signal};
+use tombolo_workload::bench::Plan;
+
+use self::runner::Job;
+use self::script::Step;
+
+const USAGE: &str = "\
+usage: tombolo-peers ENGINE DIRECTORY [num=N] [key=BYTES] [value=BYTES] [seed=N] -- STEP...
+       tombolo-peers engines
+
+A step is one argument: 'open', 'run fillrandom threads=2 settle=1', 'settle', 'compact', 'warm', 'run readrandom seconds=5'; src/script.rs has
+them all. The directory must not exist, and is not removed. Each step prints lines of JSON.";
+
+/// The engines that were built in.
+const ENGINES: &[&str] = &[
+    "tombolo",
+    #[cfg(feature = "rocksdb")]
+    "rocksdb",
+    #[cfg(feature = "rocksdb")]
+    "rocksdb-tuned",
+    #[cfg(feature = "fjall")]
+    "fjall",
+    #[cfg(feature = "slatedb")]
+    "slatedb",
+    #[cfg(feature = "redb")]
+    "redb",
+    #[cfg(feature = "lmdb")]
+    "lmdb",
+];
+
+fn job(directory: &str, arguments: &[String]) -> Result<(Job, Vec<Step>), String> {
+    let mut plan = Plan { key_bytes: 20, ..Plan::default() };
+    let split = arguments.iter().position(|argument| argument == "--").ok_or("steps follow --")?;
+    for argument in &arguments[..split] {
+        let number = |text: &str| text.parse::<u64>().map_err(|_| format!("{argument}: a number is expected"));
+        match argument.split_once('=') {
+            Some(("num", text)) => plan.num = number(text)?,
+            Some(("key", text)) => plan.key_bytes = usize::try_from(number(text)?).map_err(|error| error.to_string())?,
+            Some(("value", text)) => plan.value_bytes = usize::try_from(number(text)?).map_err(|error| error.to_string())?,
+            Some(("seed", text)) => plan.seed = number(text)?,
+            _ => return Err(format!("{argument}: num=, key=, value= or seed= is expected")),
+        }
+    }
+    plan.check().map_err(|error| error.to_string())?;
+    let steps = arguments[split + 1..].iter().map(|step| step.parse()).collect::<Result<Vec<Step>, _>>()?;
+    let directory = std::path::absolute(PathBuf::from(directory)).map_err(|error| format!("{directory}: {error}"))?;
+    if directory.exists() {
+        return Err(format!("{} exists: name a directory that does not", directory.display()));
+    }
+    Ok((Job { directory, plan }, steps))
+}
+
+fn run(arguments: &[String]) -> Result<(), String> {
+    let [engine, directory, rest @ ..] = arguments else { return Err(USAGE.to_owned()) };
+    let (job, steps) = job(directory, rest)?;
+    match engine.as_str() {
+        "tombolo" => runner::script::<engine::tombolo::Tombolo>(&job, &steps),
+        #[cfg(feature = "rocksdb")]
+        "rocksdb" => runner::script::<engine::rocksdb::Rocks<engine::rocksdb::Plain>>(&job, &steps),
+        #[cfg(feature = "rocksdb")]
+        "rocksdb-tuned" => runner::script::<engine::rocksdb::Rocks<engine::rocksdb::Tuned>>(&job, &steps),
+        #[cfg(feature = "fjall")]
+        "fjall" => runner::script::<engine::fjall::Fjall>(&job, &steps),
+        #[cfg(feature = "slatedb")]
+        "slatedb" => runner::script::<engine::slatedb::Slate>(&job, &steps),
+        #[cfg(feature = "redb")]
+        "redb" => runner::script::<engine::redb::Redb>(&job, &steps),
+        #[cfg(feature = "lmdb")]
+        "lmdb" => runner::script::<engine::lmdb::Lmdb>(&job, &steps),
+        other => Err(format!("there is no engine {other}; there are {}", ENGINES.join(", "))),
+    }
+}
+
+fn main() -> ExitCode {
+    // Who is measured ends with who measures: no run goes on unseen.
+    let _ = set_parent_process_death_signal(Some(Signal::KILL));
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if arguments.first().is_some_and(|first| first == "engines") {
+        println!("{}", ENGINES.join("\n"));
+        return ExitCode::SUCCESS;
+    }
+    match run(&arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("{message}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,303 @@
+//! What is compared: scenes of steps, each measured step a row of the result, and the bar that a row must reach.
+//!
+//! A scene is one process with one engine: an empty database, then its steps in order. Writes stay in a scene even when nobody asked for
+//! their rows, because the reads after them need what they left.
+
+use super::record::Key;
+
+/// Of what the rows are made.
+#[derive(Clone, Debug)]
+pub struct Size {
+    /// Keys.
+    pub num: u64,
+    /// Seconds of each read.
+    pub seconds: u64,
+    /// Threads of each row that has threads.
+    pub threads: Vec<usize>,
+}
+
+/// A step of a scene, in the words of the process that does it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Step {
+    /// `verb name=value …`.
+    pub text: String,
+    /// The row of its rate.
+    pub row: Option<Key>,
+    /// The row of its rate with the wait for the background.
+    pub settled: Option<Key>,
+    /// Whether later steps need what it leaves.
+    writes: bool,
+}
+
+/// One process's work.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Scene {
+    /// For the progress bar.
+    pub name: String,
+    /// Its steps.
+    pub steps: Vec<Step>,
+    /// The engines that can do it; empty: all.
+    pub engines: &'static [&'static str],
+}
+
+/// The engines, in the order in which they are drawn.
+pub const ENGINES: &[&str] = &["tombolo", "rocksdb", "rocksdb-tuned", "fjall", "slatedb", "redb", "lmdb"];
+/// Those that the bars speak of.
+pub const LSM_PEERS: &[&str] = &["rocksdb", "rocksdb-tuned", "fjall", "slatedb"];
+/// Those that can read and write past the page cache.
+const DIRECT: &[&str] = &["tombolo", "rocksdb", "rocksdb-tuned"];
+
+/// Writes go to a count; an engine that takes longer is cut off, and has fewer keys in what follows.
+const WRITE_SECONDS_MAX: u64 = 120;
+
+/// Rate of accepted writes, as the caller sees them.
+pub const ACCEPTED: &str = "accepted";
+/// Rate up to the end of all background work.
+pub const SETTLED: &str = "settled";
+/// The shape that overwrites left.
+pub const NATURAL: &str = "natural";
+/// Fully compacted.
+pub const COMPACTED: &str = "compacted";
+/// Compacted, with a cache much smaller than the data, over the page cache.
+pub const SMALL_CACHE: &str = "64 MB cache";
+/// Compacted, past the page cache, with a cache of a fifteenth of the data or less.
+pub const DIRECT_IO: &str = "direct";
+/// Durable writes.
+pub const DURABLE: &str = "durable";
+
+impl Scene {
+    fn new(name: impl Into<String>) -> Scene {
+        Scene { name: name.into(), steps: Vec::new(), engines: &[] }
+    }
+
+    fn setup(mut self, text: impl Into<String>) -> Scene {
+        self.steps.push(Step { text: text.into(), row: None, settled: None, writes: true });
+        self
+    }
+
+    fn read(mut self, workload: &str, shape: &str, threads: usize, text: impl Into<String>) -> Scene {
+        let row = Some(Key::new(workload, shape, threads));
+        self.steps.push(Step { text: text.into(), row, settled: None, writes: false });
+        self
+    }
+
+    /// A write, whose rate is told as accepted and until settled.
+    fn write(mut self, workload: &str, threads: usize, text: impl Into<String>) -> Scene {
+        let [row, settled] = [ACCEPTED, SETTLED].map(|shape| Some(Key::new(workload, shape, threads)));
+        self.steps.push(Step { text: format!("{} settle=1 seconds={WRITE_SECONDS_MAX}", text.into()), row, settled, writes: true });
+        self
+    }
+
+    fn only(mut self, engines: &'static [&'static str]) -> Scene {
+        self.engines = engines;
+        self
+    }
+
+    /// The reads that show a shape.
+    fn reads(self, shape: &str, threads: usize, seconds: u64) -> Scene {
+        let with = format!("threads={threads} seconds={seconds}");
+        self.read("readrandom", shape, threads, format!("run readrandom {with}"))
+            .read("readmissing", shape, threads, format!("run readmissing {with}"))
+            .read("multireadrandom", shape, threads, format!("run multireadrandom {with} batch=10 stride=1"))
+            .read("seekrandom", shape, threads, format!("run seekrandom {with} nexts=10"))
+            .read("longscan", shape, threads, format!("run seekrandom {with} nexts=1000"))
+            .read("readseq", shape, threads, format!("run readseq {with}"))
+            .read("readreverse", shape, threads, format!("run readreverse {with}"))
+    }
+
+    /// Without the rows that nobody asked for; `None` when none is left.
+    fn filtered(mut self, wanted: &dyn Fn(&Key) -> bool) -> Option<Scene> {
+        for step in &mut self.steps {
+            step.row = step.row.take().filter(|key| wanted(key));
+            step.settled = step.settled.take().filter(|key| wanted(key));
+        }
+        let last = self.steps.iter().rposition(|step| step.row.is_some() || step.settled.is_some())?;
+        self.steps.truncate(last + 1);
+        self.steps.retain(|step| step.writes || step.row.is_some() || step.settled.is_some());
+        Some(self)
+    }
+}
+
+/// All scenes of `size` with a row that `wanted` says yes to.
+pub fn scenes(size: &Size, wanted: &dyn Fn(&Key) -> bool) -> Vec<Scene> {
+    let seconds = size.seconds;
+    let mut scenes = Vec::new();
+    for &threads in &size.threads {
+        let with = format!("threads={threads}");
+        scenes.push(Scene::new(format!("in order, {with}")).setup("open").write("fillseq", threads, format!("run fillseq {with}")));
+        let random = Scene::new(format!("at random, {with}"))
+            .setup("open")
+            .write("fillrandom", threads, format!("run fillrandom {with}"))
+            .write("overwrite", threads, format!("run overwrite {with}"))
+            .setup("warm")
+            .reads(NATURAL, threads, seconds)
+            .read("readwhilewriting", NATURAL, threads, format!("run readwhilewriting {with} seconds={}", 2 * seconds))
+            .setup("compact")
+            .setup("warm")
+            .reads(COMPACTED, threads, seconds)
+            .read("open", COMPACTED, threads, "open")
+            .write("deleterandom", threads, format!("run deleterandom {with}"))
+            .read("seekdeleted", NATURAL, threads, format!("run seekrandom {with} seconds={seconds} nexts=10"));
+        scenes.push(random);
+        scenes.push(Scene::new(format!("bulk load, {with}")).setup("open").write(
+            "fillbatch",
+            threads,
+            format!("run fillbatch {with} batch=100"),
+        ));
+        let mut ycsb = Scene::new(format!("YCSB, {with}")).setup("open").setup("run filluniquerandom settle=1").setup("warm");
+        for letter in ["a", "b", "c", "d", "e", "f"] {
+            ycsb = ycsb.mixed(&format!("ycsb-{letter}"), &format!("ycsb-{letter}"), "", threads, seconds);
+        }
+        for distribution in ["uniform", "latest", "hotspot"] {
+            for letter in ["a", "c"] {
+                let options = format!("distribution={distribution}");
+                ycsb = ycsb.mixed(&format!("ycsb-{letter} {distribution}"), &format!("ycsb-{letter}"), &options, threads, seconds);
+            }
+        }
+        scenes.push(ycsb);
+        for name in ["mixgraph", "deletescan"] {
+            let scene = Scene::new(format!("{name}, {with}")).setup("open").setup("run filluniquerandom settle=1").setup("warm");
+            scenes.push(scene.mixed(name, name, "", threads, 2 * seconds));
+        }
+        let small = Scene::new(format!("small cache, {with}"))
+            .setup("open")
+            .setup("run filluniquerandom")
+            .setup("compact")
+            .setup("open cache=67108864 memtable=4194304")
+            .setup("warm")
+            .read("readrandom", SMALL_CACHE, threads, format!("run readrandom {with} seconds={seconds}"))
+            .read("seekrandom", SMALL_CACHE, threads, format!("run seekrandom {with} seconds={seconds} nexts=10"));
+        scenes.push(small);
+    }
+    if size.threads.contains(&2) {
+        let own = Scene::new("a keyspace for each of 2 threads")
+            .setup("open spaces=2")
+            .write("fillrandom own", 2, "run fillrandom threads=2")
+            .write("overwrite own", 2, "run overwrite threads=2");
+        scenes.push(own);
+    }
+    for threads in [1, 2, 8] {
+        let text = format!("run fillrandom threads={threads} durability=durable seconds={seconds}");
+        scenes.push(Scene::new(format!("durable, {threads} threads")).setup("open").read("fillsync", DURABLE, threads, text));
+    }
+    // A sixteenth of the data or less in memory, and nothing in the page cache.
+    let cache = (size.num * 120 / 16).max(1 << 20);
+    let direct = Scene::new("direct IO")
+        .setup("open direct=1")
+        .setup("run filluniquerandom")
+        .setup("compact")
+        .setup(format!("open direct=1 cache={cache} memtable=1048576"))
+        .read("readrandom", DIRECT_IO, 1, format!("run readrandom seconds={seconds}"))
+        .read("readrandom", DIRECT_IO, 32, format!("run readrandom threads=32 seconds={seconds}"))
+        .read("multireadrandom 32", DIRECT_IO, 1, format!("run multireadrandom batch=32 seconds={seconds}"))
+        .only(DIRECT);
+    scenes.push(direct);
+    scenes.into_iter().filter_map(|scene| scene.filtered(wanted)).collect()
+}
+
+impl Scene {
+    /// A mix of reads and writes: each runs on what the ones before left.
+    fn mixed(self, row: &str, name: &str, options: &str, threads: usize, seconds: u64) -> Scene {
+        self.read(row, NATURAL, threads, format!("run {name} threads={threads} seconds={seconds} {options}").trim_end())
+    }
+}
+
+/// What a bar is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Measure {
+    /// Operations per second: more is better.
+    Rate,
+    /// The latency that 99 % do not exceed: less is better.
+    P99,
+}
+
+/// How many times as good as others a row must be.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Bar {
+    /// By which measure.
+    pub measure: Measure,
+    /// Than RocksDB with everything equal.
+    pub rocksdb: Option<f64>,
+    /// Than the best of the LSM engines.
+    pub peer: f64,
+}
+
+/// The bar of a row, if it has one.
+pub fn bar(key: &Key) -> Option<Bar> {
+    let rate = |rocksdb, peer| Some(Bar { measure: Measure::Rate, rocksdb: Some(rocksdb), peer });
+    match (key.workload.as_str(), key.shape.as_str()) {
+        ("fillseq" | "fillrandom" | "overwrite", _) if key.threads == 1 => rate(2.0, 1.3),
+        ("fillseq" | "fillrandom" | "overwrite" | "fillrandom own" | "overwrite own", _) => rate(2.0, 1.5),
+        ("readrandom" | "readmissing" | "multireadrandom", NATURAL | COMPACTED) => rate(2.0, 1.5),
+        ("seekrandom", NATURAL) => rate(3.0, 1.3),
+        ("seekrandom", COMPACTED) => rate(1.5, 1.3),
+        ("readseq" | "readreverse", COMPACTED) => rate(1.3, 1.3),
+        ("readrandom", SMALL_CACHE) => rate(1.5, 1.3),
+        ("readrandom" | "multireadrandom 32", DIRECT_IO) if key.threads == 32 || key.workload != "readrandom" => {
+            Some(Bar { measure: Measure::Rate, rocksdb: None, peer: 1.0 })
+        }
+        ("readwhilewriting", _) => Some(Bar { measure: Measure::P99, rocksdb: Some(1.0), peer: 1.0 }),
+        ("mixgraph", _) => rate(1.5, 1.3),
+        (workload, _) if workload.starts_with("ycsb") => rate(1.5, 1.3),
+        ("fillsync", _) if key.threads == 1 => rate(1.2, 1.0),
+        ("fillsync", _) if key.threads == 8 => rate(2.0, 1.0),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn size() -> Size {
+        Size { num: 1000, seconds: 1, threads: vec![1, 2] }
+    }
+
+    #[test]
+    fn every_row_is_measured_once() {
+        let scenes = scenes(&size(), &|_| true);
+        let mut keys: Vec<Key> =
+            scenes.iter().flat_map(|scene| &scene.steps).flat_map(|step| [&step.row, &step.settled]).flatten().cloned().collect();
+        let all = keys.len();
+        keys.sort();
+        keys.dedup();
+        assert_eq!(keys.len(), all, "a row is measured twice");
+        for workload in
+            ["fillseq", "readreverse", "ycsb-f", "ycsb-c hotspot", "mixgraph", "fillsync", "open", "deletescan", "overwrite own"]
+        {
+            assert!(keys.iter().any(|key| key.workload == workload), "{workload} is missing");
+        }
+    }
+
+    #[test]
+    fn reads_that_nobody_asked_for_are_left_out_and_writes_are_not() {
+        let found = scenes(&size(), &|key| key.workload == "seekrandom" && key.shape == NATURAL && key.threads == 2);
+        assert_eq!(found.len(), 1);
+        let texts: Vec<&str> = found[0].steps.iter().map(|step| step.text.as_str()).collect();
+        let expected = [
+            "open",
+            "run fillrandom threads=2 settle=1 seconds=120",
+            "run overwrite threads=2 settle=1 seconds=120",
+            "warm",
+            "run seekrandom threads=2 seconds=1 nexts=10",
+        ];
+        assert_eq!(texts, expected);
+        assert!(found[0].steps[1].row.is_none() && found[0].steps[4].row.is_some());
+        assert!(scenes(&size(), &|_| false).is_empty());
+    }
+
+    #[test]
+    fn bars_are_those_that_were_set() {
+        let of = |workload, shape, threads| bar(&Key::new(workload, shape, threads)).map(|bar| (bar.rocksdb, bar.peer));
+        assert_eq!(of("fillrandom", SETTLED, 1), Some((Some(2.0), 1.3)));
+        assert_eq!(of("fillrandom own", ACCEPTED, 2), Some((Some(2.0), 1.5)));
+        assert_eq!(of("seekrandom", NATURAL, 1), Some((Some(3.0), 1.3)));
+        assert_eq!(of("seekrandom", COMPACTED, 2), Some((Some(1.5), 1.3)));
+        assert_eq!(of("readseq", NATURAL, 1), None);
+        assert_eq!(of("fillsync", DURABLE, 2), None);
+        assert_eq!(of("fillsync", DURABLE, 8), Some((Some(2.0), 1.0)));
+        assert_eq!(of("readrandom", DIRECT_IO, 32), Some((None, 1.0)));
+        assert_eq!(of("ycsb-a uniform", NATURAL, 1), Some((Some(1.5), 1.3)));
+        assert_eq!(bar(&Key::new("readwhilewriting", NATURAL, 1)).map(|bar| bar.measure), Some(Measure::P99));
+    }
+}
