@@ -66,7 +66,7 @@ pub fn record(bytes: &Bytes, report: &mut Report) {
     report.part(0, RECORD_HEADER_BYTES as u64, kind, fields);
     match &record.kind {
         RecordKind::Edits(edits) | RecordKind::Part(_, edits) => {
-            edits.iter().for_each(|edit| edit_part(edit, RECORD_HEADER_BYTES as u64, report))
+            edits.iter().for_each(|edit| edit_part(edit, RECORD_HEADER_BYTES as u64, report));
         }
         RecordKind::Snapshot { .. } => report.part(RECORD_HEADER_BYTES as u64, None, format!("{:?}", record.kind), Vec::new()),
         _ => {}
