@@ -5,8 +5,7 @@
 
 use std::io;
 use std::ptr::NonNull;
-
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Size and alignment of a huge page.
 const HUGE_PAGE_BYTES: usize = 2 << 20;
@@ -33,10 +32,58 @@ impl Region {
     /// # Errors
     /// `InvalidInput` for a length of zero or beyond the address space; `OutOfMemory` when the kernel refuses.
     pub fn new(length: usize) -> io::Result<Region> {
-        let huge = length >= HUGE_PAGE_BYTES;
-        let page = if huge { HUGE_PAGE_BYTES } else { rustix::param::page_size() };
+        let page = if length >= HUGE_PAGE_BYTES { HUGE_PAGE_BYTES } else { page_bytes() };
         let rounded = length.checked_next_multiple_of(page).filter(|rounded| *rounded > 0 && isize::try_from(rounded + page).is_ok());
         let length = rounded.ok_or(io::ErrorKind::InvalidInput)?;
+        let base = pages::map(length)?;
+        MAPPED_BYTES.fetch_add(length, Ordering::Relaxed);
+        Ok(Region { base, length })
+    }
+
+    /// The first byte. Valid for reads and writes of [`Region::length`] bytes until the region is dropped; zeroed at first.
+    pub fn base(&self) -> NonNull<u8> {
+        self.base
+    }
+
+    /// Length in bytes.
+    pub fn length(&self) -> usize {
+        self.length
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        // SAFETY: `base` and `length` are of the mapping that `new` made, which is this value's own; whoever kept an address was told that
+        // it ends here.
+        unsafe { pages::unmap(self.base, self.length) };
+        MAPPED_BYTES.fetch_sub(self.length, Ordering::Relaxed);
+    }
+}
+
+static MAPPED_BYTES: AtomicUsize = AtomicUsize::new(0);
+
+/// Bytes of all regions that this process has: what no allocator counts.
+pub fn mapped_bytes() -> usize {
+    MAPPED_BYTES.load(Ordering::Relaxed)
+}
+
+/// Size of an ordinary page.
+pub fn page_bytes() -> usize {
+    if cfg!(miri) { 4096 } else { rustix::param::page_size() }
+}
+
+#[cfg(not(miri))]
+mod pages {
+    use std::io;
+    use std::ptr::NonNull;
+
+    use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+
+    use super::HUGE_PAGE_BYTES;
+
+    /// Maps `length` zeroed bytes, whole pages; whole huge pages are aligned to such, and advised.
+    pub(super) fn map(length: usize) -> io::Result<NonNull<u8>> {
+        let huge = length >= HUGE_PAGE_BYTES;
         // What comes before the first huge page and after the last goes back at once.
         let slack = if huge { HUGE_PAGE_BYTES } else { 0 };
         // SAFETY: a null hint lets the kernel choose the place, so no existing mapping is touched; the length is not zero.
@@ -57,26 +104,44 @@ impl Region {
             // SAFETY: the range is the mapping of this function's own; the advice changes no content.
             let _ = unsafe { madvise(base.cast(), length, Advice::LinuxHugepage) };
         }
-        let base = NonNull::new(base).ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok(Region { base, length })
+        NonNull::new(base).ok_or_else(|| io::ErrorKind::OutOfMemory.into())
     }
 
-    /// The first byte. Valid for reads and writes of [`Region::length`] bytes until the region is dropped; zeroed at first.
-    pub fn base(&self) -> NonNull<u8> {
-        self.base
-    }
-
-    /// Length in bytes.
-    pub fn length(&self) -> usize {
-        self.length
+    /// Gives a mapping back.
+    ///
+    /// # Safety
+    /// [`map`] gave `base` for `length`, and nobody uses it any more.
+    pub(super) unsafe fn unmap(base: NonNull<u8>, length: usize) {
+        // SAFETY: the caller's promise.
+        let unmapped = unsafe { munmap(base.as_ptr().cast(), length) };
+        debug_assert!(unmapped.is_ok());
     }
 }
 
-impl Drop for Region {
-    fn drop(&mut self) {
-        // SAFETY: the mapping is this value's own; whoever kept an address was told that it ends here.
-        let unmapped = unsafe { munmap(self.base.as_ptr().cast(), self.length) };
-        debug_assert!(unmapped.is_ok());
+/// The checker knows no mappings: there a region is plain memory.
+#[cfg(miri)]
+mod pages {
+    use std::alloc::{Layout, alloc_zeroed, dealloc};
+    use std::io;
+    use std::ptr::NonNull;
+
+    fn layout(length: usize) -> Option<Layout> {
+        Layout::from_size_align(length, super::page_bytes()).ok()
+    }
+
+    pub(super) fn map(length: usize) -> io::Result<NonNull<u8>> {
+        let layout = layout(length).ok_or(io::ErrorKind::InvalidInput)?;
+        // SAFETY: the length is not zero.
+        NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or_else(|| io::ErrorKind::OutOfMemory.into())
+    }
+
+    /// # Safety
+    /// As of mappings.
+    pub(super) unsafe fn unmap(base: NonNull<u8>, length: usize) {
+        if let Some(layout) = layout(length) {
+            // SAFETY: `map` allocated it with this layout, and the caller promises that nobody uses it.
+            unsafe { dealloc(base.as_ptr(), layout) };
+        }
     }
 }
 

@@ -253,6 +253,18 @@ impl Block {
         &self.bytes
     }
 
+    /// The same block, over a copy of its bytes. A copy that lies askew where values are aligned is copied once more.
+    ///
+    /// # Panics
+    /// When the copy has another length.
+    #[must_use]
+    pub fn with_copy(&self, copy: Bytes) -> Block {
+        assert_eq!(copy.len(), self.bytes.len(), "another block's bytes");
+        debug_assert_eq!(copy, self.bytes);
+        let bytes = if aligned::is_aligned(&copy, self.alignment()) { copy } else { aligned::copy(&copy, self.alignment()) };
+        Block { bytes, ..*self }
+    }
+
     /// Whether it holds no entry.
     pub fn is_empty(&self) -> bool {
         self.entries == 0

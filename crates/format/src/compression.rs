@@ -128,38 +128,58 @@ thread_local! {
     static ZSTD: RefCell<Option<zstd::bulk::Decompressor<'static>>> = const { RefCell::new(None) };
 }
 
-/// Decompresses a payload; of `None` the caller already has the bytes.
+/// The decompressed length that a payload states.
 ///
 /// # Errors
-/// `Damaged` when the payload does not decompress to exactly the length that it states, or that is beyond `bytes_max`.
-pub fn decompress(compression: Compression, payload: &[u8], bytes_max: usize) -> Result<Vec<u8>> {
-    if compression == Compression::None {
-        return Ok(payload.to_vec());
-    }
-    let Some((length, data)) = payload.split_first_chunk::<LENGTH_BYTES>() else {
-        return Err(FormatError::damaged(0, "a decompressed length", format!("{} bytes", payload.len())));
+/// `Damaged` when it states none, or one beyond `bytes_max`.
+pub fn decompressed_bytes(compression: Compression, payload: &[u8], bytes_max: usize) -> Result<usize> {
+    let length = match (compression, payload.first_chunk::<LENGTH_BYTES>()) {
+        (Compression::None, _) => payload.len(),
+        (_, Some(length)) => u32::from_le_bytes(*length) as usize,
+        (_, None) => return Err(FormatError::damaged(0, "a decompressed length", format!("{} bytes", payload.len()))),
     };
-    let length = u32::from_le_bytes(*length) as usize;
     if length > bytes_max {
         return Err(FormatError::damaged(0, format!("at most {bytes_max} bytes when decompressed"), length.to_string()));
     }
-    let mut raw = vec![0; length];
+    Ok(length)
+}
+
+/// Decompresses a payload into `raw`, of the length that [`decompressed_bytes`] told.
+///
+/// # Errors
+/// `Damaged` when the payload does not decompress to exactly that length.
+pub fn decompress_into(compression: Compression, payload: &[u8], raw: &mut [u8]) -> Result<()> {
+    let data = if compression == Compression::None { payload } else { payload.get(LENGTH_BYTES..).unwrap_or_default() };
     let result = match compression {
-        Compression::None => Ok(0),
-        Compression::Lz4 => lz4_flex::block::decompress_into(data, &mut raw).map_err(|error| error.to_string()),
+        Compression::None if data.len() != raw.len() => Ok(data.len()),
+        Compression::None => {
+            raw.copy_from_slice(data);
+            Ok(data.len())
+        }
+        Compression::Lz4 => lz4_flex::block::decompress_into(data, raw).map_err(|error| error.to_string()),
         Compression::Zstd => ZSTD.with_borrow_mut(|slot| {
             let context = match slot {
                 Some(context) => context,
                 None => slot.insert(zstd::bulk::Decompressor::new().map_err(|error| error.to_string())?),
             };
-            context.decompress_to_buffer(data, &mut raw[..]).map_err(|error| error.to_string())
+            context.decompress_to_buffer(data, raw).map_err(|error| error.to_string())
         }),
     };
     match result {
-        Ok(found) if found == length => Ok(raw),
-        Ok(found) => Err(FormatError::damaged(0, format!("{length} bytes when decompressed"), found.to_string())),
+        Ok(found) if found == raw.len() => Ok(()),
+        Ok(found) => Err(FormatError::damaged(0, format!("{} bytes when decompressed", raw.len()), found.to_string())),
         Err(error) => Err(FormatError::damaged(LENGTH_BYTES, format!("{} data", compression.name()), error)),
     }
+}
+
+/// Decompresses a payload; of `None` the caller already has the bytes.
+///
+/// # Errors
+/// `Damaged` when the payload does not decompress to exactly the length that it states, or that is beyond `bytes_max`.
+pub fn decompress(compression: Compression, payload: &[u8], bytes_max: usize) -> Result<Vec<u8>> {
+    let mut raw = vec![0; decompressed_bytes(compression, payload, bytes_max)?];
+    decompress_into(compression, payload, &mut raw)?;
+    Ok(raw)
 }
 
 #[cfg(test)]

@@ -62,6 +62,11 @@ impl FilterBuilder {
         }
     }
 
+    /// Bytes of memory that it takes: the hashes of its keys.
+    pub fn memory_bytes(&self) -> usize {
+        self.hashes.capacity() * size_of::<u64>()
+    }
+
     /// Appends the filter to `out` and begins the next; appends nothing when there are no keys or no bits.
     pub fn finish_into(&mut self, out: &mut Vec<u8>) {
         if self.hashes.is_empty() {
@@ -153,6 +158,22 @@ impl Filter {
         let start = line_of(hash, self.lines) * LINE_BYTES;
         let Some(line) = self.bytes[start..].first_chunk::<LINE_BYTES>() else { return true };
         bits_of(hash, self.probes).all(|bit| line[bit / 8] & (1 << (bit % 8)) != 0)
+    }
+
+    /// All bytes of the filter.
+    pub fn bytes(&self) -> &Bytes {
+        &self.bytes
+    }
+
+    /// The same filter, over a copy of its bytes.
+    ///
+    /// # Panics
+    /// When the copy has another length.
+    #[must_use]
+    pub fn with_copy(&self, copy: Bytes) -> Filter {
+        assert_eq!(copy.len(), self.bytes.len(), "another filter's bytes");
+        debug_assert_eq!(copy, self.bytes);
+        Filter { bytes: copy, ..*self }
     }
 
     /// Bytes of memory that the filter holds.

@@ -11,7 +11,7 @@
 use bytes::Bytes;
 
 use crate::checksum::{crc32c, stamp};
-use crate::compression::{Compression, Compressor, decompress};
+use crate::compression::{Compression, Compressor, decompress, decompress_into, decompressed_bytes};
 use crate::error::{FormatError, Result};
 use crate::key::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 
@@ -74,6 +74,37 @@ pub fn seal(
 /// # Errors
 /// `Damaged`, or `Newer` for an unknown compression, with the offset in the block.
 pub fn open(stored: &Bytes, identity: u64, offset: u64) -> Result<Bytes> {
+    match check(stored, identity, offset)? {
+        (Compression::None, payload) => Ok(stored.slice(..payload.len())),
+        (compression, payload) => Ok(decompress(compression, payload, BLOCK_BYTES_MAX)?.into()),
+    }
+}
+
+/// Checks a stored block and decompresses it into memory that `memory` gives for so many bytes; what is not compressed is copied there.
+///
+/// # Errors
+/// As [`open`].
+///
+/// # Panics
+/// When the memory has another length.
+pub fn open_into<M: AsMut<[u8]>>(stored: &[u8], identity: u64, offset: u64, memory: impl FnOnce(usize) -> M) -> Result<M> {
+    let (compression, payload) = check(stored, identity, offset)?;
+    let bytes = decompressed_bytes(compression, payload, BLOCK_BYTES_MAX)?;
+    let mut memory = memory(bytes);
+    assert_eq!(memory.as_mut().len(), bytes, "memory of another length");
+    decompress_into(compression, payload, memory.as_mut())?;
+    Ok(memory)
+}
+
+/// How long a stored block says to be when decompressed, if it says so. Nothing was checked: a hint.
+pub fn raw_bytes(stored: &[u8]) -> Option<usize> {
+    let payload = stored.get(..stored.len().checked_sub(STORED_TRAILER_BYTES)?)?;
+    let compression = Compression::from_byte(*stored.get(payload.len())?)?;
+    decompressed_bytes(compression, payload, BLOCK_BYTES_MAX).ok()
+}
+
+/// Checks a stored block; its payload, and how that is compressed.
+fn check(stored: &[u8], identity: u64, offset: u64) -> Result<(Compression, &[u8])> {
     let Some((hashed, checksum)) = stored.split_last_chunk::<4>() else {
         return Err(FormatError::damaged(0, "a block of at least 5 bytes", format!("{} bytes", stored.len())));
     };
@@ -89,8 +120,7 @@ pub fn open(stored: &Bytes, identity: u64, offset: u64) -> Result<Bytes> {
         Some(Compression::None) if payload.len() > BLOCK_BYTES_MAX => {
             Err(FormatError::damaged(0, format!("a block of at most {BLOCK_BYTES_MAX} bytes"), payload.len().to_string()))
         }
-        Some(Compression::None) => Ok(stored.slice(..payload.len())),
-        Some(compression) => Ok(decompress(compression, payload, BLOCK_BYTES_MAX)?.into()),
+        Some(compression) => Ok((compression, payload)),
         None => Err(FormatError::newer(payload.len(), format!("compression {compression}"))),
     }
 }

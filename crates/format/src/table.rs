@@ -31,6 +31,8 @@
 //! Offsets count from the table's start, so that a table can be packed into a larger object or moved without change; the identity is
 //! random and mixed into every block's checksum.
 
+use std::ops::Range;
+
 use bytes::Bytes;
 
 use crate::block::Block;
@@ -190,18 +192,46 @@ impl Top {
 /// # Errors
 /// `Damaged` or `Newer`, with the offset in the table.
 pub fn open_within(piece: &Bytes, piece_offset: u64, handle: BlockHandle, identity: u64) -> Result<Bytes> {
+    let range = range_within(piece, piece_offset, handle)?;
+    stored::open(&piece.slice(range), identity, handle.offset).map_err(|error| error.shifted(handle.offset))
+}
+
+/// As [`open_within`], into memory that `memory` gives for so many bytes.
+///
+/// # Errors
+/// As there.
+///
+/// # Panics
+/// When the memory has another length.
+pub fn open_within_into<M: AsMut<[u8]>>(
+    piece: &[u8],
+    piece_offset: u64,
+    handle: BlockHandle,
+    identity: u64,
+    memory: impl FnOnce(usize) -> M,
+) -> Result<M> {
+    let range = range_within(piece, piece_offset, handle)?;
+    stored::open_into(&piece[range], identity, handle.offset, memory).map_err(|error| error.shifted(handle.offset))
+}
+
+/// How long the block at `handle` says to be when decompressed, if it says so and `piece` holds it. Nothing was checked: a hint.
+pub fn raw_bytes_within(piece: &[u8], piece_offset: u64, handle: BlockHandle) -> Option<usize> {
+    stored::raw_bytes(&piece[range_within(piece, piece_offset, handle).ok()?])
+}
+
+/// Where the block at `handle` lies in `piece`, bytes of the table from `piece_offset` on.
+fn range_within(piece: &[u8], piece_offset: u64, handle: BlockHandle) -> Result<Range<usize>> {
     let start = handle.offset.checked_sub(piece_offset).and_then(|start| usize::try_from(start).ok());
     let range = start.and_then(|start| Some(start..start.checked_add(handle.length as usize)?)).filter(|range| range.end <= piece.len());
-    let Some(range) = range else {
+    range.ok_or_else(|| {
         let expected = format!("a block of {} bytes", handle.length);
         let end = piece_offset.saturating_add(piece.len() as u64);
-        return Err(FormatError::Damaged {
+        FormatError::Damaged {
             offset: handle.offset,
             expected: expected.into(),
             found: format!("bytes {piece_offset} to {end} only").into(),
-        });
-    };
-    stored::open(&piece.slice(range), identity, handle.offset).map_err(|error| error.shifted(handle.offset))
+        }
+    })
 }
 
 /// Smallest and greatest sequence number of what was added so far.

@@ -319,7 +319,7 @@ pub fn read(db: &Db, thread: u8) -> Result<State> {
             if got.as_deref() != Some(&value[..]) {
                 return Err(Failure::Check(format!("a get and a scan of {} differ in keyspace {name}", text::escape(&key))));
             }
-            state.0.insert((index, key.to_vec()), value.to_vec());
+            state.set(index, &key, Some(&value));
         }
     }
     Ok(state)

@@ -15,7 +15,7 @@ use tombolo_storage::layer::RequestKind;
 use tombolo_storage::layer::fault::{Chances, Fault, FaultLogStore, FaultObjectStore, FaultPlan, Rule};
 
 use super::KEYS;
-use crate::crash::script::{self, KEYSPACES, State, THREADS};
+use crate::crash::script::{self, KEYSPACES, Known, State, THREADS};
 use crate::crash::writer::{Arguments, open_keyspaces, tag};
 use crate::crash::{Heard, judge, read};
 use crate::failure::{Failure, Result};
@@ -236,19 +236,16 @@ impl Worker<'_> {
         let place = random.random_range(0..KEYSPACES.len());
         let from = random.random_range(0..KEYS - 40);
         let (from, to) = (script::key(thread.number, from), script::key(thread.number, from + 40));
-        let expected: Vec<_> =
-            thread.state.0.range((place, from.clone())..(place, to.clone())).map(|((_, key), value)| (key, value)).collect();
-        let mut found = Vec::new();
-        for entry in keyspaces[place].scan(from..to) {
+        let mut expected = thread.state.range(place, &from, &to);
+        let wrong = || Failure::Check(format!("thread {}, batch {}: a scan gives a wrong answer", thread.number, thread.last));
+        for entry in keyspaces[place].scan(from.clone()..to.clone()) {
             match entry {
-                Ok((key, value)) => found.push((key.to_vec(), value.to_vec())),
+                Ok((key, value)) if expected.next() != Some((&key[..], Known::of(&value))) => return Err(wrong()),
+                Ok(_) => {}
                 Err(error) => return check_kind(error),
             }
         }
-        if !found.iter().map(|(key, value)| (key, value)).eq(expected) {
-            return Err(Failure::Check(format!("thread {}, batch {}: a scan gives a wrong answer", thread.number, thread.last)));
-        }
-        Ok(())
+        if expected.next().is_some() { Err(wrong()) } else { Ok(()) }
     }
 
     /// Changes the weather, flushes and compacts, and tells what the process takes.
@@ -293,11 +290,11 @@ impl Worker<'_> {
 }
 
 fn check_value(thread: &Thread, place: usize, key: &[u8], found: Option<&[u8]>) -> Result<()> {
-    let expected = thread.state.0.get(&(place, key.to_vec()));
-    if found == expected.map(Vec::as_slice) {
+    let (expected, found) = (thread.state.get(place, key), found.map(Known::of));
+    if found == expected {
         return Ok(());
     }
-    let say = |value: Option<&[u8]>| value.map_or("nothing".to_owned(), |value| format!("{} bytes", value.len()));
+    let say = |value: Option<Known>| value.map_or("nothing".to_owned(), |value| format!("{} bytes", value.bytes()));
     Err(Failure::Check(format!(
         "thread {}, batch {}: key {} of keyspace {}: found {}, expected {}",
         thread.number,
@@ -305,7 +302,7 @@ fn check_value(thread: &Thread, place: usize, key: &[u8], found: Option<&[u8]>) 
         crate::text::escape(key),
         KEYSPACES[place],
         say(found),
-        say(expected.map(Vec::as_slice))
+        say(expected)
     )))
 }
 
@@ -315,7 +312,7 @@ fn check_all(snapshot: &tombolo::Snapshot, keyspaces: &[Keyspace], number: u8, s
     for (place, keyspace) in keyspaces.iter().enumerate() {
         for entry in snapshot.scan(keyspace, vec![number]..vec![number + 1]) {
             match entry {
-                Ok((key, value)) => found.0.insert((place, key.to_vec()), value.to_vec()),
+                Ok((key, value)) => found.set(place, &key, Some(&value)),
                 Err(error) => return check_kind(error),
             };
         }

@@ -80,6 +80,8 @@ pub struct TableBuilder {
     filter: FilterBuilder,
     /// Stored partitions, checksums not yet bound to a place: `(separator, filter, index)`.
     partitions: Vec<Partition>,
+    /// Bytes of `partitions`.
+    partition_bytes: usize,
     compressor: Compressor,
     raw: Vec<u8>,
     out: Vec<u8>,
@@ -117,6 +119,7 @@ impl TableBuilder {
             index: BlockBuilder::new(),
             filter: FilterBuilder::new(options.filter_bits_per_key),
             partitions: Vec::new(),
+            partition_bytes: 0,
             compressor: Compressor::new(),
             raw: Vec::new(),
             out: Vec::new(),
@@ -200,6 +203,12 @@ impl TableBuilder {
     /// Bytes that [`TableBuilder::take_output`] would give.
     pub fn output_bytes(&self) -> usize {
         self.out.len()
+    }
+
+    /// Bytes of memory that it takes, what [`TableBuilder::take_output`] gave last included.
+    pub fn memory_bytes(&self) -> usize {
+        let block = self.data.block_bytes() + self.raw.capacity();
+        2 * self.out.capacity() + block + self.index.block_bytes() + self.filter.memory_bytes() + self.partition_bytes
     }
 
     /// The table's next bytes.
@@ -292,6 +301,7 @@ impl TableBuilder {
         let (mut filter, mut index) = (Vec::with_capacity(self.filter.filter_bytes()), Vec::with_capacity(self.index.block_bytes()));
         self.filter.finish_into(&mut filter);
         self.index.finish_into(&mut index);
+        self.partition_bytes += last_key.len() + filter.capacity() + index.capacity() + size_of::<Partition>();
         self.partitions.push(Partition { last_key, last_trailer, filter, index });
     }
 

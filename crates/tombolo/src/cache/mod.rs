@@ -4,30 +4,34 @@
 //! found by an atomic tag, read through [`arc_swap`], and marked as used only when they are not marked yet. Insertions and evictions of a
 //! shard take its mutex.
 //!
-//! Eviction is CLOCK over the slots of a shard: what was not used since the hand last passed goes. A new block is not marked, so that a
-//! scan's blocks go before those that were read twice.
+//! Eviction is CLOCK over the slots of a shard, the shards in turn: what was not used since the hand last passed goes. A new block is not
+//! marked, so that a scan's blocks go before those that were read twice. The memory is that of [`frames`]; [`room`] says how it is come by.
 //!
 //! Invariants:
 //! 1. Keys are never used again (rule 6): an entry is never wrong, and nothing has to be invalidated.
-//! 2. What it takes, slots included, is charged to the memory budget and never exceeds what the budget leaves it. When others of the budget
-//!    grow, it gives way. Slots do not: at most a thirty-second of the largest number of bytes that the budget had.
+//! 2. What it takes, slots and free frames included, is charged to the memory budget and never exceeds what the budget leaves it. When
+//!    others of the budget grow, it gives way. Slots do not: at most a thirty-second of the largest number of bytes that the budget had.
 //! 3. Every entry is charged once while anybody holds it: to the cache while it is resident, else as pinned. Cursors hold entries, and so do
 //!    values that share a block instead of being copied out.
 
+mod frames;
+mod room;
 mod shard;
 
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use arc_swap::Guard;
 use bytes::Bytes;
+use parking_lot::Mutex;
 use tombolo_format::block::Block;
 use tombolo_format::manifest::TableName;
 use tombolo_format::table::Partition;
 
-use crate::budget::{Category, GiveWay, MemoryBudget};
+use crate::budget::{Category, MemoryBudget};
+use frames::{BOOK_BYTES, FrameMut, Frames};
 use shard::{Entry, Shard};
 
 /// Which block.
@@ -58,14 +62,92 @@ pub enum Resident {
     Partition(Partition),
 }
 
+/// Memory for a resident, to be filled.
+#[derive(Debug)]
+pub struct Memory(Place);
+
+#[derive(Debug)]
+enum Place {
+    Frame(FrameMut),
+    Elsewhere(Vec<u8>),
+}
+
+/// How memory is held that [`BlockCache::memory`] gave: what is charged for its frame, if it is one.
+#[derive(Clone, Copy, Debug)]
+pub struct Held(Option<u64>);
+
+impl Memory {
+    /// The bytes as they were filled.
+    pub fn freeze(self) -> (Bytes, Held) {
+        match self.0 {
+            Place::Frame(frame) => {
+                let held = Held(Some(frame.charged_bytes()));
+                (frame.freeze(), held)
+            }
+            Place::Elsewhere(bytes) => (bytes.into(), Held(None)),
+        }
+    }
+}
+
+impl AsMut<[u8]> for Memory {
+    fn as_mut(&mut self) -> &mut [u8] {
+        match &mut self.0 {
+            Place::Frame(frame) => frame,
+            Place::Elsewhere(bytes) => bytes,
+        }
+    }
+}
+
+/// Bytes beside a frame that hold it: its books, and the count of those who share it.
+const FRAME_OVERHEAD_BYTES: usize = BOOK_BYTES + 128;
+
 impl Resident {
-    /// Bytes of memory that it takes.
+    /// Bytes of memory that it takes where it does not lie in a frame.
     fn memory_bytes(&self) -> u64 {
         let bytes = match self {
             Resident::Block(block) => block.memory_bytes(),
             Resident::Partition(partition) => partition.memory_bytes(),
         };
-        (bytes + size_of::<Entry>() + 32) as u64
+        bytes as u64
+    }
+
+    /// Bytes that a frame for it needs.
+    fn frame_bytes(&self) -> usize {
+        match self {
+            Resident::Block(block) => block.bytes().len(),
+            Resident::Partition(partition) => {
+                partition.filter.as_ref().map_or(0, |filter| filter.bytes().len()) + partition.index.bytes().len()
+            }
+        }
+    }
+
+    /// At multiples of what a frame for it begins. The lines of a filter, which comes first, lie in cache lines: all frames do.
+    fn alignment(&self) -> usize {
+        match self {
+            Resident::Block(block) => block.alignment(),
+            Resident::Partition(_) => 1,
+        }
+    }
+
+    /// The same, in a frame of its own.
+    fn in_frame(&self, mut frame: FrameMut) -> Resident {
+        match self {
+            Resident::Block(block) => {
+                frame.copy_from_slice(block.bytes());
+                Resident::Block(block.with_copy(frame.freeze()))
+            }
+            Resident::Partition(partition) => {
+                let filter_bytes = partition.filter.as_ref().map_or(0, |filter| filter.bytes().len());
+                let (first, second) = frame.split_at_mut(filter_bytes);
+                if let Some(filter) = &partition.filter {
+                    first.copy_from_slice(filter.bytes());
+                }
+                second.copy_from_slice(partition.index.bytes());
+                let bytes = frame.freeze();
+                let filter = partition.filter.as_ref().map(|filter| filter.with_copy(bytes.slice(..filter_bytes)));
+                Resident::Partition(Partition { filter, index: partition.index.with_copy(bytes.slice(filter_bytes..)) })
+            }
+        }
     }
 }
 
@@ -78,7 +160,8 @@ pub struct Pinned(
 impl Pinned {
     /// One that the cache need not know.
     pub fn own(key: CacheKey, resident: Resident, budget: &Arc<MemoryBudget>) -> Pinned {
-        let entry = Entry::new(key, resident, false, budget);
+        let held_bytes = resident.memory_bytes();
+        let entry = Entry::new(key, resident, held_bytes, budget);
         entry.pin();
         budget.make_way();
         Pinned(Guard::from_inner(Some(Arc::new(entry))))
@@ -86,7 +169,7 @@ impl Pinned {
 
     /// One whose memory is part of something larger, which is charged already: values are copied out of it.
     pub fn part(key: CacheKey, resident: Resident, budget: &Arc<MemoryBudget>) -> Pinned {
-        Pinned(Guard::from_inner(Some(Arc::new(Entry::new(key, resident, true, budget)))))
+        Pinned(Guard::from_inner(Some(Arc::new(Entry::part(key, resident, budget)))))
     }
 
     /// A value of the block, to keep: what is small is copied, so that it does not keep a block alive.
@@ -197,8 +280,14 @@ fn partition(entry: &Option<Arc<Entry>>) -> Option<&Partition> {
 
 /// The cache. Shared by all databases of a memory budget.
 pub struct BlockCache {
+    /// Invariant: a power of two, until it is dropped.
     shards: Box<[Shard]>,
     hits: Hits,
+    frames: Arc<Frames>,
+    /// The shard whose hand moves next.
+    hand: AtomicUsize,
+    /// Who makes the cache smaller: one at a time.
+    giving_way: Mutex<()>,
     budget: Arc<MemoryBudget>,
 }
 
@@ -208,34 +297,12 @@ impl fmt::Debug for BlockCache {
     }
 }
 
-const ROUNDS_MAX: usize = 4;
-
-impl GiveWay for BlockCache {
-    fn resized(&self) {
-        let (slots, bytes_max) = (slots_of(self.budget.bytes(), self.shards.len() as u64), self.shard_bytes_max());
-        for shard in &self.shards {
-            shard.grow(slots, bytes_max, &self.budget);
-        }
-    }
-
-    fn give_way(&self) {
-        // What leaves while somebody holds it is pinned from then on, which leaves the cache less: a few rounds.
-        for _ in 0..ROUNDS_MAX {
-            let bytes_max = self.shard_bytes_max();
-            for shard in &self.shards {
-                shard.shrink(bytes_max);
-            }
-            if self.budget.used(Category::Cache) <= self.budget.cache_bytes_max() {
-                return;
-            }
-        }
-    }
-}
-
 impl Drop for BlockCache {
     fn drop(&mut self) {
         // Entries give back what they took themselves.
         self.budget.subtract_cached(self.shards.iter().map(Shard::fixed_bytes).sum());
+        self.shards = Box::default();
+        self.frames.close();
     }
 }
 
@@ -297,7 +364,9 @@ impl BlockCache {
             let shards = (bytes >> 20).clamp(1, 16).next_power_of_two().min(16);
             let slots = slots_of(bytes, shards);
             let shards = (0..shards).map(|_| Shard::new(slots, budget)).collect();
-            Arc::new(BlockCache { shards, hits: Hits::default(), budget: Arc::clone(budget) })
+            let (hand, giving_way) = (AtomicUsize::new(0), Mutex::new(()));
+            let (frames, hits) = (Frames::new(budget), Hits::default());
+            Arc::new(BlockCache { shards, frames, hand, giving_way, hits, budget: Arc::clone(budget) })
         })
     }
 
@@ -319,22 +388,44 @@ impl BlockCache {
 
     /// Takes an entry in, if it fits, and gives it back. When the key is resident already, that one is given.
     pub fn insert(&self, key: CacheKey, resident: Resident) -> Pinned {
+        match self.frame(key, resident.frame_bytes(), resident.alignment()) {
+            Some(frame) => {
+                let charged_bytes = frame.charged_bytes();
+                self.insert_framed(key, resident.in_frame(frame), charged_bytes)
+            }
+            None => Pinned::own(key, resident, &self.budget),
+        }
+    }
+
+    /// Memory for a resident of `bytes` whose values are aligned to `alignment`: a frame, for which others leave, or else memory of its own.
+    pub fn memory(&self, key: CacheKey, bytes: usize, alignment: usize) -> Memory {
+        self.frame(key, bytes, alignment).map_or_else(|| Memory(Place::Elsewhere(vec![0; bytes])), |frame| Memory(Place::Frame(frame)))
+    }
+
+    /// As [`BlockCache::insert`], of what lies in memory that [`BlockCache::memory`] gave for the key.
+    pub fn insert_held(&self, key: CacheKey, resident: Resident, held: Held) -> Pinned {
+        match held.0 {
+            Some(charged_bytes) => self.insert_framed(key, resident, charged_bytes),
+            None => Pinned::own(key, resident, &self.budget),
+        }
+    }
+
+    fn insert_framed(&self, key: CacheKey, resident: Resident, charged_bytes: u64) -> Pinned {
         let hash = key.hash();
-        let entry = Arc::new(Entry::new(key, resident, false, &self.budget));
-        let resident = self.shard(hash).insert(entry, hash, || self.shard_bytes_max(), &self.budget);
+        let entry = Arc::new(self.framed(key, resident, charged_bytes));
+        let resident = self.shard(hash).insert(entry, hash, &self.budget);
         self.budget.make_way();
         Pinned(Guard::from_inner(Some(resident)))
+    }
+
+    fn framed(&self, key: CacheKey, resident: Resident, charged_bytes: u64) -> Entry {
+        Entry::new(key, resident, charged_bytes + FRAME_OVERHEAD_BYTES as u64, &self.budget)
     }
 
     /// Whether an entry is resident. Does not count as a use.
     pub fn has(&self, key: &CacheKey) -> bool {
         let hash = key.hash();
         self.shard(hash).has(key, hash)
-    }
-
-    /// Whether an entry of `bytes` would fit without another one leaving for it.
-    pub fn has_room(&self, key: &CacheKey, bytes: u64) -> bool {
-        self.shard(key.hash()).used_bytes().saturating_add(bytes) <= self.shard_bytes_max()
     }
 
     /// What it did so far.
@@ -346,13 +437,9 @@ impl BlockCache {
         stats
     }
 
-    /// Bytes in use, slots included.
+    /// Bytes in use: slots, regions of frames, and what comes with entries.
     pub fn used_bytes(&self) -> u64 {
-        self.shards.iter().map(Shard::used_bytes).sum()
-    }
-
-    fn shard_bytes_max(&self) -> u64 {
-        self.budget.cache_bytes_max() / self.shards.len() as u64
+        self.budget.used(Category::Cache)
     }
 
     #[inline]

@@ -31,10 +31,15 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    /// One that is not charged yet.
-    pub fn new(key: CacheKey, resident: Resident, is_part: bool, budget: &Arc<MemoryBudget>) -> Entry {
-        let bytes = if is_part { 0 } else { resident.memory_bytes() };
-        Entry { key, resident, is_part, bytes, charged: AtomicU8::new(NOBODY), budget: Arc::clone(budget) }
+    /// One that is not charged yet. `held_bytes` is what it holds beside itself.
+    pub fn new(key: CacheKey, resident: Resident, held_bytes: u64, budget: &Arc<MemoryBudget>) -> Entry {
+        let bytes = held_bytes + (size_of::<Entry>() + 32) as u64;
+        Entry { key, resident, is_part: false, bytes, charged: AtomicU8::new(NOBODY), budget: Arc::clone(budget) }
+    }
+
+    /// One whose memory is a part of something that is charged as a whole.
+    pub fn part(key: CacheKey, resident: Resident, budget: &Arc<MemoryBudget>) -> Entry {
+        Entry { key, resident, is_part: true, bytes: 0, charged: AtomicU8::new(NOBODY), budget: Arc::clone(budget) }
     }
 
     /// It is held outside the cache.
@@ -79,23 +84,35 @@ struct Slot {
     entry: ArcSwapOption<Entry>,
 }
 
-#[derive(Debug)]
-struct Segment {
-    slots: [Slot; SEGMENT_SLOTS],
-    /// What each slot's entry is charged; 0 when it has none. Read and changed under the shard's lock.
-    charges: [AtomicU64; SEGMENT_SLOTS],
+impl Slot {
+    /// Whether it has no entry. Exact under the shard's lock.
+    fn is_free(&self) -> bool {
+        self.tag.load(Ordering::Relaxed) == 0
+    }
+
+    fn fill(&self, entry: Arc<Entry>, hash: u64, used: bool) {
+        self.used.store(used, Ordering::Relaxed);
+        self.entry.store(Some(entry));
+        // After the entry: whoever sees the tag finds this entry or a later one.
+        self.tag.store(hash | 1, Ordering::Release);
+    }
+
+    /// Empties it; gives its entry.
+    fn clear(&self) -> Option<Arc<Entry>> {
+        if self.is_free() {
+            return None;
+        }
+        self.tag.store(0, Ordering::Release);
+        self.entry.swap(None)
+    }
 }
+
+#[derive(Debug)]
+struct Segment([Slot; SEGMENT_SLOTS]);
 
 /// The slots of a shard. Invariant: a power of two of segments.
 #[derive(Debug)]
 struct Table(Box<[OnceLock<Box<Segment>>]>);
-
-/// A slot that there is.
-#[derive(Clone, Copy)]
-struct Place<'a> {
-    slot: &'a Slot,
-    charge: &'a AtomicU64,
-}
 
 impl Table {
     fn new(slots: usize) -> Table {
@@ -124,38 +141,30 @@ impl Table {
     #[inline]
     fn slots_of(&self, hash: u64) -> &[Slot] {
         let (segment, at) = self.bucket(hash);
-        self.0[segment].get().map_or(&[], |segment| &segment.slots[at..at + BUCKET_SLOTS])
+        self.0[segment].get().map_or(&[], |segment| &segment.0[at..at + BUCKET_SLOTS])
     }
 
-    fn place(&self, index: usize) -> Option<Place<'_>> {
-        let segment = self.0[index / SEGMENT_SLOTS].get()?;
-        let at = index % SEGMENT_SLOTS;
-        Some(Place { slot: &segment.slots[at], charge: &segment.charges[at] })
+    /// A slot by its index, if it was made.
+    fn slot(&self, index: usize) -> Option<&Slot> {
+        Some(&self.0[index / SEGMENT_SLOTS].get()?.0[index % SEGMENT_SLOTS])
     }
 }
 
 impl Segment {
     fn new() -> Box<Segment> {
-        Box::new(Segment { slots: std::array::from_fn(|_| Slot::default()), charges: std::array::from_fn(|_| AtomicU64::new(0)) })
-    }
-}
-
-impl Place<'_> {
-    fn fill(&self, entry: Arc<Entry>, hash: u64, charge: u64) {
-        self.slot.used.store(false, Ordering::Relaxed);
-        self.slot.entry.store(Some(entry));
-        // After the entry: whoever sees the tag finds this entry or a later one.
-        self.slot.tag.store(hash | 1, Ordering::Release);
-        self.charge.store(charge, Ordering::Relaxed);
+        Box::new(Segment(std::array::from_fn(|_| Slot::default())))
     }
 
-    /// Empties it; gives its entry.
-    fn clear(&self) -> Option<Arc<Entry>> {
-        if self.charge.swap(0, Ordering::Relaxed) == 0 {
-            return None;
-        }
-        self.slot.tag.store(0, Ordering::Release);
-        self.slot.entry.swap(None)
+    /// A slot of a bucket for a new entry: a free one, or one that was not used, and all are unmarked if each was.
+    fn victim(&self, bucket: usize) -> &Slot {
+        let all = &self.0[bucket..bucket + BUCKET_SLOTS];
+        let free = all.iter().find(|slot| slot.is_free());
+        free.or_else(|| all.iter().find(|slot| !slot.used.load(Ordering::Relaxed))).unwrap_or_else(|| {
+            for slot in all {
+                slot.used.store(false, Ordering::Relaxed);
+            }
+            &all[0]
+        })
     }
 }
 
@@ -170,9 +179,7 @@ pub(super) struct Shard {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Invariant: sum of what entries are charged.
-    used_bytes: u64,
-    /// Bytes of tables and segments. Invariant: with `used_bytes` never above the maximum that the last insertion was told.
+    /// Bytes of tables and segments.
     fixed_bytes: u64,
     hand: usize,
     insertions: u64,
@@ -237,103 +244,113 @@ impl Shard {
         self.slots_of(hash).iter().filter(of_tag).any(|slot| slot.entry.load().as_ref().is_some_and(|entry| entry.key == *key))
     }
 
-    pub fn insert(&self, entry: Arc<Entry>, hash: u64, bytes_max: impl Fn() -> u64, budget: &MemoryBudget) -> Arc<Entry> {
-        let charge = entry.bytes;
+    /// An entry and whether it was used since the hand passed. Does not count as a use.
+    pub fn look(&self, key: &CacheKey, hash: u64) -> Option<(Arc<Entry>, bool)> {
+        let of_tag = |slot: &&Slot| slot.tag.load(Ordering::Acquire) == hash | 1;
+        self.slots_of(hash).iter().filter(of_tag).find_map(|slot| {
+            let entry = slot.entry.load_full().filter(|entry| entry.key == *key)?;
+            Some((entry, slot.used.load(Ordering::Relaxed)))
+        })
+    }
+
+    /// Takes an entry in and gives it back, or the resident one of its key.
+    pub fn insert(&self, entry: Arc<Entry>, hash: u64, budget: &MemoryBudget) -> Arc<Entry> {
         let mut state = self.state.lock();
         let Some(table) = self.table() else { return refused(entry) };
-        let (number, bucket) = table.bucket(hash);
-        let missing = if table.0[number].get().is_none() { size_of::<Segment>() as u64 } else { 0 };
-        // Asked under the lock: whoever grows meanwhile makes this shard shrink after.
-        let Some(room) = bytes_max().checked_sub(state.fixed_bytes + missing + charge) else { return refused(entry) };
-        let is_entry = |slot: &Slot| {
-            slot.tag.load(Ordering::Relaxed) == hash | 1 && slot.entry.load().as_ref().is_some_and(|resident| resident.key == entry.key)
-        };
-        if let Some(resident) = table.slots_of(hash).iter().find(|slot| is_entry(slot)).and_then(|slot| slot.entry.load_full()) {
+        if let Some((resident, _)) = self.look(&entry.key, hash) {
             return resident;
         }
-        if missing > 0 {
-            self.make_room(&mut state, room);
-            state.add_fixed(missing, budget);
+        let (number, bucket) = table.bucket(hash);
+        if table.0[number].get().is_none() {
+            state.add_fixed(size_of::<Segment>() as u64, budget);
         }
-        let segment = table.0[number].get_or_init(Segment::new);
-        let at = victim(segment, bucket);
-        let place = Place { slot: &segment.slots[at], charge: &segment.charges[at] };
-        evict(&mut state, place);
-        self.make_room(&mut state, room);
-        place.fill(Arc::clone(&entry), hash, charge);
-        state.used_bytes += charge;
+        let slot = table.0[number].get_or_init(Segment::new).victim(bucket);
+        evict(&mut state, slot);
+        slot.fill(Arc::clone(&entry), hash, false);
         entry.charge(CACHE);
         state.insertions += 1;
         entry
     }
 
-    /// Makes room until entries, tables and segments take at most `bytes_max`.
-    pub fn shrink(&self, bytes_max: u64) {
+    /// Puts an entry of the same key in the place of one, if that is still there; whether it was used stays.
+    pub fn replace(&self, old: &Arc<Entry>, new: Arc<Entry>, hash: u64) {
+        // Held until it is told from those who hold it longer.
+        let replaced = {
+            let _state = self.state.lock();
+            let slot = self.slots_of(hash).iter().find(|slot| slot.entry.load().as_ref().is_some_and(|entry| Arc::ptr_eq(entry, old)));
+            let Some(slot) = slot else { return };
+            new.charge(CACHE);
+            slot.entry.swap(Some(new))
+        };
+        // The caller holds it, too.
+        if replaced.is_some_and(|replaced| Arc::strong_count(&replaced) > 2) {
+            old.pin();
+        }
+    }
+
+    /// Puts an entry out, if there is one of the key.
+    pub fn evict(&self, key: &CacheKey, hash: u64) {
         let mut state = self.state.lock();
-        let room = bytes_max.saturating_sub(state.fixed_bytes);
-        self.make_room(&mut state, room);
+        let slot = self.slots_of(hash).iter().find(|slot| slot.entry.load().as_ref().is_some_and(|entry| entry.key == *key));
+        if let Some(slot) = slot {
+            evict(&mut state, slot);
+        }
     }
 
     /// Moves to a table of `slots`, if that is more; the entries stay.
-    pub fn grow(&self, slots: usize, bytes_max: u64, budget: &MemoryBudget) {
+    pub fn grow(&self, slots: usize, budget: &MemoryBudget) {
         let slots = rounded(slots);
         let class = slots.ilog2() as usize;
         let mut state = self.state.lock();
         let Some(old) = self.table().filter(|old| old.slots() < slots) else { return };
         let new = self.tables[class].get_or_init(|| Table::new(slots));
         state.add_fixed(new.bytes(), budget);
-        for place in (0..old.slots()).filter_map(|index| old.place(index)) {
-            let Some(entry) = place.slot.entry.load_full() else { continue };
+        for slot in (0..old.slots()).filter_map(|index| old.slot(index)) {
+            let Some(entry) = slot.entry.load_full() else { continue };
             let hash = entry.key.hash();
             let (number, bucket) = new.bucket(hash);
             if new.0[number].get().is_none() {
                 state.add_fixed(size_of::<Segment>() as u64, budget);
             }
-            let segment = new.0[number].get_or_init(Segment::new);
             // One bucket of the old table went into several here: there is a free slot.
-            let at = victim(segment, bucket);
-            let target = Place { slot: &segment.slots[at], charge: &segment.charges[at] };
+            let target = new.0[number].get_or_init(Segment::new).victim(bucket);
             evict(&mut state, target);
-            target.fill(entry, hash, place.charge.load(Ordering::Relaxed));
+            target.fill(entry, hash, slot.used.load(Ordering::Relaxed));
         }
         self.table.store(class, Ordering::Release);
         state.hand = 0;
-        for place in (0..old.slots()).filter_map(|index| old.place(index)) {
+        for slot in (0..old.slots()).filter_map(|index| old.slot(index)) {
             // It was moved, and stays charged.
-            let _moved = place.clear();
+            let _moved = slot.clear();
         }
-        let room = bytes_max.saturating_sub(state.fixed_bytes);
-        self.make_room(&mut state, room);
     }
 
-    /// Evicts until entries take at most `bytes_max`. Two rounds at most: the first unmarks every slot.
-    fn make_room(&self, state: &mut State, bytes_max: u64) {
-        let Some(table) = self.table() else { return };
+    /// Puts the next entry out that was not used since the hand last passed; says whether there was any entry. Two rounds at most: the
+    /// first unmarks every slot.
+    pub fn evict_next(&self) -> bool {
+        let mut state = self.state.lock();
+        let Some(table) = self.table() else { return false };
         let slots = table.slots();
         let mut steps = 0;
-        while state.used_bytes > bytes_max && steps <= 2 * slots {
+        while steps <= 2 * slots {
             let index = state.hand;
-            let place = table.place(index);
-            let passed = if place.is_some() { 1 } else { SEGMENT_SLOTS - index % SEGMENT_SLOTS };
+            let slot = table.slot(index);
+            let passed = if slot.is_some() { 1 } else { SEGMENT_SLOTS - index % SEGMENT_SLOTS };
             state.hand = (index + passed) & (slots - 1);
             steps += passed;
-            let Some(place) = place.filter(|place| place.charge.load(Ordering::Relaxed) > 0) else { continue };
+            let Some(slot) = slot.filter(|slot| !slot.is_free()) else { continue };
             // A reader may mark the slot all the time: in the second round that does not help any more.
-            if !place.slot.used.swap(false, Ordering::Relaxed) || steps > slots {
-                evict(state, place);
+            if !slot.used.swap(false, Ordering::Relaxed) || steps > slots {
+                evict(&mut state, slot);
+                return true;
             }
         }
+        false
     }
 
     /// Bytes of tables and segments.
     pub fn fixed_bytes(&self) -> u64 {
         self.state.lock().fixed_bytes
-    }
-
-    /// Bytes of entries, tables and segments.
-    pub fn used_bytes(&self) -> u64 {
-        let state = self.state.lock();
-        state.used_bytes + state.fixed_bytes
     }
 
     pub fn add_stats(&self, stats: &mut CacheStats) {
@@ -344,22 +361,9 @@ impl Shard {
     }
 }
 
-/// A slot of a bucket for a new entry: a free one, or one that was not used, and all are unmarked if each was.
-fn victim(segment: &Segment, bucket: usize) -> usize {
-    let mut all = bucket..bucket + BUCKET_SLOTS;
-    let free = all.clone().find(|at| segment.charges[*at].load(Ordering::Relaxed) == 0);
-    free.or_else(|| all.find(|at| !segment.slots[*at].used.load(Ordering::Relaxed))).unwrap_or_else(|| {
-        for slot in &segment.slots[bucket..bucket + BUCKET_SLOTS] {
-            slot.used.store(false, Ordering::Relaxed);
-        }
-        bucket
-    })
-}
-
 /// Puts an entry out. Who holds it keeps it, and it is charged as pinned from here on.
-fn evict(state: &mut State, place: Place<'_>) {
-    let Some(entry) = place.clear() else { return };
-    state.used_bytes -= entry.bytes;
+fn evict(state: &mut State, slot: &Slot) {
+    let Some(entry) = slot.clear() else { return };
     state.evictions += 1;
     // Nobody can begin to hold it now: who does is counted.
     if Arc::strong_count(&entry) > 1 {

@@ -215,3 +215,83 @@ fn readers_find_right_blocks_while_the_cache_grows() {
     }
     assert_eq!(cache.used_bytes(), budget.used(Category::Cache));
 }
+
+/// A data block whose values are aligned.
+fn aligned_block(number: u64, bytes: usize, alignment: u32) -> Resident {
+    let mut builder = BlockBuilder::with_alignment(alignment);
+    builder.add(InternalKey::new(b"key", Trailer::new(SequenceNumber(number), EntryKind::Put)), &vec![7; bytes]);
+    let mut out = Vec::new();
+    builder.finish_into(&mut out);
+    Resident::Block(Block::new(out.into()).unwrap())
+}
+
+#[test]
+fn what_is_used_stays_when_the_cache_gives_way_and_holds_what_it_held() {
+    let cache = BlockCache::new(8 << 20);
+    for number in 0..700 {
+        cache.insert(key(number), block(number, 8000));
+    }
+    let used = |number: u64| number.is_multiple_of(7);
+    for number in (0..700).filter(|number| used(*number)) {
+        assert!(cache.get(&key(number)).is_some());
+    }
+    let memtable = cache.budget().charge(Category::Memtables, 5 << 20);
+    assert!(cache.budget().used_bytes() <= cache.budget().bytes());
+    let left: Vec<u64> = (0..700).filter(|number| cache.has(&key(*number))).collect();
+    for number in &left {
+        let pinned = cache.get(&key(*number)).unwrap();
+        let block = pinned.block().unwrap();
+        assert_eq!(block.get(InternalKey::new(b"key", Trailer::FIRST)).unwrap().unwrap().value, vec![0; 8000]);
+        assert_eq!(self::number(&pinned), *number);
+    }
+    let used_left = left.iter().filter(|number| used(**number)).count();
+    assert!(left.len() > 250 && used_left >= 90, "{} of 700 left, {used_left} of the 100 that were used", left.len());
+    drop(memtable);
+}
+
+#[test]
+fn residents_of_other_sizes_take_the_place_of_those_that_were_there() {
+    let cache = BlockCache::new(4 << 20);
+    for (bytes, length) in [8000, 1000, 20_000, 3000].into_iter().zip([8000, 1000, 20_000, 3000]) {
+        for number in 0..6000 {
+            cache.insert(key(number + bytes * 10_000), block(number, length));
+            assert!(cache.used_bytes() <= 4 << 20, "{}", cache.used_bytes());
+        }
+        let resident = (0..6000).filter(|number| cache.has(&key(number + bytes * 10_000))).count() as u64;
+        assert!(resident * bytes > 2 << 20 || resident > 900, "{resident} blocks of {bytes} bytes are in a cache of 4 MiB");
+    }
+}
+
+#[test]
+fn memory_that_somebody_holds_is_not_given_to_another() {
+    let cache = BlockCache::new(2 << 20);
+    let mut held = Vec::new();
+    for index in 0..3000 {
+        let number = index as u64;
+        let kept = cache.insert(key(number), block(number, 1000 + index * 7919 % 9000)).keep();
+        if number.is_multiple_of(30) {
+            held.push((number, kept));
+        }
+        if number.is_multiple_of(200) {
+            drop(cache.budget().charge(Category::Memtables, 1 << 20));
+        }
+    }
+    for (number, kept) in held {
+        assert_eq!(self::number(&kept.pin()), number);
+    }
+    assert_eq!(cache.budget().used(Category::Pinned), 0);
+    drop(cache);
+}
+
+#[test]
+fn aligned_values_lie_aligned_in_their_frames() {
+    let cache = BlockCache::new(8 << 20);
+    for (index, alignment) in (0..).zip([1, 8, 64, 512, 4096].into_iter().cycle().take(100)) {
+        let bytes = 3000 + index * 50;
+        let number = index as u64;
+        let pinned = cache.insert(key(number), aligned_block(number, bytes, alignment));
+        let block = pinned.block().unwrap();
+        let value = block.get(InternalKey::new(b"key", Trailer::FIRST)).unwrap().unwrap().value;
+        assert!(value.as_ptr().addr().is_multiple_of(alignment as usize) && *value == vec![7; bytes], "{bytes} at {alignment}");
+    }
+}

@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
+use tombolo_env::memory::Region;
 
 use crate::budget::{Category, Charge, MemoryBudget, Room};
 
@@ -28,7 +29,7 @@ const LARGEST_CHUNK_BYTES: usize = 2 << 20;
 #[derive(Debug)]
 pub(super) struct Arena {
     /// Each with its charge.
-    chunks: Mutex<Vec<(Chunk, Charge)>>,
+    chunks: Mutex<Vec<(Region, Charge)>>,
     budget: Arc<MemoryBudget>,
     /// Bytes of all chunks.
     bytes: AtomicU64,
@@ -58,43 +59,6 @@ impl Arena {
     }
 }
 
-#[cfg(not(miri))]
-type Chunk = tombolo_env::memory::Region;
-
-/// The checker knows no mappings: there a chunk is plain memory.
-#[cfg(miri)]
-#[derive(Debug)]
-struct Chunk(NonNull<u64>, usize);
-
-#[cfg(miri)]
-impl Chunk {
-    fn new(length: usize) -> io::Result<Chunk> {
-        let words = length.div_ceil(8);
-        let memory = Box::leak(vec![0u64; words].into_boxed_slice());
-        Ok(Chunk(NonNull::from(memory).cast(), words))
-    }
-
-    fn base(&self) -> NonNull<u8> {
-        self.0.cast()
-    }
-
-    fn length(&self) -> usize {
-        self.1 * 8
-    }
-}
-
-#[cfg(miri)]
-impl Drop for Chunk {
-    fn drop(&mut self) {
-        // SAFETY: the slice was leaked by `new` with this length, and is taken back once.
-        drop(unsafe { Box::from_raw(std::ptr::slice_from_raw_parts_mut(self.0.as_ptr(), self.1)) });
-    }
-}
-
-// SAFETY: plain memory that belongs to the value alone.
-#[cfg(miri)]
-unsafe impl Send for Chunk {}
-
 /// Hands out memory of an arena. There is one per arena, held by its writer.
 #[derive(Debug)]
 pub(super) struct Bump {
@@ -103,7 +67,7 @@ pub(super) struct Bump {
     next: NonNull<u8>,
     left: usize,
     /// Filled when the current chunk is: until then it costs addresses only.
-    spare: Option<Chunk>,
+    spare: Option<Region>,
     /// Of the next chunk, if the memtable still takes so many.
     chunk_bytes: usize,
     /// Bytes that the memtable is to take in all.
@@ -149,7 +113,7 @@ impl Bump {
         }
         let held = usize::try_from(self.arena.bytes()).unwrap_or(usize::MAX);
         let chunk_bytes = self.chunk_bytes.min(self.capacity.saturating_sub(held)).max(FIRST_CHUNK_BYTES_MIN);
-        self.spare = Some(Chunk::new(bytes.max(chunk_bytes))?);
+        self.spare = Some(Region::new(bytes.max(chunk_bytes))?);
         Ok(())
     }
 
@@ -189,7 +153,7 @@ impl Bump {
     /// Goes over into the spare chunk, which has room for `bytes`; or, if more than what was reserved may be taken, into a new one.
     fn go_over(&mut self, bytes: usize) {
         let spare = self.spare.take().filter(|spare| bytes <= spare.length());
-        let more = || if self.may_take_more { Chunk::new(bytes.max(self.chunk_bytes)).ok() } else { None };
+        let more = || if self.may_take_more { Region::new(bytes.max(self.chunk_bytes)).ok() } else { None };
         let Some(chunk) = spare.or_else(more) else { panic!("{bytes} bytes were not reserved") };
         self.used += self.left as u64;
         self.next = chunk.base();

@@ -19,7 +19,7 @@ use tombolo_format::block::{Block, Cursor, Place};
 use tombolo_format::index::{PartitionHandle, decode_block_handle};
 use tombolo_format::key::{InternalKey, Trailer};
 use tombolo_format::stored::BlockHandle;
-use tombolo_format::table::Top;
+use tombolo_format::table::{Top, raw_bytes_within};
 use tombolo_storage::{Purpose, Request, Result};
 
 use super::Table;
@@ -356,19 +356,15 @@ impl TableIterator {
 
     /// A block out of a larger piece of the table.
     fn take_from(&self, table: &Table, handle: BlockHandle, piece: &Bytes, start: u64) -> Result<Kept> {
-        let mut block = table.decode_block(piece, start, handle)?;
-        let key = table.key(handle.offset);
-        // Uncompressed blocks are slices of the piece, which is charged itself: in the cache a copy must not keep all of it.
+        let has_room = |bytes| table.cache.has_room(bytes, table.value_alignment());
+        if self.fill_cache && raw_bytes_within(piece, start, handle).is_some_and(has_room) {
+            return Ok(table.take_block_in(piece, start, handle)?.keep());
+        }
+        let block = table.decode_block(piece, start, handle)?;
+        // Uncompressed blocks are slices of the piece, which is charged itself.
         let is_part = piece.as_ptr_range().contains(&block.bytes().as_ptr());
-        if !self.fill_cache || !table.cache.has_room(&key, block.memory_bytes() as u64) {
-            let make = if is_part { Pinned::part } else { Pinned::own };
-            return Ok(make(key, Resident::Block(block), table.cache.budget()).keep());
-        }
-        if is_part {
-            let copied = Block::new(Bytes::copy_from_slice(block.bytes()));
-            block = copied.map_err(|error| table.damaged(error.shifted(handle.offset)))?;
-        }
-        Ok(table.cache.insert(key, Resident::Block(block)).keep())
+        let make = if is_part { Pinned::part } else { Pinned::own };
+        Ok(make(table.key(handle.offset), Resident::Block(block), table.cache.budget()).keep())
     }
 
     /// Begins to read the next piece, unless it is coming already.

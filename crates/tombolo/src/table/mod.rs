@@ -32,7 +32,7 @@ use tombolo_format::index::{PartitionHandle, decode_block_handle};
 use tombolo_format::key::{InternalKey, SequenceNumber, Trailer};
 use tombolo_format::manifest::TableDescription;
 use tombolo_format::stored::BlockHandle;
-use tombolo_format::table::{Partition, TAIL_BYTES_LIMIT, Top, open_within};
+use tombolo_format::table::{Partition, TAIL_BYTES_LIMIT, Top, open_within, open_within_into};
 use tombolo_storage::{Error, ErrorKind, ObjectName, ObjectStore, Request, Result};
 
 use crate::budget::{Category, Charge};
@@ -356,9 +356,8 @@ impl Table {
             if let Some(kept) = table.known(begin) {
                 return Ok(Some(kept));
             }
-            let piece = own(table.read(request, place.range()).await?);
-            let resident = table.decode(&piece, place)?;
-            Ok(Some(table.cache.insert(table.key(begin), resident).keep()))
+            let piece = table.read(request, place.range()).await?;
+            Ok(Some(table.take_in(&piece, begin, place)?.keep()))
         };
         let kept = self.flights.join_or(begin, fetch).await?;
         kept.map(Kept::pin).ok_or_else(|| self.not_a("block or partition", begin))
@@ -370,15 +369,32 @@ impl Table {
         if self.cache.has(&key) { self.cache.get(&key).map(Pinned::keep) } else { None }
     }
 
-    /// What lies at `place`, of which `piece` has the bytes.
-    fn decode(&self, piece: &Bytes, place: Place) -> Result<Resident> {
+    /// Puts what lies at `place` into the cache, out of `piece`, bytes of the table from `piece_offset` on. Nothing keeps the piece after.
+    fn take_in(&self, piece: &Bytes, piece_offset: u64, place: Place) -> Result<Pinned> {
         match place {
-            Place::Block(handle) => self.decode_block(piece, handle.offset, handle).map(Resident::Block),
+            Place::Block(handle) => self.take_block_in(piece, piece_offset, handle),
             Place::Partition(handle) => {
-                let partition = Partition::decode(piece, handle.offset, handle, self.description.identity);
-                partition.map(Resident::Partition).map_err(|error| self.damaged(error))
+                let partition = Partition::decode(piece, piece_offset, handle, self.description.identity);
+                let partition = partition.map_err(|error| self.damaged(error))?;
+                Ok(self.cache.insert(self.key(handle.offset), Resident::Partition(partition)))
             }
         }
+    }
+
+    /// A data block is decompressed into its place in the cache.
+    fn take_block_in(&self, piece: &Bytes, piece_offset: u64, handle: BlockHandle) -> Result<Pinned> {
+        let key = self.key(handle.offset);
+        let memory = |bytes| self.cache.memory(key, bytes, self.value_alignment());
+        let memory = open_within_into(piece, piece_offset, handle, self.description.identity, memory);
+        let memory = memory.map_err(|error| self.damaged(error))?;
+        let (bytes, held) = memory.freeze();
+        let block = Block::new(bytes).map_err(|error| self.damaged(error.shifted(handle.offset)))?;
+        Ok(self.cache.insert_held(key, Resident::Block(block), held))
+    }
+
+    /// Of the values in its blocks.
+    fn value_alignment(&self) -> usize {
+        self.opened.get().map_or(1, |opened| opened.top.properties.value_alignment as usize)
     }
 
     /// A data block from `piece`, bytes of the table from `piece_offset` on.
@@ -400,11 +416,7 @@ impl Table {
             let Some(range) = range.filter(|range| range.end <= tail.len()) else {
                 return Err(self.damaged(FormatError::damaged(0, "partitions within the tail", format!("{handle:?}")).shifted(at)));
             };
-            // A copy: a partition in the cache must not keep the whole tail.
-            let piece = Bytes::copy_from_slice(&tail[range]);
-            let partition =
-                Partition::decode(&piece, handle.offset, handle, self.description.identity).map_err(|error| self.damaged(error))?;
-            self.cache.insert(self.key(handle.offset), Resident::Partition(partition));
+            self.take_in(&tail.slice(range), handle.offset, Place::Partition(handle))?;
             cursor.next(&top.index).map_err(|error| self.damaged(error.shifted(at)))?;
         }
         Ok(())

@@ -10,7 +10,7 @@ use tombolo_format::stored::BlockHandle;
 use tombolo_storage::{Error, ErrorKind, Request, Result};
 
 use super::flight::Waiter;
-use super::{Hit, Lookup, Place, Table, own};
+use super::{Hit, Lookup, Place, Table};
 use crate::cache::{Kept, Pinned};
 
 /// Where the look-up before ended in a table.
@@ -148,10 +148,7 @@ impl Table {
             let message = format!("the store answered {} ranges with {} pieces", places.len(), pieces.len());
             return Err(Error::new(ErrorKind::Bug, message).object(&self.object));
         }
-        let insert = |(piece, place): (bytes::Bytes, &Place)| {
-            let resident = self.decode(&own(piece), *place)?;
-            Ok(self.cache.insert(self.key(place.range().start), resident).keep())
-        };
+        let insert = |(piece, place): (bytes::Bytes, &Place)| Ok(self.take_in(&piece, place.range().start, *place)?.keep());
         pieces.into_iter().zip(places).map(insert).collect()
     }
 }

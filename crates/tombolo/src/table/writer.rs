@@ -85,6 +85,11 @@ impl TableWriter {
         self.builder.output_bytes() as u64
     }
 
+    /// Bytes of memory that it takes, what is being handed to the store included.
+    pub fn memory_bytes(&self) -> u64 {
+        self.builder.memory_bytes() as u64
+    }
+
     /// Hands the output so far to the store.
     ///
     /// # Errors

@@ -11,6 +11,7 @@ use tombolo_format::manifest::{TableDescription, TableName};
 use tombolo_storage::{Epoch, Incarnation, ObjectStore, Purpose, Request, Result};
 
 use super::Handles;
+use crate::budget::{Category, Charge};
 use crate::cache::{BlockCache, Pinned};
 use crate::manifest::names;
 use crate::options::{Compression, KeyspaceOptions};
@@ -223,6 +224,8 @@ pub(crate) struct TableWriter {
     name: TableName,
     writer: Writer,
     flushed_bytes: u64,
+    /// What it takes, as of the last flush.
+    memory: Charge,
 }
 
 impl TableWriter {
@@ -247,7 +250,8 @@ impl TableWriter {
         let object = names::table(tables.incarnation, name);
         let new = NewTable { name, object, identity: tables.env.random_u64(), level, age_seconds: 0, options };
         let writer = Writer::create(&*tables.objects, tables.request(purpose), new).await?;
-        Ok(TableWriter { name: output.name, writer, flushed_bytes: 0 })
+        let memory = tables.cache.budget().charge(Category::Compactions, writer.memory_bytes());
+        Ok(TableWriter { name: output.name, writer, flushed_bytes: 0, memory })
     }
 
     /// Its name.
@@ -265,6 +269,7 @@ impl TableWriter {
     /// Hands what was added so far to the store; says how many bytes of the table that were.
     pub(crate) async fn flush(&mut self) -> Result<u64> {
         let bytes = self.writer.pending_bytes();
+        self.memory.set(self.writer.memory_bytes());
         self.writer.flush().await?;
         self.flushed_bytes += bytes;
         Ok(bytes)

@@ -1,7 +1,9 @@
-//! An allocator that counts, for tests that bound memory. Counts the whole process: such a test runs in a process of its own.
+//! An allocator that counts, regions of memory included, for tests that bound memory. Counts the whole process: such a test runs in a process of its own.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use tombolo_env::memory::mapped_bytes;
 
 static LIVE: AtomicUsize = AtomicUsize::new(0);
 static PEAK: AtomicUsize = AtomicUsize::new(0);
@@ -12,14 +14,14 @@ struct Counting;
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Begins to look for the peak; says how many bytes are allocated now.
+/// Begins to look for the peak; says how many bytes are allocated and mapped now.
 pub fn begin() -> usize {
-    let live = LIVE.load(Relaxed);
-    PEAK.store(live, Relaxed);
-    live
+    let held = live();
+    PEAK.store(held, Relaxed);
+    held
 }
 
-/// The most bytes that were allocated at once since [`begin`].
+/// The most bytes that were allocated and mapped at once since [`begin`], looked at with each allocation.
 pub fn peak() -> usize {
     PEAK.load(Relaxed)
 }
@@ -29,16 +31,16 @@ pub fn total() -> usize {
     TOTAL.load(Relaxed)
 }
 
-/// Bytes that are allocated now.
+/// Bytes that are allocated and mapped now.
 pub fn live() -> usize {
-    LIVE.load(Relaxed)
+    LIVE.load(Relaxed) + mapped_bytes()
 }
 
 fn count(bytes: usize) {
     TOTAL.fetch_add(bytes, Relaxed);
-    let live = LIVE.fetch_add(bytes, Relaxed) + bytes;
-    if live > PEAK.load(Relaxed) {
-        PEAK.fetch_max(live, Relaxed);
+    let held = LIVE.fetch_add(bytes, Relaxed) + bytes + mapped_bytes();
+    if held > PEAK.load(Relaxed) {
+        PEAK.fetch_max(held, Relaxed);
     }
 }
 

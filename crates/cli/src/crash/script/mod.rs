@@ -67,38 +67,79 @@ pub fn batch(keys: u32, seed: u64, round: u64, thread: u8, number: u64) -> Scrip
     Scripted { writes, durability }
 }
 
+/// A value as the oracle knows it: so the oracle of a soak takes some megabytes, and not what the database takes several times over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Known {
+    bytes: usize,
+    hash: u64,
+}
+
+impl Known {
+    /// What is known of a value.
+    pub fn of(value: &[u8]) -> Known {
+        Known { bytes: value.len(), hash: tombolo_format::checksum::key_hash(value) }
+    }
+
+    /// Bytes of the value.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
 /// What a thread's keys hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct State(pub BTreeMap<(usize, Vec<u8>), Vec<u8>>);
+pub struct State {
+    values: BTreeMap<(usize, Vec<u8>), Known>,
+    /// The number in the marker; 0 without one.
+    marker: u64,
+}
 
 impl State {
     /// Applies a batch.
     pub fn apply(&mut self, batch: &Scripted) {
         for write in &batch.writes {
-            let place = (write.keyspace, write.key.clone());
-            match &write.value {
-                Some(value) => self.0.insert(place, value.clone()),
-                None => self.0.remove(&place),
-            };
+            self.set(write.keyspace, &write.key, write.value.as_deref());
         }
+    }
+
+    /// A key holds this value from here on, or none.
+    pub fn set(&mut self, keyspace: usize, key: &[u8], value: Option<&[u8]>) {
+        if keyspace == 0 && key.len() == 2 && key[1] == b'!' {
+            self.marker = value.and_then(|value| Some(u64::from_be_bytes(value.try_into().ok()?))).unwrap_or(0);
+        }
+        let place = (keyspace, key.to_vec());
+        match value {
+            Some(value) => self.values.insert(place, Known::of(value)),
+            None => self.values.remove(&place),
+        };
+    }
+
+    /// What a key holds.
+    pub fn get(&self, keyspace: usize, key: &[u8]) -> Option<Known> {
+        self.values.get(&(keyspace, key.to_vec())).copied()
+    }
+
+    /// The keys of a keyspace in `from..to`, and what they hold.
+    pub fn range(&self, keyspace: usize, from: &[u8], to: &[u8]) -> impl Iterator<Item = (&[u8], Known)> {
+        let range = self.values.range((keyspace, from.to_vec())..(keyspace, to.to_vec()));
+        range.map(|((_, key), value)| (&key[..], *value))
     }
 
     /// The number of the last batch that the marker tells of; 0 without one.
     pub fn marker(&self) -> u64 {
-        let marker = self.0.iter().find(|((keyspace, key), _)| *keyspace == 0 && key.get(1) == Some(&b'!') && key.len() == 2);
-        marker.and_then(|(_, value)| Some(u64::from_be_bytes(value.as_slice().try_into().ok()?))).unwrap_or(0)
+        self.marker
     }
 
     /// The first place in which two states differ, and how, in words.
     pub fn difference(&self, found: &State) -> Option<((usize, Vec<u8>), String)> {
-        let say = |value: Option<&Vec<u8>>| value.map_or("nothing".to_owned(), |value| format!("{} bytes", value.len()));
-        let places = self.0.keys().chain(found.0.keys());
-        let different = places.into_iter().find(|place| self.0.get(*place) != found.0.get(*place))?;
-        let (expected, there) = (self.0.get(different), found.0.get(different));
+        let say = |value: Option<&Known>| value.map_or("nothing".to_owned(), |value| format!("{} bytes", value.bytes));
+        let places = self.values.keys().chain(found.values.keys());
+        let different = places.into_iter().find(|place| self.values.get(*place) != found.values.get(*place))?;
+        let (expected, there) = (self.values.get(different), found.values.get(different));
         let key = crate::text::escape(&different.1);
         let mut words = format!("key {key} of keyspace {}: expected {}, found {}", KEYSPACES[different.0], say(expected), say(there));
         if let (Some(expected), Some(there)) = (expected, there)
-            && expected.len() == there.len()
+            && expected.bytes == there.bytes
         {
             words += " of another content";
         }

@@ -30,6 +30,20 @@ fn a_difference_is_named() {
     assert!(other.difference(&state).is_some());
     // The marker alone tells two states apart.
     let mut marked = state.clone();
-    marked.0.insert((0, marker_key(0)), 9u64.to_be_bytes().to_vec());
+    marked.set(0, &marker_key(0), Some(&9u64.to_be_bytes()));
+    assert_eq!((state.marker(), marked.marker()), (1, 9));
     assert!(state.difference(&marked).unwrap().1.contains("another content"));
+}
+
+#[test]
+fn a_state_is_what_was_set_last() {
+    let mut state = State::default();
+    state.set(1, b"b", Some(b"one"));
+    state.set(1, b"c", Some(b"two"));
+    state.set(1, b"b", Some(b"six"));
+    assert_eq!((state.get(1, b"b"), state.get(0, b"b")), (Some(Known::of(b"six")), None));
+    assert_ne!(Known::of(b"six"), Known::of(b"one"));
+    assert_eq!(state.range(1, b"b", b"c").collect::<Vec<_>>(), [(&b"b"[..], Known::of(b"six"))]);
+    state.set(1, b"b", None);
+    assert_eq!(state.get(1, b"b"), None);
 }
