@@ -32,7 +32,7 @@ use bytes::Bytes;
 
 use crate::aligned;
 use crate::error::{FormatError, Result};
-use crate::key::{InternalKey, KEY_BYTES_MAX, Trailer};
+use crate::key::{InternalKey, KEY_BYTES_MAX, Trailer, head_of};
 
 mod builder;
 mod cursor;
@@ -63,16 +63,6 @@ fn shared_bytes(left: &[u8], right: &[u8]) -> usize {
         at += 8;
     }
     at + left[at..].iter().zip(&right[at..]).take_while(|(left, right)| left == right).count()
-}
-
-/// The first 8 bytes of a suffix, zero-padded, first byte highest. Different numbers are ordered as the suffixes are.
-#[inline]
-fn head_number(suffix: &[u8]) -> u64 {
-    match suffix.first_chunk::<8>() {
-        Some(bytes) => u64::from_be_bytes(*bytes),
-        None if suffix.is_empty() => 0,
-        None => suffix.iter().fold(0, |number, byte| number << 8 | u64::from(*byte)) << (64 - 8 * suffix.len()),
-    }
 }
 
 /// A block whose rows were found sound.
@@ -408,7 +398,7 @@ impl Block {
             _ if target.user_key < common => return Found { index: 0, exact: false },
             _ => return Found { index: self.len(), exact: false },
         };
-        let number = head_number(suffix);
+        let number = head_of(suffix);
         let index = match self.heads_wide {
             true => self.row(self.heads).as_chunks::<8>().0.partition_point(|head| u64::from_le_bytes(*head) < number),
             false => {
@@ -508,7 +498,7 @@ impl Block {
             if last.as_ref().is_some_and(|(user_key, trailer)| InternalKey::new(user_key, *trailer) >= key) {
                 return Err(FormatError::damaged(cursor.position(), "keys in ascending order", "a key not after its predecessor"));
             }
-            let head = head_number(key.user_key.get(usize::from(self.common_length)..).unwrap_or_default());
+            let head = head_of(key.user_key.get(usize::from(self.common_length)..).unwrap_or_default());
             if head >> (8 * (8 - self.head_bytes())) != self.head(cursor.index()) >> (8 * (8 - self.head_bytes())) {
                 return Err(FormatError::damaged(self.heads as usize, "a head that is padded with zeros", "one that is not"));
             }

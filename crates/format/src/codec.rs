@@ -92,21 +92,6 @@ impl<'a> Reader<'a> {
         std::str::from_utf8(self.prefixed(bytes_max)?).map_err(|_| FormatError::damaged(at, "UTF-8 text", "other bytes"))
     }
 
-    /// An integer of 1 to 10 bytes, seven bits each, lowest first.
-    ///
-    /// # Errors
-    /// `Damaged` when it does not end or does not fit.
-    #[inline]
-    pub fn varint(&mut self) -> Result<u64> {
-        match varint(&self.bytes[self.at..]) {
-            Some((value, length)) => {
-                self.at += length;
-                Ok(value)
-            }
-            None => Err(FormatError::damaged(self.at, "a variable-length integer", "none that ends or fits")),
-        }
-    }
-
     /// Requires that nothing remains.
     ///
     /// # Errors
@@ -127,45 +112,6 @@ pub fn put_prefixed(out: &mut Vec<u8>, bytes: &[u8]) {
     let length = u32::try_from(bytes.len()).expect("limits are checked before encoding");
     out.extend_from_slice(&length.to_le_bytes());
     out.extend_from_slice(bytes);
-}
-
-/// Most bytes of a variable-length integer.
-pub const VARINT_BYTES_MAX: usize = 10;
-
-/// Appends a variable-length integer: seven bits a byte, lowest first, the top bit set on all but the last.
-#[inline]
-pub fn put_varint(out: &mut Vec<u8>, mut value: u64) {
-    while value >= 0x80 {
-        out.push((value & 0x7f) as u8 | 0x80);
-        value >>= 7;
-    }
-    out.push(value as u8);
-}
-
-/// A variable-length integer at the start of `bytes` with its length, or `None` when it does not end or does not fit 64 bits.
-#[inline]
-pub fn varint(bytes: &[u8]) -> Option<(u64, usize)> {
-    let first = *bytes.first()?;
-    if first < 0x80 {
-        return Some((u64::from(first), 1));
-    }
-    varint_long(bytes)
-}
-
-fn varint_long(bytes: &[u8]) -> Option<(u64, usize)> {
-    let mut value = 0u64;
-    for (index, byte) in bytes.iter().take(VARINT_BYTES_MAX).enumerate() {
-        let bits = u64::from(byte & 0x7f);
-        let shift = 7 * index as u32;
-        if shift == 63 && bits > 1 {
-            return None;
-        }
-        value |= bits << shift;
-        if byte & 0x80 == 0 {
-            return Some((value, index + 1));
-        }
-    }
-    None
 }
 
 #[cfg(test)]

@@ -25,6 +25,17 @@ impl SequenceNumber {
     pub const MAX: SequenceNumber = SequenceNumber((1 << 56) - 1);
 }
 
+/// The first 8 bytes of a key, or of the rest of one, as a number, the first byte highest, zeros for what is missing. Of two that differ, the
+/// numbers are ordered as the keys are.
+#[inline]
+pub fn head_of(key: &[u8]) -> u64 {
+    match key.first_chunk::<8>() {
+        Some(bytes) => u64::from_be_bytes(*bytes),
+        None if key.is_empty() => 0,
+        None => key.iter().fold(0, |number, byte| number << 8 | u64::from(*byte)) << (64 - 8 * key.len()),
+    }
+}
+
 /// Most bytes of a user key: what 16 bits can count.
 pub const KEY_BYTES_MAX: usize = (64 << 10) - 1;
 

@@ -5,7 +5,6 @@
 //! arrays: a change copies one chunk and the array of chunks, so that at 100,000 entries it copies about 300 pointers and 300 entries.
 //! An unshared map (a state that is being folded) changes in place.
 
-use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
 
 /// Entries of a chunk before it splits. The square root of the sizes that we expect.
@@ -89,17 +88,6 @@ impl<K: Ord + Clone, V: Clone> ChunkedMap<K, V> {
         self.chunks.last()?.last().map(|(key, value)| (key, value))
     }
 
-    /// The last entry whose key is at most `key`.
-    pub fn floor(&self, key: &K) -> Option<(&K, &V)> {
-        let at = self.chunk_of(key);
-        let within = self.chunks.get(at).map_or(0, |chunk| chunk.partition_point(|(other, _)| other <= key));
-        let entry = match within {
-            0 => self.chunks.get(at.checked_sub(1)?)?.last()?,
-            count => self.chunks.get(at)?.get(count - 1)?,
-        };
-        Some((&entry.0, &entry.1))
-    }
-
     /// Gives `key` a value; returns the one before.
     pub fn insert(&mut self, key: K, value: V) -> Option<V> {
         let at = self.chunk_of(&key).min(self.chunks.len().saturating_sub(1));
@@ -146,24 +134,6 @@ impl<K: Ord + Clone, V: Clone> ChunkedMap<K, V> {
     /// All values in ascending order of their keys.
     pub fn values(&self) -> impl DoubleEndedIterator<Item = &V> {
         self.iter().map(|(_, value)| value)
-    }
-
-    /// Entries whose keys lie in `range`, ascending. Costs two binary searches to begin.
-    pub fn range<R: RangeBounds<K>>(&self, range: R) -> impl Iterator<Item = (&K, &V)> {
-        let before = |key: &K| match range.start_bound() {
-            Bound::Included(start) => key < start,
-            Bound::Excluded(start) => key <= start,
-            Bound::Unbounded => false,
-        };
-        let first = self.chunks.partition_point(|chunk| chunk.last().is_some_and(|(last, _)| before(last)));
-        let skip = self.chunks.get(first).map_or(0, |chunk| chunk.partition_point(|(key, _)| before(key)));
-        let rest = self.chunks.get(first..).unwrap_or_default();
-        let entries = rest.iter().flat_map(|chunk| chunk.iter().map(|(key, value)| (key, value))).skip(skip);
-        entries.take_while(move |(key, _)| match range.end_bound() {
-            Bound::Included(end) => *key <= end,
-            Bound::Excluded(end) => *key < end,
-            Bound::Unbounded => true,
-        })
     }
 }
 

@@ -1,8 +1,8 @@
 //! Builds a block.
 
+use super::shared_bytes;
 use super::{ALIGNMENT_SHIFT, BLOCK_FOOTER_BYTES, HEADS_WIDE, OFFSETS_WIDE, TRAILER_SHIFT, UNIFORM, VALUE_ALIGNMENT_MAX};
-use super::{head_number, shared_bytes};
-use crate::key::{InternalKey, Trailer};
+use crate::key::{InternalKey, Trailer, head_of};
 
 /// Builds a block from entries in order. A value is copied once, to where it stays.
 #[derive(Debug, Default)]
@@ -160,7 +160,7 @@ impl BlockBuilder {
         }
         let rests_length = out.len() as u32 - values_length;
         for suffix in suffixes() {
-            let head = head_number(suffix);
+            let head = head_of(suffix);
             match heads_wide {
                 true => out.extend_from_slice(&head.to_le_bytes()),
                 false => out.extend_from_slice(&((head >> 32) as u32).to_le_bytes()),

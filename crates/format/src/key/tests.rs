@@ -34,3 +34,12 @@ fn limits_are_inclusive() {
     assert!(check_limits(&vec![0; KEY_BYTES_MAX], &[]).is_ok());
     assert!(matches!(check_limits(&vec![0; KEY_BYTES_MAX + 1], &[]), Err(FormatError::Limit { .. })));
 }
+
+#[test]
+fn heads_that_differ_are_ordered_as_the_keys_are() {
+    let keys: [&[u8]; 9] = [b"", b"\0", b"\0\0\x01", b"a", b"a\0", b"ab", b"abcdefgh", b"abcdefghi", b"\xff\xff\xff\xff\xff\xff\xff\xff"];
+    for pair in keys.windows(2) {
+        assert!(head_of(pair[0]) <= head_of(pair[1]), "{pair:?}");
+    }
+    assert_eq!((head_of(b"ab"), head_of(b"abcdefghi")), (0x6162 << 48, 0x6162_6364_6566_6768));
+}

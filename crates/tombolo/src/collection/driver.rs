@@ -196,7 +196,7 @@ impl Collector {
             let answer = match effect {
                 Effect::Commit(edits) => {
                     let edits: Vec<Edit> = edits.into_iter().map(Edit::from).collect();
-                    Answer::Committed(self.manifest.commit_until(edits, None).await.map(|_slot| ()))
+                    Answer::Committed(self.manifest.committed(edits).await.map(|_slot| ()))
                 }
                 Effect::ListPins => Answer::Pins(self.list_pins().await?),
                 Effect::DeleteTable(name) => {

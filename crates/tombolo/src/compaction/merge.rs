@@ -8,11 +8,11 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use tombolo_format::key::{InternalKey, Trailer};
+use tombolo_format::key::{InternalKey, Trailer, head_of};
 use tombolo_format::manifest::TableName;
 use tombolo_storage::Error;
 
-use crate::table::{InternalIterator, Step, TableIterator};
+use crate::table::{Step, TableIterator};
 use crate::version::TableHandle;
 
 /// What a merge failed with, and the table that it was reading.
@@ -42,14 +42,6 @@ struct Input {
     end: Option<Bytes>,
     /// First eight bytes of the key, as a number.
     prefix: u64,
-}
-
-#[inline]
-fn prefix(key: &[u8]) -> u64 {
-    match key.first_chunk::<8>() {
-        Some(bytes) => u64::from_be_bytes(*bytes),
-        None => key.iter().zip((0..8).rev()).fold(0, |number, (byte, place)| number | u64::from(*byte) << (8 * place)),
-    }
 }
 
 impl Input {
@@ -113,7 +105,7 @@ impl Input {
     #[inline]
     fn look(&mut self) {
         let key = self.key().user_key;
-        let number = prefix(key);
+        let number = head_of(key);
         if self.end.as_ref().is_some_and(|end| key >= &end[..]) {
             self.cursor = None;
         }

@@ -295,7 +295,7 @@ async fn install(engine: &Arc<Engine>, job: &Job, edits: Vec<Edit>, outputs: Vec
         delete_unnamed(engine, &outputs).await;
         return Ok(());
     }
-    if let Err(error) = engine.manifest.commit_until(edits, None).await {
+    if let Err(error) = engine.manifest.committed(edits).await {
         use tombolo_storage::ErrorKind::{Closed, Fenced, OutcomeUnknown};
         if !matches!(error.kind(), Fenced | OutcomeUnknown | Closed) {
             delete_unnamed(engine, &outputs).await;

@@ -169,7 +169,7 @@ async fn flush(engine: &Arc<Engine>, sealed: &Arc<Sealed>) -> Result<()> {
     if is_enabled(Mutant::LogFreeBeforeReplayPointDurable) {
         free_logs(engine, sealed).await;
     }
-    if let Err(error) = engine.manifest.commit_until(edits, None).await {
+    if let Err(error) = engine.manifest.committed(edits).await {
         if !matches!(error.kind(), ErrorKind::Fenced | ErrorKind::OutcomeUnknown | ErrorKind::Closed) {
             delete_unnamed(engine, &tables).await;
         }

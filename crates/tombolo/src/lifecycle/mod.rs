@@ -150,7 +150,7 @@ pub(crate) async fn set_keyspace_options(engine: &Arc<Engine>, keyspace: &Keyspa
     keyspace.check()?;
     let options = KeyspaceOptions::clone(&keyspace.options()).with(settings)?;
     let edit = Edit::KeyspaceChanged { id: keyspace.id, options: options.to_manifest() };
-    if let Err(error) = engine.manifest.commit_until(vec![edit], None).await {
+    if let Err(error) = engine.manifest.committed(vec![edit]).await {
         engine.note(&error);
         // The manifest refuses what does not fit it: the keyspace was dropped meanwhile.
         keyspace.check()?;

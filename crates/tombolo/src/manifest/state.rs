@@ -111,12 +111,6 @@ impl Level {
     pub fn chunks(&self) -> &[LevelChunk] {
         self.0.chunks()
     }
-
-    /// Of a level other than 0: the last table whose first key is at most `key`. It may end before `key`.
-    pub fn floor(&self, key: &Bytes) -> Option<&Arc<TableDescription>> {
-        let most = TableName { epoch: u64::MAX, random: u64::MAX };
-        self.0.floor(&LevelKey { first_key: key.clone(), newest_first: 0, name: most }).map(|(_, table)| table)
-    }
 }
 
 /// A keyspace.

@@ -23,7 +23,7 @@ use std::cmp::Ordering as Order;
 use std::ptr::{NonNull, null, null_mut};
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
-use tombolo_format::key::Trailer;
+use tombolo_format::key::{Trailer, head_of};
 
 use super::arena::{ALIGN, Bump};
 use super::record::{Entry, Target};
@@ -52,18 +52,6 @@ pub(super) struct Forks {
     head: [AtomicPtr<u8>; HEIGHT_MAX],
     /// Invariant: at least the height of every fork that is linked; it only rises.
     height: AtomicUsize,
-}
-
-#[inline]
-fn prefix_of(key: &[u8]) -> u64 {
-    match key.first_chunk::<8>() {
-        Some(bytes) => u64::from_be_bytes(*bytes),
-        None => {
-            let mut bytes = [0; 8];
-            bytes[..key.len()].copy_from_slice(key);
-            u64::from_be_bytes(bytes)
-        }
-    }
 }
 
 /// A fork of some list.
@@ -117,7 +105,7 @@ impl Fork {
     /// How its lowest version lies to `target`. The caller holds the list.
     #[inline]
     pub(super) fn compare(self, target: &Target<'_>) -> Order {
-        self.compare_from(prefix_of(target.key), target)
+        self.compare_from(head_of(target.key), target)
     }
 
     #[inline]
@@ -150,7 +138,7 @@ impl Forks {
     /// The last fork that comes before `target` (null: none), and the first that does not (null: none).
     #[inline]
     pub(super) fn search(&self, target: &Target<'_>, mut splice: Option<&mut Splice>) -> (*mut u8, *mut u8) {
-        let prefix = prefix_of(target.key);
+        let prefix = head_of(target.key);
         let mut before = null_mut();
         let mut bound: *const u8 = null();
         let mut level = self.height.load(Ordering::Acquire) - 1;
@@ -205,7 +193,7 @@ impl Forks {
         // SAFETY: the allocation is fresh, 8-byte aligned and holds header, tower and own key; all writes stay within it, at offsets that
         // are multiples of the fields' sizes. A key that is not copied lies in the same arena, by this function's contract.
         unsafe {
-            place.cast::<u64>().write(prefix_of(lowest.key));
+            place.cast::<u64>().write(head_of(lowest.key));
             place.add(TRAILER_AT).cast::<u64>().write(lowest.trailer.0);
             place.add(LEAF_AT).cast::<AtomicPtr<u8>>().write(AtomicPtr::new(leaf));
             place.add(KEY_AT).cast::<NonNull<u8>>().write(if is_own { place.add(tower_end) } else { key });

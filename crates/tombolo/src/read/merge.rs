@@ -11,15 +11,14 @@
 //! While a move is pending, or after it failed, the merge stands nowhere.
 
 use std::cmp::Ordering;
-use std::future::poll_fn;
 use std::sync::Arc;
-use std::task::Poll;
 
 use bytes::Bytes;
 use tombolo_env::BoxFuture;
-use tombolo_format::key::Trailer;
+use tombolo_format::key::{Trailer, head_of};
 use tombolo_storage::{Purpose, Result};
 
+use super::for_all;
 use super::run::RunCursor;
 use crate::engine::View;
 use crate::memtable::MemtableCursor;
@@ -303,7 +302,7 @@ impl Merge {
         if let [load] = &mut loads[..] {
             load.await?;
         } else {
-            all(&mut loads).await?;
+            for_all(&mut loads, |()| ()).await?;
         }
         drop(loads);
         match std::mem::replace(&mut self.pending, Pending::Nothing) {
@@ -356,7 +355,7 @@ impl Merge {
         self.second = 0;
         for (index, source) in self.sources.iter().enumerate() {
             if let Some((key, _)) = source.entry() {
-                self.heap.push(Head { prefix: prefix_of(key), source: index });
+                self.heap.push(Head { prefix: head_of(key), source: index });
             }
         }
         for index in (0..self.heap.len() / 2).rev() {
@@ -372,7 +371,7 @@ impl Merge {
         match key {
             Some(_) if self.heap.len() == 1 => {}
             Some(key) => {
-                self.heap[0].prefix = prefix_of(key);
+                self.heap[0].prefix = head_of(key);
                 if self.second == 0 {
                     self.second = self.earlier_child(0);
                 }
@@ -423,40 +422,6 @@ impl Merge {
             _ => Ordering::Equal,
         }
     }
-}
-
-/// The first 8 bytes of a key, zero-padded, as a number that orders like them.
-#[inline]
-fn prefix_of(key: &[u8]) -> u64 {
-    match key.first_chunk::<8>() {
-        Some(bytes) => u64::from_be_bytes(*bytes),
-        None => {
-            let mut bytes = [0; 8];
-            bytes[..key.len()].copy_from_slice(key);
-            u64::from_be_bytes(bytes)
-        }
-    }
-}
-
-/// Drives several loads together; ends at the first error.
-async fn all(loads: &mut Vec<BoxFuture<'_, Result<()>>>) -> Result<()> {
-    poll_fn(|context| {
-        let mut failed = None;
-        loads.retain_mut(|load| match load.as_mut().poll(context) {
-            Poll::Ready(Ok(())) => false,
-            Poll::Ready(Err(error)) => {
-                failed.get_or_insert(error);
-                false
-            }
-            Poll::Pending => true,
-        });
-        match failed {
-            Some(error) => Poll::Ready(Err(error)),
-            None if loads.is_empty() => Poll::Ready(Ok(())),
-            None => Poll::Pending,
-        }
-    })
-    .await
 }
 
 #[cfg(test)]

@@ -151,12 +151,12 @@ async fn look_in_tables(view: &View, keyspace: u32, key: &[u8], sequence: Sequen
 }
 
 /// Drives several futures together; ends at the first error.
-async fn for_all<T>(futures: &mut Vec<(usize, BoxFuture<'_, Result<T>>)>, mut each: impl FnMut(usize, T)) -> Result<()> {
+async fn for_all<T>(futures: &mut Vec<BoxFuture<'_, Result<T>>>, mut each: impl FnMut(T)) -> Result<()> {
     std::future::poll_fn(|context| {
         let mut failed = None;
-        futures.retain_mut(|(index, future)| match future.as_mut().poll(context) {
+        futures.retain_mut(|future| match future.as_mut().poll(context) {
             std::task::Poll::Ready(Ok(value)) => {
-                each(*index, value);
+                each(value);
                 false
             }
             std::task::Poll::Ready(Err(error)) => {

@@ -18,7 +18,7 @@ use tombolo_storage::{Purpose, Result};
 
 use super::{Merge, unknown_kind};
 use crate::engine::View;
-use crate::table::{InternalIterator, KeyRange, Step};
+use crate::table::{KeyRange, Step};
 
 /// Versions of a key that are stepped over one by one before a seek skips the rest. A seek of a merge costs as much as some 20 steps.
 const STEPS_MAX: u32 = 16;

@@ -3,6 +3,7 @@
 //! Level by level from the newest on, a key leaves with the first answer. What memory cannot answer is fetched table by table: one vectored
 //! request for a table's partitions, one for its blocks; the tables of one level are read side by side.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -126,10 +127,11 @@ async fn look_in_tables(
             break;
         }
         let groups = groups(levels, number, &open);
-        let mut reads: Vec<_> = groups.iter().map(|(table, keys)| (0, read_group(table, keys, sequence))).collect();
+        let mut reads: Vec<_> = groups.iter().map(|(table, keys)| read_group(table, keys, sequence)).collect();
         let mut found = Vec::new();
-        for_all(&mut reads, |_, hits: Vec<(usize, Hit)>| found.extend(hits)).await?;
-        open.retain(|(number, _)| !found.iter().any(|(answered, _)| answered == number));
+        for_all(&mut reads, |hits: Vec<(usize, Hit)>| found.extend(hits)).await?;
+        let answered: HashSet<usize> = found.iter().map(|(number, _)| *number).collect();
+        open.retain(|(number, _)| !answered.contains(number));
         for (number, hit) in found {
             answers.push((number, table_answer(hit, |hit| Some(hit.into_value()))?));
         }

@@ -172,7 +172,7 @@ async fn create_default_keyspace(manifest: &Manifest) -> Result<()> {
     }
     let options = KeyspaceOptions::default().to_manifest();
     let edit = Edit::KeyspaceCreated { id: 0, name: DEFAULT_KEYSPACE.into(), stream: MAIN_STREAM, options };
-    manifest.commit_until(vec![edit], None).await?;
+    manifest.committed(vec![edit]).await?;
     Ok(())
 }
 
@@ -203,7 +203,7 @@ async fn seal_logs(manifest: &Manifest, log_store: &dyn LogStore, context: &LogC
         old.push(OldLog { record, sealed });
     }
     if !edits.is_empty() && !is_enabled(Mutant::LogReplayBeforeSealRecorded) {
-        manifest.commit_until(edits, None).await?;
+        manifest.committed(edits).await?;
     }
     Ok(old)
 }
@@ -214,7 +214,7 @@ async fn end_logs(manifest: &Manifest, log_store: &dyn LogStore, context: &LogCo
         return Ok(());
     }
     let edits = empty.iter().map(|log| Edit::LogUnnamed { epoch: log.id.epoch.0, lane: log.id.lane }).collect();
-    manifest.commit_until(edits, None).await?;
+    manifest.committed(edits).await?;
     for log in &empty {
         if let Err(error) = log_store.free(context, log).await {
             tracing::warn!(error = %error, "freeing an old log failed");

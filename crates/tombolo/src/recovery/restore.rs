@@ -67,7 +67,7 @@ pub(crate) async fn restore(request: RestoreRequest) -> Result<()> {
         let kept = checkpoints.is_kept(header.id).await?;
         return Err(if kept { error } else { error.context(format!("checkpoint {checkpoint:?} was deleted while it was restored")) });
     }
-    let committed = manifest.commit_until(edits, None).await;
+    let committed = manifest.committed(edits).await;
     manifest.close().await;
     committed.map(drop).map_err(|error| error.context("naming the restored tables"))
 }

@@ -1,7 +1,7 @@
 //! Walking a table in both directions, block by block.
 //!
 //! A move is synchronous while blocks are in memory. When one is not, the move answers [`Step::Blocked`] and stays pending:
-//! [`InternalIterator::load`] fetches what it needs and completes it. A merge of several iterators can so load them side by side.
+//! [`TableIterator::load`] fetches what it needs and completes it. A merge of several iterators can so load them side by side.
 //!
 //! Position: `top index → partition → block`, each with a cursor. A pending move is a stage (which of the three comes next) and how to
 //! enter it; whatever interrupts it, nothing is lost, and loading goes on from there.
@@ -34,57 +34,6 @@ pub enum Step {
     Done,
     /// Something that it needs is not in memory: `load` completes it.
     Blocked,
-}
-
-/// What the engine merges: a position in entries ordered by internal key.
-///
-/// `key` and `value` may be asked only while `valid`, and a move may begin only when none is pending (`next` and `prev` only while `valid`).
-/// After an error the position is not valid, until a seek.
-pub trait InternalIterator: Send {
-    /// Whether it is at an entry.
-    fn valid(&self) -> bool;
-    /// The entry's key.
-    fn key(&self) -> InternalKey<'_>;
-    /// The entry's value.
-    fn value(&self) -> &[u8];
-    /// The entry's value, sharing memory where that pays.
-    fn share_value(&self) -> Bytes;
-    /// To the first entry.
-    ///
-    /// # Errors
-    /// `Corrupt`.
-    fn first(&mut self) -> Result<Step>;
-    /// To the last entry.
-    ///
-    /// # Errors
-    /// `Corrupt`.
-    fn last(&mut self) -> Result<Step>;
-    /// To the first entry at or after `target`.
-    ///
-    /// # Errors
-    /// `Corrupt`.
-    fn seek(&mut self, target: InternalKey<'_>) -> Result<Step>;
-    /// To the last entry before `target`.
-    ///
-    /// # Errors
-    /// `Corrupt`.
-    fn seek_before(&mut self, target: InternalKey<'_>) -> Result<Step>;
-    /// To the next entry.
-    ///
-    /// # Errors
-    /// `Corrupt`.
-    fn next(&mut self) -> Result<Step>;
-    /// To the entry before.
-    ///
-    /// # Errors
-    /// `Corrupt`.
-    fn prev(&mut self) -> Result<Step>;
-    /// Completes a move that is [`Step::Blocked`], with as many requests as it takes; does nothing when none is.
-    /// If the future is dropped, the move stays pending.
-    ///
-    /// # Errors
-    /// `Corrupt`; what the store returns: the move stays pending, and loading may be tried again.
-    fn load(&mut self) -> BoxFuture<'_, Result<()>>;
 }
 
 /// How to enter a level.
@@ -483,44 +432,73 @@ fn enter_index(place: &mut Place, index: &Block, entry: Entry, key: &[u8], trail
     }
 }
 
-impl InternalIterator for TableIterator {
+/// A position in entries ordered by internal key, of which the engine merges several.
+///
+/// `key` and `value` may be asked only while `valid`, and a move may begin only when none is pending (`next` and `prev` only while `valid`).
+/// After an error the position is not valid, until a seek.
+impl TableIterator {
+    /// Whether it is at an entry.
     #[inline]
-    fn valid(&self) -> bool {
+    pub fn valid(&self) -> bool {
         self.entries.valid() && self.stage == Stage::Idle
     }
 
+    /// The entry's key.
     #[inline]
-    fn key(&self) -> InternalKey<'_> {
+    pub fn key(&self) -> InternalKey<'_> {
         self.entries.key()
     }
 
+    /// The entry's value.
     #[inline]
-    fn value(&self) -> &[u8] {
+    pub fn value(&self) -> &[u8] {
         self.block.as_ref().and_then(Kept::block).map_or(&[], |block| self.entries.value(block))
     }
 
-    fn share_value(&self) -> Bytes {
+    /// The entry's value, sharing memory where that pays.
+    pub fn share_value(&self) -> Bytes {
         self.block.as_ref().map_or_else(Bytes::new, |block| block.keep_value(self.value()))
     }
 
-    fn first(&mut self) -> Result<Step> {
+    /// To the first entry.
+    ///
+    /// # Errors
+    /// `Corrupt`.
+    pub fn first(&mut self) -> Result<Step> {
         self.begin(Entry::First)
     }
 
-    fn last(&mut self) -> Result<Step> {
+    /// To the last entry.
+    ///
+    /// # Errors
+    /// `Corrupt`.
+    pub fn last(&mut self) -> Result<Step> {
         self.begin(Entry::Last)
     }
 
-    fn seek(&mut self, target: InternalKey<'_>) -> Result<Step> {
+    /// To the first entry at or after `target`.
+    ///
+    /// # Errors
+    /// `Corrupt`.
+    pub fn seek(&mut self, target: InternalKey<'_>) -> Result<Step> {
         self.begin_at(target, Entry::Seek)
     }
 
-    fn seek_before(&mut self, target: InternalKey<'_>) -> Result<Step> {
+    /// To the last entry before `target`.
+    ///
+    /// # Errors
+    /// `Corrupt`.
+    pub fn seek_before(&mut self, target: InternalKey<'_>) -> Result<Step> {
         self.begin_at(target, Entry::SeekBefore)
     }
 
+    /// To the next entry.
+    ///
+    /// # Errors
+    /// `Corrupt`.
+    #[allow(clippy::should_implement_trait, reason = "it lends its entries, which an iterator cannot")]
     #[inline]
-    fn next(&mut self) -> Result<Step> {
+    pub fn next(&mut self) -> Result<Step> {
         debug_assert!(self.valid(), "next() at no entry");
         if let Some(block) = self.block.as_ref().and_then(Kept::block) {
             self.entries.next(block).map_err(|error| self.table.damaged(error.shifted(self.block_at)))?;
@@ -531,8 +509,12 @@ impl InternalIterator for TableIterator {
         self.leave_block(false)
     }
 
+    /// To the entry before.
+    ///
+    /// # Errors
+    /// `Corrupt`.
     #[inline]
-    fn prev(&mut self) -> Result<Step> {
+    pub fn prev(&mut self) -> Result<Step> {
         debug_assert!(self.valid(), "prev() at no entry");
         if let Some(block) = self.block.as_ref().and_then(Kept::block) {
             self.entries.prev(block).map_err(|error| self.table.damaged(error.shifted(self.block_at)))?;
@@ -543,7 +525,12 @@ impl InternalIterator for TableIterator {
         self.leave_block(true)
     }
 
-    fn load(&mut self) -> BoxFuture<'_, Result<()>> {
+    /// Completes a move that is [`Step::Blocked`], with as many requests as it takes; does nothing when none is.
+    /// If the future is dropped, the move stays pending.
+    ///
+    /// # Errors
+    /// `Corrupt`; what the store returns: the move stays pending, and loading may be tried again.
+    pub fn load(&mut self) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move {
             while let Some(need) = self.need {
                 self.fetch(need).await?;

@@ -3,7 +3,7 @@
 //! - [`TableWriter`]: entries in order → an object, and the [`TableDescription`] that the manifest keeps.
 //! - [`Table`]: one table for reading. [`Table::try_get`] is plain synchronous code over what is in memory; when something is not, it says
 //!   so, and [`Table::get`] fetches it.
-//! - [`TableIterator`]: both directions; an [`InternalIterator`], of which the engine merges several.
+//! - [`TableIterator`]: both directions; the engine merges several.
 //!
 //! Requests: opening takes one (the tail, whose size the manifest holds; up to 1 MiB it brings all filters and indexes). A get takes one for
 //! the data block when its partition is in memory, and one more for filter and index together when not.
@@ -40,7 +40,7 @@ use crate::cache::{BlockCache, CacheKey, Kept, Pinned, Resident};
 use flight::Flights;
 
 pub use ahead::KeyRange;
-pub use iterator::{InternalIterator, Step, TableIterator};
+pub use iterator::{Step, TableIterator};
 pub use several::{Near, NearProbe};
 pub use tombolo_format::table::TableOptions;
 pub use writer::{NewTable, TableWriter};

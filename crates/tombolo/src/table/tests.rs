@@ -41,7 +41,7 @@ impl Fixture {
     }
 
     fn write(&self, entries: &[Owned], options: TableOptions) -> TableDescription {
-        let new = NewTable { name: NAME, object: object(), identity: 0x1dea, level: 0, age_seconds: 0, options };
+        let new = NewTable { name: NAME, object: object(), identity: 0x1dea, level: 0, options };
         self.run(async {
             let mut writer = TableWriter::create(&*self.store, request(), new).await.unwrap();
             for entry in entries {
@@ -143,7 +143,7 @@ fn a_description_says_what_was_written() {
 #[test]
 fn nothing_added_leaves_no_object_and_neither_does_a_dropped_writer() {
     let fixture = Fixture::new();
-    let new = NewTable { name: NAME, object: object(), identity: 1, level: 0, age_seconds: 0, options: small() };
+    let new = NewTable { name: NAME, object: object(), identity: 1, level: 0, options: small() };
     fixture.run(async {
         let writer = TableWriter::create(&*fixture.store, request(), new.clone()).await.unwrap();
         assert_eq!(writer.finish().await.unwrap(), None);

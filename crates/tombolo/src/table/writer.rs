@@ -27,8 +27,6 @@ pub struct NewTable {
     pub identity: u64,
     /// The level it is written for.
     pub level: u8,
-    /// Seconds since its oldest data was written, for placement.
-    pub age_seconds: u64,
     /// How it is built. `keyspace` and `oldest_unix_seconds` go into the description.
     pub options: TableOptions,
 }
@@ -52,7 +50,7 @@ impl TableWriter {
             1..=3 => Life::Medium,
             _ => Life::Long,
         };
-        let placement = Placement { kind: ObjectKind::Table, level: new.level, life, age_seconds: new.age_seconds };
+        let placement = Placement { level: new.level, ..Placement::new(ObjectKind::Table, life) };
         let object = store.create(request, &new.object, placement).await?;
         let builder = TableBuilder::new(new.options, new.identity);
         Ok(TableWriter { new, builder, object })

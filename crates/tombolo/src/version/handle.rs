@@ -15,9 +15,7 @@ use crate::budget::{Category, Charge};
 use crate::cache::{BlockCache, Pinned};
 use crate::manifest::names;
 use crate::options::{Compression, KeyspaceOptions};
-use crate::table::{
-    InternalIterator, KeyRange, Lookup, Near, NearProbe, NewTable, Probe, Step, Table, TableIterator, TableOptions, TableWriter as Writer,
-};
+use crate::table::{KeyRange, Lookup, Near, NearProbe, NewTable, Probe, Step, Table, TableIterator, TableOptions, TableWriter as Writer};
 
 /// Where tables are read from and written to.
 #[derive(Clone, Debug)]
@@ -248,7 +246,7 @@ impl TableWriter {
             ..TableOptions::default()
         };
         let object = names::table(tables.incarnation, name);
-        let new = NewTable { name, object, identity: tables.env.random_u64(), level, age_seconds: 0, options };
+        let new = NewTable { name, object, identity: tables.env.random_u64(), level, options };
         let writer = Writer::create(&*tables.objects, tables.request(purpose), new).await?;
         let memory = tables.cache.budget().charge(Category::Compactions, writer.memory_bytes());
         Ok(TableWriter { name: output.name, writer, flushed_bytes: 0, memory })

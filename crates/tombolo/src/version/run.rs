@@ -8,6 +8,8 @@
 use std::ops::Index;
 use std::sync::Arc;
 
+use tombolo_format::key::head_of;
+
 use super::TableHandle;
 use crate::manifest::LevelChunk;
 
@@ -25,7 +27,7 @@ pub(super) struct Chunk {
 
 impl Chunk {
     pub(super) fn new(source: &LevelChunk, tables: Box<[Arc<TableHandle>]>) -> Chunk {
-        let last_prefixes = tables.iter().map(|table| prefix(&table.description().last_key)).collect();
+        let last_prefixes = tables.iter().map(|table| head_of(&table.description().last_key)).collect();
         let bytes = tables.iter().map(|table| table.description().length).sum();
         let entries = tables.iter().map(|table| table.description().entries).sum();
         Chunk { source: Arc::clone(source), last_prefixes, tables, bytes, entries }
@@ -46,15 +48,6 @@ impl Chunk {
     fn first_key(&self) -> &[u8] {
         self.tables.first().map_or(&[], |table| &table.description().first_key)
     }
-}
-
-/// The first eight bytes of a key as a number that compares as they do; shorter keys are filled up with zeros.
-#[inline]
-fn prefix(key: &[u8]) -> u64 {
-    let mut bytes = [0; 8];
-    let length = key.len().min(8);
-    bytes[..length].copy_from_slice(&key[..length]);
-    u64::from_be_bytes(bytes)
 }
 
 /// See the module's documentation.
@@ -125,7 +118,7 @@ impl SortedRun {
             _ => self.chunks.partition_point(|chunk| chunk.last_key() < key),
         };
         match self.chunks.get(chunk) {
-            Some(found) => self.starts[chunk] + found.before(key, prefix(key)),
+            Some(found) => self.starts[chunk] + found.before(key, head_of(key)),
             None => self.length,
         }
     }

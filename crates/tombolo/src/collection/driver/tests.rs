@@ -27,7 +27,7 @@ impl Database {
         let store: Arc<dyn ObjectStore> = Arc::new(MemoryObjectStore::unnamed(&env));
         let manifest = env.block_on(Database::open(&env, &store, OpenMode::Create));
         let keyspace = Edit::KeyspaceCreated { id: 0, name: "default".into(), stream: 0, options: KeyspaceOptions::default() };
-        env.block_on(manifest.commit_until(vec![keyspace], None)).unwrap();
+        env.block_on(manifest.committed(vec![keyspace])).unwrap();
         let collector = Collector::new(manifest.clone());
         Database { _world: world, env, store, manifest, collector }
     }
@@ -50,13 +50,13 @@ impl Database {
         for name in &names {
             self.object(*name).await;
         }
-        self.manifest.commit_until(names.iter().map(|name| Edit::TableAdded(table(*name))).collect(), None).await.unwrap();
+        self.manifest.committed(names.iter().map(|name| Edit::TableAdded(table(*name))).collect()).await.unwrap();
         names
     }
 
     async fn make_obsolete(&self, names: &[TableName]) {
         let edits = names.iter().map(|name| Edit::TableObsolete { name: *name }).collect();
-        self.manifest.commit_until(edits, None).await.unwrap();
+        self.manifest.committed(edits).await.unwrap();
     }
 
     async fn exists(&self, name: TableName) -> bool {
@@ -154,7 +154,7 @@ fn a_condemned_table_cannot_be_pinned() {
     database.env.block_on(async {
         let names = database.tables(1).await;
         database.make_obsolete(&names).await;
-        database.manifest.commit_until(vec![Edit::TableCondemned { name: names[0] }], None).await.unwrap();
+        database.manifest.committed(vec![Edit::TableCondemned { name: names[0] }]).await.unwrap();
         let error = pin(&database.env, &database.store, CHECKPOINT, |_| names.clone()).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Busy);
         // The next pass, of whatever epoch, finishes what was condemned.
@@ -189,7 +189,7 @@ fn orphans_of_earlier_epochs_are_deleted() {
 impl Database {
     async fn make_stale(&self, name: TableName) {
         let edits = vec![Edit::TableObsolete { name }];
-        assert_eq!(self.manifest.commit_until(edits, None).await.unwrap_err().kind(), ErrorKind::Fenced);
+        assert_eq!(self.manifest.committed(edits).await.unwrap_err().kind(), ErrorKind::Fenced);
         assert!(self.collector.collect(|_| false).await.unwrap_or_default().deleted.is_empty());
     }
 }

@@ -139,7 +139,7 @@ impl Contender {
             let live = state.tables().find(|table| table.status == TableStatus::Live);
             edits.extend(live.map(|table| Edit::TableObsolete { name: table.description.name }));
         }
-        let slot = manifest.commit_until(edits, None).await?;
+        let slot = manifest.committed(edits).await?;
         let mut ledger = self.ledger.lock();
         ledger.reached.insert(self.stream, number);
         if let Some(other) = ledger.acknowledged.insert(slot, manifest.epoch()) {

@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
-use tombolo_env::{BoxFuture, Completer, Completion, Env, Instant, TaskClass, completion};
+use tombolo_env::{BoxFuture, Completer, Completion, Env, TaskClass, completion};
 use tombolo_format::manifest::{Edit, RecordKind, TableName};
 use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{ConfigurationChain, Epoch, Error, ErrorKind, Incarnation, LogRecord, ObjectStore, Purpose, Result};
@@ -139,7 +139,7 @@ impl Manifest {
         let manifest = Manifest::start(io, tip);
         if manifest.state().database().is_none() {
             let created_unix_seconds = env.unix_time().as_secs();
-            manifest.commit_until(vec![Edit::DatabaseCreated { log_identity: options.log_identity, created_unix_seconds }], None).await?;
+            manifest.committed(vec![Edit::DatabaseCreated { log_identity: options.log_identity, created_unix_seconds }]).await?;
         }
         let state = manifest.state();
         Ok((manifest, state))
@@ -176,24 +176,14 @@ impl Manifest {
         self.inner().enqueue(RecordKind::Edits(edits))
     }
 
-    /// As [`Manifest::commit`], but ends as `OutcomeUnknown` at `deadline`; the edits may take effect later.
+    /// As [`Manifest::commit`], waited for.
     ///
     /// # Errors
-    /// As [`Manifest::commit`].
-    pub async fn commit_until(&self, edits: Vec<Edit>, deadline: Option<Instant>) -> Result<u64> {
-        let committed = self.commit(edits);
-        let unknown = |why: &str| Err(Error::new(ErrorKind::OutcomeUnknown, why).advice("open the database again to see what holds"));
-        let result = match deadline {
-            None => committed.await,
-            Some(deadline) => {
-                let sleep = self.inner().io.env.sleep_until(deadline);
-                match io::either(committed, sleep).await {
-                    Some(result) => result,
-                    None => return unknown("the manifest did not take the edits before the deadline; it goes on trying"),
-                }
-            }
-        };
-        result.unwrap_or_else(|| unknown("the manifest's task ended"))
+    /// As [`Manifest::commit`]; `OutcomeUnknown` when the executor was dropped.
+    pub async fn committed(&self, edits: Vec<Edit>) -> Result<u64> {
+        let ended =
+            || Error::new(ErrorKind::OutcomeUnknown, "the manifest's task ended").advice("open the database again to see what holds");
+        self.commit(edits).await.unwrap_or_else(|| Err(ended()))
     }
 
     /// The state with everything in it that this process knows to be committed. Costs no lock.
@@ -361,7 +351,7 @@ impl ConfigurationChain for Manifest {
     fn publish(&self, record: LogRecord) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move {
             let LogRecord { id, configuration } = record;
-            self.commit_until(vec![Edit::LogNamed { epoch: id.epoch.0, lane: id.lane, configuration }], None).await?;
+            self.committed(vec![Edit::LogNamed { epoch: id.epoch.0, lane: id.lane, configuration }]).await?;
             Ok(())
         })
     }

@@ -44,7 +44,7 @@ impl Fixture {
             let name = TableName { epoch: 0, random: table };
             let options = TableOptions { keyspace: 1, block_bytes: 64, ..TableOptions::default() };
             let object = names::table(Incarnation(1), name);
-            let new = NewTable { name, object, identity: table, level: 2, age_seconds: 0, options };
+            let new = NewTable { name, object, identity: table, level: 2, options };
             let description = world.run_until(async {
                 let mut writer = TableWriter::create(&*objects, Request::new(Purpose::Flush, Epoch(1)), new).await.unwrap();
                 for number in start(table)..start(table) + KEYS {
