@@ -9,7 +9,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tombolo_env::{BoxFuture, Completion, Env};
 
-use crate::{Epoch, Incarnation, ObjectStore, Result, Survival};
+use crate::{Epoch, Error, ErrorKind, Incarnation, ObjectStore, Result, Survival};
 
 /// A position in a lane: segment number in the upper 32 bits, byte in the segment in the lower. Ordered as the bytes are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -95,6 +95,7 @@ pub struct LogContext {
 /// 2. Fencing is idempotent, may be repeated by any later epoch, and never yields less than what an earlier fence sealed and synced.
 /// 3. Up to the sealed length the entries read back are those appended, in order, whole; damage in between is `Corrupt`, never an end.
 /// 4. No epoch appends to another's log.
+/// 5. What [`LogStore::tail`] shows lies within every length that a fence returns, and holds everything acknowledged as durable before it.
 pub trait LogStore: Send + Sync + fmt::Debug {
     /// Begins this epoch's log: makes its lanes, publishes one record for each through the chain, and returns when both are durable.
     fn open<'a>(&'a self, context: &'a LogContext, lanes: u32) -> BoxFuture<'a, Result<Arc<dyn Log>>>;
@@ -112,6 +113,22 @@ pub trait LogStore: Send + Sync + fmt::Debug {
         from: LogOffset,
         to: LogOffset,
     ) -> BoxFuture<'a, Result<Box<dyn LogReader>>>;
+
+    /// Reads the entries of a log that nobody may have sealed yet, from `from` on: for followers, who fence nothing. Ends where the log is
+    /// known to be durable at the call, so that no fence takes back what it shows; everything acknowledged as durable before the call is in it.
+    ///
+    /// The log may be trimmed or freed meanwhile: after an error, and before it is believed, look whether the manifest still names the log and
+    /// states a replay point at or before `from`.
+    ///
+    /// # Errors
+    /// As [`LogStore::read`]; `Unsupported` when only the log's own process can read it before it is sealed.
+    fn tail<'a>(&'a self, context: &'a LogContext, log: &'a LogRecord, from: LogOffset) -> BoxFuture<'a, Result<Box<dyn LogReader>>> {
+        let _ = (context, log, from);
+        Box::pin(async move {
+            Err(Error::new(ErrorKind::Unsupported, format!("{} cannot be followed", self.identity()))
+                .advice("open the database for reading only, which shows what is in tables"))
+        })
+    }
 
     /// Deletes a whole log of an older epoch, once a durable manifest record no longer names it.
     fn free<'a>(&'a self, context: &'a LogContext, log: &'a LogRecord) -> BoxFuture<'a, Result<()>>;

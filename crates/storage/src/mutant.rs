@@ -53,6 +53,8 @@ pub enum Mutant {
     LogDurableWithoutSync,
     LogRollsWithoutSync,
     LogSyncErrorIgnored,
+    // What a follower may see of a log
+    LogTailShowsAccepted,
     // Rule 11
     DeleteWithoutCondemning,
     DeleteListsPinsBeforeCondemning,
@@ -63,6 +65,10 @@ pub enum Mutant {
     // Rule 13
     LeaseByWallClock,
     LeaseExpiresLastingPins,
+    LeaseRenewedLate,
+    ReaderShowsUnpinned,
+    // A reader's cut
+    ReaderKeepsFlushedEntries,
     // Rule 14
     CollectCurrentEpoch,
     CollectUnprovenState,

@@ -132,6 +132,22 @@ impl LogHistory<'_> {
         })
     }
 
+    /// Follows a lane from `from`, as one who claims nothing.
+    ///
+    /// # Errors
+    /// The store's.
+    pub fn tail(&self, epoch: u64, lane: u32, from: LogOffset) -> Result<Vec<(LogEntry, LogOffset)>> {
+        let (context, record) = (self.context(0), self.record(epoch, lane));
+        self.subject.env.block_on(async {
+            let mut reader = self.subject.store.tail(&context, &record, from).await?;
+            let mut entries = Vec::new();
+            while let Some(entry) = reader.next().await? {
+                entries.push(entry);
+            }
+            Ok(entries)
+        })
+    }
+
     /// Frees a lane's log.
     ///
     /// # Errors
@@ -180,6 +196,7 @@ pub const LOG_CHECKS: &[(&str, LogCheck)] = &[
     ("a fence may be repeated, by any later epoch", fence_repeats),
     ("durable is what a sync or a ticket says", durable),
     ("tickets of one lane all resolve", tickets),
+    ("a follower sees what is durable, and nothing that a fence could take back", follows),
     ("lanes are logs of their own", lanes),
     ("trimmed log is given back, the rest stays", trims),
     ("a closed log refuses appends and keeps all", closes),
@@ -313,6 +330,32 @@ fn tickets(subject: &LogSubject) {
     for ticket in waiting {
         subject.env.block_on(ticket).expect("a ticket resolves").expect("a sync");
     }
+}
+
+fn follows(subject: &LogSubject) {
+    let history = LogHistory::new(subject);
+    let log = history.open(5, 1).expect("opening");
+    assert_eq!(history.tail(5, 0, LogOffset::ZERO).expect("following an empty log"), []);
+    let (mut from, mut seen) = (LogOffset::ZERO, Vec::new());
+    let mut entries = Vec::new();
+    for round in 0..12 {
+        let (more, ends) = fill(subject, &*log, 0, round * 10..round * 10 + 10, 4000);
+        entries.extend(more);
+        log.sync(0, ends[5]).expect("a sync");
+        let (durable_min, durable_max) = (ends[5], log.durable_through(0));
+        let read = history.tail(5, 0, from).expect("following");
+        from = read.last().map_or(from, |(_, end)| *end);
+        seen.extend(entries_only(read));
+        assert!(from >= durable_min, "what was acknowledged as durable is seen: {from} and {durable_min}");
+        assert!(from <= durable_max.max(durable_min), "nothing is seen that is not durable: {from} and {durable_max}");
+        assert_eq!(seen, entries[..seen.len()]);
+        // A flush has stated a replay point: the log goes on without what lies before.
+        log.trim(0, ends[0]).expect("trimming");
+    }
+    let sealed = history.fence(5, 0, 9, from).expect("fencing");
+    assert!(sealed >= from, "no fence takes back what a follower saw: {sealed} and {from}");
+    let rest = entries_only(history.read(5, 0, 9, from, sealed).expect("reading the rest"));
+    assert_eq!(rest, entries[seen.len()..]);
 }
 
 fn lanes(subject: &LogSubject) {

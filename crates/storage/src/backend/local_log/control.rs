@@ -42,6 +42,56 @@ impl Word {
 /// Where the boot id of the writer's host lies: two words, low first.
 const BOOT_ID_OFFSET: usize = LANE_WORDS_OFFSET + 192;
 
+/// The check of a word's value: a bijection of the value, so that no damage to one of the two goes unseen; set with every append, so cheap.
+fn check(owner: &LaneHeader, word: Word, value: u64) -> u64 {
+    let identity = owner.incarnation ^ owner.epoch.rotate_left(32) ^ (u64::from(owner.lane) << 16);
+    (value ^ !identity ^ word.place() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29)
+}
+
+/// Opens the page of a lane that the manifest names, and reads it once.
+fn read_page(env: &Env, directory: &Path, owner: LaneHeader, access: Access) -> Result<(PathBuf, Arc<dyn File>, [u8; LANE_PAGE_BYTES])> {
+    let path = directory.join(CONTROL_NAME);
+    let file = env.files().open(&path, access).map_err(|error| match error.kind() {
+        std::io::ErrorKind::NotFound => Error::corrupt(path.display(), 0, "the control page of a log that the manifest names", "no file"),
+        _ => Error::io(error, "opening a log", path.display()),
+    })?;
+    let mut bytes = [0; LANE_PAGE_BYTES];
+    read_exact_at(&*file, &mut bytes, 0).map_err(|error| match error.kind() {
+        std::io::ErrorKind::UnexpectedEof => {
+            Error::corrupt(path.display(), 0, format!("{LANE_PAGE_BYTES} bytes"), format!("{} bytes", file.length().unwrap_or(0)))
+        }
+        _ => Error::io(error, "reading a log's control page", path.display()),
+    })?;
+    let found = LaneHeader::decode(&bytes).map_err(|error| Error::format(path.display(), 0, error))?;
+    if found != owner {
+        return Err(Error::corrupt(path.display(), 32, format!("{owner:?}"), format!("{found:?}")));
+    }
+    Ok((path, file, bytes))
+}
+
+/// How far a lane is known to be durable, to one who only reads: at least what was acknowledged before the call.
+///
+/// The writer may be storing the word just now: its check does not fit then, and it is read again. One that never fits says nothing, and what
+/// was acknowledged may not be left out: that is an error.
+///
+/// # Errors
+/// As [`Control::open`]; `Retry` when the word does not fit its check.
+pub(super) fn durable_end(env: &Env, directory: &Path, owner: LaneHeader) -> Result<LogOffset> {
+    const ATTEMPTS: u32 = 16;
+    let told = if is_enabled(Mutant::LogTailShowsAccepted) { Word::Accepted } else { Word::Durable };
+    for _ in 0..ATTEMPTS {
+        let (_, _, page) = read_page(env, directory, owner, Access::Read)?;
+        let word = |offset: usize| page[offset..].first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
+        let value = word(told.place());
+        if word(told.place() + 8) == check(&owner, told, value) {
+            return Ok(LogOffset(value));
+        }
+    }
+    Err(Error::new(ErrorKind::Retry, "the writer is just telling how far its log is durable")
+        .object(directory.join(CONTROL_NAME).display())
+        .advice("try again; if it stays so, the writer stands still in the middle of it, or died: let another take the database over"))
+}
+
 /// An open control page.
 #[derive(Debug)]
 pub(super) struct Control {
@@ -73,24 +123,7 @@ impl Control {
     /// # Errors
     /// `Corrupt` when it is missing, cut, damaged, or another's.
     pub(super) fn open(env: &Env, directory: &Path, owner: LaneHeader) -> Result<Control> {
-        let path = directory.join(CONTROL_NAME);
-        let file = env.files().open(&path, Access::ReadWrite).map_err(|error| match error.kind() {
-            std::io::ErrorKind::NotFound => {
-                Error::corrupt(path.display(), 0, "the control page of a log that the manifest names", "no file")
-            }
-            _ => Error::io(error, "opening a log", path.display()),
-        })?;
-        let mut bytes = [0; LANE_PAGE_BYTES];
-        read_exact_at(&*file, &mut bytes, 0).map_err(|error| match error.kind() {
-            std::io::ErrorKind::UnexpectedEof => {
-                Error::corrupt(path.display(), 0, format!("{LANE_PAGE_BYTES} bytes"), format!("{} bytes", file.length().unwrap_or(0)))
-            }
-            _ => Error::io(error, "reading a log's control page", path.display()),
-        })?;
-        let found = LaneHeader::decode(&bytes).map_err(|error| Error::format(path.display(), 0, error))?;
-        if found != owner {
-            return Err(Error::corrupt(path.display(), 32, format!("{owner:?}"), format!("{found:?}")));
-        }
+        let (path, file, _) = read_page(env, directory, owner, Access::ReadWrite)?;
         let page = file.map(LANE_PAGE_BYTES).map_err(|error| Error::io(error, "mapping a log's control page", path.display()))?;
         Ok(Control { file, page, path, owner })
     }
@@ -119,9 +152,7 @@ impl Control {
     }
 
     fn check(&self, word: Word, value: u64) -> u64 {
-        // A bijection of the value, so that no damage to one of the two words goes unseen; set with every append, so cheap.
-        let identity = self.owner.incarnation ^ self.owner.epoch.rotate_left(32) ^ (u64::from(self.owner.lane) << 16);
-        (value ^ !identity ^ word.place() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29)
+        check(&self.owner, word, value)
     }
 
     /// Sets a checked word. No system call; durable when the kernel writes the page back, or with [`Control::sync`].

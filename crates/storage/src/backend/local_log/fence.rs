@@ -5,17 +5,18 @@
 use std::path::Path;
 
 use tombolo_env::Env;
-use tombolo_format::log_frame::{Evidence, LaneHeader, NoFrame, SegmentIdentity, greatest_durable_through};
+use tombolo_format::log_frame::{Evidence, NoFrame, SegmentIdentity, greatest_durable_through};
 
 use super::chain::{Begun, Piece, frame_at, link, load, no_frame, survey};
 use super::control::{Control, Word};
 use super::lane::FIRST_BYTE;
+use super::owner_of;
 use crate::mutant::{Mutant, is_enabled};
 use crate::{Epoch, Error, LogOffset, Result};
 
 /// Fences a lane and returns its sealed length.
 pub(super) fn fence(env: &Env, directory: &Path, lane: SegmentIdentity, epoch: Epoch, from: LogOffset) -> Result<LogOffset> {
-    let control = Control::open(env, directory, LaneHeader { incarnation: lane.incarnation, epoch: lane.epoch, lane: lane.lane })?;
+    let control = Control::open(env, directory, owner_of(lane))?;
     let same_boot = control.boot_id() == env.boot_id();
     let scan = || Scan { env, directory, lane, control: &control, from, same_boot }.run();
     env.preemption_point();

@@ -435,8 +435,9 @@ impl Lane {
     }
 
     fn set_durable(&self, target: LogOffset) {
-        self.durable.store(target.0, Ordering::Release);
+        // Told before anybody is acknowledged: a follower that looks afterwards must see it.
         self.control.set(Word::Durable, target);
+        self.durable.store(target.0, Ordering::Release);
         let mut writer = self.writer.lock();
         writer.unsynced.release(target);
         for full in &mut writer.full {

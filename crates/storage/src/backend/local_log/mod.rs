@@ -140,8 +140,7 @@ impl LocalLogStore {
         let identity = SegmentIdentity { incarnation: context.incarnation.0, epoch: id.epoch.0, lane: id.lane, segment: 0 };
         let files = self.env.files();
         files.create_directories(&directory).map_err(|error| Error::io(error, "making a log", directory.display()))?;
-        let owner = LaneHeader { incarnation: identity.incarnation, epoch: identity.epoch, lane: identity.lane };
-        let control = Control::create(&self.env, &directory, owner)?;
+        let control = Control::create(&self.env, &directory, owner_of(identity))?;
         let lane = Lane::create(&self.env, &self.options, directory.clone(), identity, control)?;
         files.sync_directory(&directory).map_err(|error| Error::io(error, "making a log", directory.display()))?;
         Ok(Arc::new(lane))
@@ -254,6 +253,17 @@ impl LogStore for LocalLogStore {
         })
     }
 
+    fn tail<'a>(&'a self, context: &'a LogContext, log: &'a LogRecord, from: LogOffset) -> BoxFuture<'a, Result<Box<dyn LogReader>>> {
+        Box::pin(async move {
+            let directory = self.find(context, log)?;
+            self.env.yield_now().await;
+            let lane = lane_identity(context, log);
+            let to = control::durable_end(&self.env, &directory, owner_of(lane))?;
+            let reader = read::open(&self.env, &directory, lane, from, to.max(from))?;
+            Ok(Box::new(reader) as Box<dyn LogReader>)
+        })
+    }
+
     fn free<'a>(&'a self, context: &'a LogContext, log: &'a LogRecord) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
             let directory = self.find(context, log)?;
@@ -328,6 +338,10 @@ pub(crate) fn register(registry: &mut Registry) {
 
 fn lane_identity(context: &LogContext, log: &LogRecord) -> SegmentIdentity {
     SegmentIdentity { incarnation: context.incarnation.0, epoch: log.id.epoch.0, lane: log.id.lane, segment: 0 }
+}
+
+fn owner_of(lane: SegmentIdentity) -> LaneHeader {
+    LaneHeader { incarnation: lane.incarnation, epoch: lane.epoch, lane: lane.lane }
 }
 
 /// This epoch's open log.

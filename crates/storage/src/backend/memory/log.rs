@@ -170,6 +170,13 @@ impl LogStore for MemoryLogStore {
         })
     }
 
+    fn tail<'a>(&'a self, context: &'a LogContext, log: &'a LogRecord, from: LogOffset) -> BoxFuture<'a, Result<Box<dyn LogReader>>> {
+        Box::pin(async move {
+            let to = self.lane(context, log)?.lock().end;
+            self.read(context, log, from, to.max(from)).await
+        })
+    }
+
     fn free<'a>(&'a self, context: &'a LogContext, log: &'a LogRecord) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
             self.env.yield_now().await;

@@ -72,6 +72,10 @@ impl LogStore for FaultLogStore {
         )
     }
 
+    fn tail<'a>(&'a self, context: &'a LogContext, log: &'a LogRecord, from: LogOffset) -> BoxFuture<'a, Result<Box<dyn LogReader>>> {
+        Box::pin(async move { self.ask(RequestKind::LogRead, &name_of(log.id), async || self.inner.tail(context, log, from).await).await })
+    }
+
     fn free<'a>(&'a self, context: &'a LogContext, log: &'a LogRecord) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move { self.ask(RequestKind::LogFree, &name_of(log.id), async || self.inner.free(context, log).await).await })
     }

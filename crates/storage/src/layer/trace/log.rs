@@ -64,6 +64,10 @@ impl LogStore for TraceLogStore {
         Box::pin(async move { self.told(RequestKind::LogRead, &name_of(log.id), self.inner.read(context, log, from, to)).await })
     }
 
+    fn tail<'a>(&'a self, context: &'a LogContext, log: &'a LogRecord, from: LogOffset) -> BoxFuture<'a, Result<Box<dyn LogReader>>> {
+        Box::pin(async move { self.told(RequestKind::LogRead, &name_of(log.id), self.inner.tail(context, log, from)).await })
+    }
+
     fn free<'a>(&'a self, context: &'a LogContext, log: &'a LogRecord) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move { self.told(RequestKind::LogFree, &name_of(log.id), self.inner.free(context, log)).await })
     }

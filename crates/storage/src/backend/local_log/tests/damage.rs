@@ -4,7 +4,7 @@ use tombolo_env::simulated::DiskImage;
 
 use super::harness::{Case, FORMS, Plan};
 use crate::backend::local_log::Form;
-use crate::{ErrorKind, LogEntry, LogOffset, Result};
+use crate::{ErrorKind, LogEntry, LogOffset, LogStore, Result};
 
 const PLAN: Plan = Plan { entries: 14, payload_bytes: 900, sync_every: 3, trim_every: 0, close: true };
 
@@ -133,4 +133,22 @@ fn another_logs_files_are_told() {
         host.damage(&path, |content| *content = own).unwrap();
     }
     assert!(recover(&case, true).is_ok());
+}
+
+/// A follower sees all that was acknowledged, or an error: never less because the word that says how much was being stored, or is damaged.
+#[test]
+fn a_follower_leaves_nothing_out_because_it_cannot_tell_how_much_is_durable() {
+    let (case, image) = closed(Form::Mapped);
+    let (control, _) = case.world.host(0).all_files().into_iter().find(|(path, _)| path.ends_with("control")).expect("a control page");
+    // The word of what is durable, and its check.
+    for offset in 2048..2064 {
+        case.world.host(0).set_disk(&image);
+        case.world.host(0).flip_bit(&control, offset, (offset % 8) as u8).unwrap();
+        let process = case.world.process("follower");
+        let (store, context) = (case.store(&process), case.context(&process, 0));
+        let record = case.record(1).expect("named");
+        let followed = process.run(async move { store.tail(&context, &record, LogOffset::ZERO).await.map(drop) });
+        let error = followed.expect("nobody ends the follower").expect_err("less than was acknowledged");
+        assert_eq!(error.kind(), ErrorKind::Retry, "byte {offset}: {error}");
+    }
 }
