@@ -63,7 +63,8 @@ pub fn open(store: &str, how: &HowArguments, mode: OpenMode) -> Result<Db> {
     Ok(builder(store, how)?.mode(mode).open().wait()?)
 }
 
-fn builder(store: &str, how: &HowArguments) -> Result<Builder> {
+/// The database at `store`, to do something with it.
+pub fn builder(store: &str, how: &HowArguments) -> Result<Builder> {
     let options = Options::parse(how.settings.iter().map(String::as_str))?;
     let builder = Db::builder(store).env(Env::real()).options(options);
     Ok(match &how.log {

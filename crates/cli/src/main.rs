@@ -10,6 +10,7 @@ mod demo;
 mod doctor;
 mod explain;
 mod failure;
+mod gc;
 mod inspect;
 mod interrupt;
 mod machine;
@@ -17,6 +18,7 @@ mod output;
 mod process;
 mod scratch;
 mod soak;
+mod standby;
 mod text;
 
 use std::process::ExitCode;
@@ -76,6 +78,10 @@ enum Command {
     /// Creates, writes, reads, scans and verifies databases.
     #[command(subcommand)]
     Db(db::Command),
+    /// Waits beside a writer, and takes the database over once that is gone.
+    Standby(standby::Arguments),
+    /// Says what serves nobody any more in all databases under one root, and deletes it when asked.
+    Gc(gc::Arguments),
     /// Measures a database with db_bench's benchmarks.
     Bench(bench::Arguments),
     /// Says what accepted and durable writes survive on a store, and on its log.
@@ -149,6 +155,8 @@ fn main() -> ExitCode {
     let result = match arguments.command {
         Command::Bench(arguments) => bench::run(&arguments, json, &output),
         Command::Demo(arguments) => demo::run(&arguments, &output),
+        Command::Standby(arguments) => standby::run(&arguments, &output),
+        Command::Gc(arguments) => gc::run(&arguments, &output),
         Command::Db(command) => db::run(&command, &output),
         Command::Explain(arguments) => explain::run(&arguments, &output),
         Command::Inspect(arguments) => inspect::run(&arguments, &output),

@@ -19,15 +19,19 @@ mod engine;
 mod event;
 mod flush;
 mod lifecycle;
+mod liveness;
 pub mod manifest;
 mod memtable;
 pub mod op;
 pub mod options;
 mod pace;
 mod read;
+mod reader;
 mod recovery;
 mod signal;
 mod stalls;
+mod standby;
+pub mod sweep;
 pub mod table;
 mod value;
 mod version;
@@ -36,13 +40,15 @@ mod write;
 pub use budget::MemoryBudget;
 pub use checkpoint::Checkpoint;
 pub use db::{
-    BackgroundError, Batch, Blocking, BlockingKeyspace, Builder, Cursor, Db, Finding, Keyspace, Property, PropertyValue, RangeSize,
-    Rejected, Scan, Snapshot, Stats, Unit, VerifyReport,
+    BackgroundError, Batch, Blocking, BlockingKeyspace, Builder, Cursor, Db, Finding, Keyspace, Property, PropertyValue, RangeSize, Reader,
+    Rejected, Scan, Snapshot, Standby, Stats, Unit, VerifyReport,
 };
 pub use event::{Event, Listener};
 pub use op::Op;
 pub use options::{Compression, Durability, KeyspaceOptions, OpenMode, Options, Setting};
+pub use reader::ReaderOptions;
 pub use stalls::StallReason;
+pub use standby::StandbyOptions;
 pub use tombolo_env::{Env, Instant};
 pub use tombolo_storage::{Epoch, Error, ErrorKind, Incarnation, Registry, Result};
 pub use value::Value;

@@ -75,6 +75,33 @@ pub struct Restore {
     target_log: Option<String>,
 }
 
+/// Arguments of `clone`.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  tombolo db clone file:///data/orders file:///data/orders-for-tests")]
+pub struct Clone {
+    #[command(flatten)]
+    database: DatabaseArguments,
+    /// The new database, as a URI.
+    #[arg(value_name = "NEW_URI")]
+    target: String,
+    /// The log store of the new database, as a URI; its store's own log when not given.
+    #[arg(long, value_name = "URI")]
+    target_log: Option<String>,
+}
+
+/// Runs `clone`.
+pub fn clone(arguments: &Clone, output: &Output) -> Result<()> {
+    let interrupted = interrupt::listen()?;
+    let Clone { database, target, target_log } = arguments;
+    let db = database.open(OpenMode::Open)?;
+    interrupt::wait(db.clone_to(with_log(Db::builder(target), target_log.as_deref())), &interrupted, || ())?;
+    db.close().wait()?;
+    output
+        .result(|| json!({ "cloned": database.store, "store": target }), || format!("{} is now also the database {target}", database.store))
+}
+
 /// Runs a command.
 pub fn run(command: &Command, output: &Output) -> Result<()> {
     let interrupted = interrupt::listen()?;

@@ -39,6 +39,8 @@ pub enum Command {
     /// Makes, lists, deletes and restores checkpoints.
     #[command(subcommand)]
     Checkpoint(checkpoint::Command),
+    /// Makes a database of its own of this one as it is now, somewhere else; tables are linked where the store can. Opens it as its writer.
+    Clone(checkpoint::Clone),
     /// Lists, creates and drops keyspaces.
     #[command(subcommand)]
     Keyspace(KeyspaceCommand),
@@ -246,6 +248,7 @@ pub fn run(command: &Command, output: &Output) -> Result<()> {
         Command::Keyspace(KeyspaceCommand::Create(arguments)) => create_keyspace(arguments, output),
         Command::Keyspace(KeyspaceCommand::Drop(arguments)) => drop_keyspace(arguments, output),
         Command::Checkpoint(command) => checkpoint::run(command, output),
+        Command::Clone(arguments) => checkpoint::clone(arguments, output),
         Command::Stats(arguments) => look::stats(arguments, output),
         Command::Properties(arguments) => look::properties(arguments, output),
         Command::Levels(arguments) => look::levels(arguments, output),

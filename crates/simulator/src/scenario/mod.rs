@@ -6,6 +6,7 @@ mod bit_rot;
 mod crash;
 mod metamorphic;
 mod random;
+mod readers;
 mod stale_appender;
 mod two_writers;
 
@@ -40,7 +41,7 @@ impl std::fmt::Debug for Scenario {
 }
 
 /// All scenarios.
-pub const ALL: [Scenario; 8] = [
+pub const ALL: [Scenario; 9] = [
     Scenario {
         name: "crash-everywhere",
         purpose: "a scripted history, crashed at each disk operation in turn, recovered, continued, recovered again",
@@ -75,6 +76,13 @@ pub const ALL: [Scenario; 8] = [
         runs: 20,
         runs_whole: None,
         run: two_writers::run,
+    },
+    Scenario {
+        name: "readers",
+        purpose: "readers that follow writers who take one database from each other, all paused and killed anywhere",
+        runs: 8,
+        runs_whole: None,
+        run: readers::run,
     },
     Scenario {
         name: "stale-appender",

@@ -37,6 +37,11 @@ fn of_several_writers_one_is_right() {
 }
 
 #[test]
+fn readers() {
+    passes("readers", 0..4);
+}
+
+#[test]
 fn what_a_stale_writer_still_appends_is_never_seen() {
     passes("stale-appender", 0..40);
 }

@@ -14,7 +14,7 @@ use tombolo_storage::{Epoch, Error, ErrorKind, Incarnation, Life, ObjectKind, Ob
 
 use super::lease::{Lease, LeaseWatch, Seen};
 use super::machine::{Answer, Collect, Effect, ListedPin, Machine, Orphans, PinOutcome, PutPin, Step};
-use crate::manifest::chain::{PutAnswer, undecodable};
+use crate::manifest::chain::{PutAnswer, Tip, undecodable};
 use crate::manifest::driver::io::{Backoff, Io, Patience};
 use crate::manifest::state::{State, TableStatus};
 use crate::manifest::{Manifest, load, names};
@@ -336,21 +336,37 @@ pub async fn pin(
     for _ in 0..PIN_ATTEMPTS_MAX {
         let loaded = load(env, store).await?;
         let tables = choose(&loaded.state);
-        if let Some(pinned) = put_pin(&io, loaded.incarnation, options, tables).await? {
+        if let Some(pinned) = put_pin(&io, loaded.incarnation, options, tables, None).await? {
             return Ok(pinned);
         }
     }
     Err(Error::new(ErrorKind::Busy, "the tables were deleted faster than they could be pinned").advice("try again"))
 }
 
-async fn put_pin(io: &Io, incarnation: Incarnation, options: PinOptions, tables: Vec<TableName>) -> Result<Option<Pinned>> {
+/// Pins tables of a proven tip for a reader; `None` when one of them is condemned meanwhile: follow the chain, and choose anew. One put, and
+/// what following the chain once costs.
+///
+/// # Errors
+/// As [`pin()`].
+pub(crate) async fn pin_for_reader(io: &Io, tip: &Tip, lease: Duration, tables: Vec<TableName>) -> Result<Option<Pinned>> {
+    let options = PinOptions { kind: PinKind::Reader, lease: Some(lease) };
+    put_pin(io, tip.incarnation, options, tables, Some(tip.clone())).await
+}
+
+async fn put_pin(
+    io: &Io,
+    incarnation: Incarnation,
+    options: PinOptions,
+    tables: Vec<TableName>,
+    known: Option<Tip>,
+) -> Result<Option<Pinned>> {
     let lease_ms = options.lease.map_or(0, |lease| u64::try_from(lease.as_millis()).unwrap_or(u64::MAX).max(1));
     let created_unix_seconds = io.env.unix_time().as_secs();
     let pin = Pin { incarnation: incarnation.0, id: io.random_u128(), kind: options.kind, lease_ms, created_unix_seconds, tables };
     let began = io.env.now();
     let id = pin.id;
     let proven = async {
-        let PinOutcome::Effective(state) = prove_pin(io, incarnation, &pin).await? else { return Ok(None) };
+        let PinOutcome::Effective(state) = prove_pin(io, incarnation, &pin, known).await? else { return Ok(None) };
         let lease = options.lease.map(|duration| Mutex::new(Lease::new(duration, began)));
         let pinned = Pinned { io: io.clone(), incarnation, pin, state, lease, beat: Mutex::new(0) };
         pinned.check()?;
@@ -366,8 +382,11 @@ async fn put_pin(io: &Io, incarnation: Incarnation, options: PinOptions, tables:
 }
 
 /// Puts a pin and proves it.
-async fn prove_pin(io: &Io, incarnation: Incarnation, pin: &Pin) -> Result<PinOutcome> {
+async fn prove_pin(io: &Io, incarnation: Incarnation, pin: &Pin, known: Option<Tip>) -> Result<PinOutcome> {
     let mut machine = PutPin::new(pin.clone())?;
+    if let Some(known) = known {
+        machine = machine.proven_on(known);
+    }
     let mut step = machine.begin();
     let mut unknown = Backoff::new();
     loop {
@@ -451,7 +470,7 @@ impl Pinned {
     /// # Errors
     /// As [`pin()`]; `PinLost` when this one's lease has run out.
     pub async fn derive(&self, options: PinOptions) -> Result<Pinned> {
-        let pinned = put_pin(&self.io, self.incarnation, options, self.pin.tables.clone()).await?;
+        let pinned = put_pin(&self.io, self.incarnation, options, self.pin.tables.clone(), None).await?;
         self.check()?;
         pinned.ok_or_else(pin_lost)
     }
@@ -460,7 +479,7 @@ impl Pinned {
     ///
     /// # Errors
     /// Of the store; the pin may be left then.
-    pub async fn release(self) -> Result<()> {
+    pub async fn release(&self) -> Result<()> {
         delete_pin(&self.io, self.incarnation, self.pin.id).await
     }
 }

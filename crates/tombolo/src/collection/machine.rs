@@ -15,6 +15,7 @@ use tombolo_format::pin::{Pin, encode_pin};
 use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Error, ErrorKind, Incarnation, Result};
 
+use crate::manifest::chain::follow::{Follow, Followed};
 use crate::manifest::chain::load::{Load, Proof};
 use crate::manifest::chain::{self, Machine as _, PutAnswer, Tip};
 use crate::manifest::state::{State, TableStatus};
@@ -240,6 +241,7 @@ enum PinPhase {
     Put,
     Read,
     Prove(Load),
+    ProveOn(Follow),
     Withdraw,
 }
 
@@ -259,6 +261,8 @@ pub struct PutPin {
     bytes: Bytes,
     /// Whether a put of unknown outcome was made: it must be seen, or the pin would keep its tables with no owner.
     unknown: bool,
+    /// A proven tip from which the proof goes on, instead of loading everything again.
+    known: Option<Tip>,
     phase: PinPhase,
 }
 
@@ -269,7 +273,12 @@ impl PutPin {
     /// `Invalid` when it has too many tables.
     pub fn new(pin: Pin) -> Result<PutPin> {
         let bytes = encode_pin(&pin).map_err(|error| Error::new(ErrorKind::Invalid, error.to_string()))?;
-        Ok(PutPin { pin, bytes: bytes.into(), unknown: false, phase: PinPhase::Put })
+        Ok(PutPin { pin, bytes: bytes.into(), unknown: false, known: None, phase: PinPhase::Put })
+    }
+
+    /// Lets the proof go on from a tip that was proven before.
+    pub fn proven_on(self, known: Tip) -> PutPin {
+        PutPin { known: Some(known), ..self }
     }
 
     /// What the pin keeps.
@@ -286,10 +295,31 @@ impl PutPin {
         if is_enabled(Mutant::PinWithoutProvingTip) {
             return Step::Done(Ok(PinOutcome::Effective(Arc::default())));
         }
+        match self.known.take() {
+            Some(tip) => {
+                let mut follow = Follow::new(tip, true);
+                let step = follow.begin();
+                self.phase = PinPhase::ProveOn(follow);
+                self.prove_on(step)
+            }
+            None => self.prove_anew(),
+        }
+    }
+
+    fn prove_anew(&mut self) -> Step<Result<PinOutcome>> {
         let mut load = Load::new(Incarnation(self.pin.incarnation), Proof::List);
         let step = load.begin();
         self.phase = PinPhase::Prove(load);
         self.prove(step)
+    }
+
+    fn prove_on(&mut self, step: chain::Step<Result<Followed>>) -> Step<Result<PinOutcome>> {
+        match step {
+            chain::Step::Do(effect) => Step::Do(Effect::Chain(effect)),
+            chain::Step::Done(Err(error)) => Step::Done(Err(error)),
+            chain::Step::Done(Ok(Followed::Current(tip))) => self.prove(chain::Step::Done(Ok(Some(tip)))),
+            chain::Step::Done(Ok(Followed::Lost | Followed::Unchanged)) => self.prove_anew(),
+        }
     }
 
     fn prove(&mut self, step: chain::Step<Result<Option<Tip>>>) -> Step<Result<PinOutcome>> {
@@ -342,6 +372,10 @@ impl Machine for PutPin {
             (PinPhase::Prove(load), Answer::Chain(answer)) => {
                 let step = load.step(answer);
                 self.prove(step)
+            }
+            (PinPhase::ProveOn(follow), Answer::Chain(answer)) => {
+                let step = follow.step(answer);
+                self.prove_on(step)
             }
             (PinPhase::Withdraw, Answer::Deleted) => Step::Done(Ok(PinOutcome::Void)),
             (_, answer) => misfit("pinning", &answer),

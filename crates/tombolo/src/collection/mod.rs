@@ -16,6 +16,7 @@ pub mod driver;
 pub mod lease;
 pub mod machine;
 
+pub(crate) use driver::pin_for_reader;
 pub use driver::{Collected, Collector, PinOptions, Pinned, pin};
 
 #[cfg(test)]

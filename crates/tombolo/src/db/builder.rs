@@ -8,11 +8,13 @@ use tombolo_storage::{Epoch, Error, ErrorKind, LogStore, ObjectStore, Registry, 
 
 use crate::budget::MemoryBudget;
 use crate::checkpoint::{Checkpoint, Checkpoints};
-use crate::db::Db;
+use crate::db::{Db, Reader, Standby};
 use crate::engine::Engine;
 use crate::event::Listener;
 use crate::op::Op;
 use crate::options::{OpenMode, Options};
+use crate::reader::{self, ReaderOptions};
+use crate::standby::{StandbyOptions, Watch};
 use crate::{lifecycle, manifest, recovery};
 
 /// What to open, and how. Made by [`Db::builder`].
@@ -160,6 +162,54 @@ impl Builder {
         })
     }
 
+    /// Opens for reading beside a live writer, and follows it: see [`Reader`]. On return everything is visible that was acknowledged as
+    /// durable before the call. Takes no claim; puts a leased pin and its heartbeats, so that it needs the permission to put and delete.
+    ///
+    /// # Errors
+    /// `NotFound` when there is no such database; `Invalid` for an option out of range, a checkpoint, or another log than that of the database;
+    /// `Unsupported` for a newer format, or a log that only its own process can read; `Corrupt`; those of the stores.
+    pub fn open_reader(self, reader: ReaderOptions) -> Op<Reader> {
+        let checked = self.options.check().and_then(|()| reader.check()).and_then(|()| match &self.checkpoint {
+            Some(_) => Err(Error::new(ErrorKind::Invalid, "a checkpoint stays as it is").advice("open it with open_read_only")),
+            None => Ok(()),
+        });
+        if let Err(error) = checked {
+            return Op::ready(Err(error));
+        }
+        let env = self.env.clone().unwrap_or_else(Env::real);
+        let deadline = self.deadline.map(|deadline| env.now() + deadline);
+        let world = env.clone();
+        Op::start(&env, TaskClass::Foreground, "open reader", async move {
+            let open = open_reader(self, reader, world.clone());
+            lifecycle::until(&world, deadline, open).await.map(|engine| Reader::new(Db::new(engine)))
+        })
+    }
+
+    /// Stands by for the database's writer: registers, so that the writer gives signs of life, and loads the newest state. See [`Standby`].
+    ///
+    /// # Errors
+    /// `NotFound` when there is no such database; `Invalid` for an option out of range, a checkpoint, or another log than that of the database;
+    /// `Unsupported` for a newer format; `Corrupt`; those of the store.
+    pub fn stand_by(mut self, standby: StandbyOptions) -> Op<Standby> {
+        let checked = self.options.check().and_then(|()| standby.check()).and_then(|()| match &self.checkpoint {
+            Some(_) => Err(Error::new(ErrorKind::Invalid, "a checkpoint has no writer to stand by for")),
+            None => Ok(()),
+        });
+        if let Err(error) = checked {
+            return Op::ready(Err(error));
+        }
+        // Creating what is not there is no taking over.
+        self.mode = OpenMode::Open;
+        let env = self.env.clone().unwrap_or_else(Env::real);
+        let deadline = self.deadline.map(|deadline| env.now() + deadline);
+        let world = env.clone();
+        Op::start(&env, TaskClass::Foreground, "begin to stand by", async move {
+            let request = request(self, world.clone())?;
+            let watch = lifecycle::until(&world, deadline, Watch::begin(request, standby)).await?;
+            Ok(Standby::new(world, watch))
+        })
+    }
+
     /// The checkpoints of the database, oldest first, and then those that cannot be read. Disturbs no writer.
     ///
     /// # Errors
@@ -230,7 +280,7 @@ impl Builder {
     }
 }
 
-fn stores(builder: &Builder, env: &Env) -> Result<(Arc<dyn ObjectStore>, Arc<dyn LogStore>)> {
+pub(super) fn stores(builder: &Builder, env: &Env) -> Result<(Arc<dyn ObjectStore>, Arc<dyn LogStore>)> {
     if let Some((objects, log)) = &builder.stores {
         return Ok((Arc::clone(objects), Arc::clone(log)));
     }
@@ -263,6 +313,15 @@ async fn open_read_only(builder: Builder, env: Env) -> Result<Arc<Engine>> {
     let Builder { uri, mut options, budget, checkpoint, .. } = builder;
     let budget = budget_of(budget, &mut options)?;
     recovery::open_read_only(recovery::ReadRequest { env, place: uri, objects, checkpoint, options, budget }).await
+}
+
+async fn open_reader(builder: Builder, options: ReaderOptions, env: Env) -> Result<Arc<Engine>> {
+    let (objects, log_store) = stores(&builder, &env)?;
+    let Builder { uri, options: settings, budget, .. } = builder;
+    let mut settings = settings;
+    let budget = budget_of(budget, &mut settings)?;
+    let request = reader::FollowRequest { env, place: uri, objects, log_store, options: settings, budget, reader: options };
+    reader::open(request).await
 }
 
 /// The budget given, or one of the database's own.

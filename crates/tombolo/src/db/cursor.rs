@@ -77,7 +77,7 @@ impl Cursor {
         let handle = Arc::clone(keyspace.handle());
         let engine = &handle.engine;
         let inner = read::check(engine, keyspace.info()).map(|()| {
-            let view = engine.view_owned();
+            let view = snapshot.as_ref().and_then(Snapshot::view).map_or_else(|| engine.view_owned(), Arc::clone);
             let sequence = snapshot.as_ref().map_or_else(|| engine.stream.visible(), Snapshot::number);
             RangeCursor::new(view, keyspace.id(), sequence, range)
         });
@@ -236,7 +236,7 @@ impl Cursor {
     pub fn refresh(&mut self) -> Result<()> {
         let engine = Arc::clone(&self.held.handle.engine);
         read::check(&engine, self.keyspace.info())?;
-        let view = engine.view_owned();
+        let view = self.snapshot.as_ref().and_then(Snapshot::view).map_or_else(|| engine.view_owned(), Arc::clone);
         let sequence = self.snapshot.as_ref().map_or_else(|| engine.stream.visible(), Snapshot::number);
         let inner = self.inner()?;
         let behind = !Arc::ptr_eq(&view, inner.view());
@@ -320,7 +320,10 @@ impl Cursor {
                 self.align();
                 Ok(self.valid())
             }
-            Err(error) => Err(self.held.handle.engine.judge(error).await),
+            Err(error) => {
+                let view = Arc::clone(inner.view());
+                Err(self.held.handle.engine.judge_read(&view, error).await)
+            }
         }
     }
 }

@@ -9,6 +9,7 @@ use tombolo_env::TaskClass;
 use tombolo_format::key::{EntryKind, SequenceNumber};
 use tombolo_storage::Result;
 
+use crate::db::snapshot::Moment;
 use crate::db::{Cursor, Handle, Scan, Snapshot};
 use crate::engine::{CompactionRequest, Engine, Kept, KeyspaceInfo, View};
 use crate::lifecycle::{self, RangeSize};
@@ -104,7 +105,7 @@ impl Keyspace {
     /// # Errors
     /// `Corrupt` with object and offset; those of the object store; `Closed`.
     pub fn get(&self, key: impl AsRef<[u8]>) -> Op<Option<Value>> {
-        self.get_at(None, key.as_ref())
+        self.get_at(Moment::NOW, key.as_ref())
     }
 
     /// Gives the value of `key` to `read` without copying it. `read` runs on the thread that takes the result.
@@ -112,7 +113,7 @@ impl Keyspace {
     /// # Errors
     /// As [`Keyspace::get`].
     pub fn get_with<R: Send + 'static>(&self, key: impl AsRef<[u8]>, read: impl FnOnce(&[u8]) -> R + Send + 'static) -> Op<Option<R>> {
-        self.get_with_at(None, key.as_ref(), read)
+        self.get_with_at(Moment::NOW, key.as_ref(), read)
     }
 
     /// As [`Keyspace::get`], and the answer is known not to be stale: the epoch is verified at the log after the read began.
@@ -135,7 +136,7 @@ impl Keyspace {
     /// # Errors
     /// As [`Keyspace::get`].
     pub fn multi_get<K: AsRef<[u8]>>(&self, keys: &[K]) -> Op<Vec<Option<Value>>> {
-        self.multi_get_at(None, keys)
+        self.multi_get_at(Moment::NOW, keys)
     }
 
     /// The entries of the keys in `range`, at one moment, in order. It holds memory and tables until it is dropped. Tables that have no
@@ -234,19 +235,25 @@ impl Keyspace {
         write::write_one(self.engine(), &self.info, kind, key, value, durability)
     }
 
-    /// `sequence` is a snapshot's; `None` is now.
-    pub(crate) fn get_at(&self, sequence: Option<SequenceNumber>, key: &[u8]) -> Op<Option<Value>> {
+    pub(crate) fn get_at(&self, moment: Moment<'_>, key: &[u8]) -> Op<Option<Value>> {
         let engine = self.engine();
         if let Err(error) = read::check(engine, &self.info) {
             return Op::ready(Err(error));
         }
-        let view = engine.view();
+        let now;
+        let view = match moment.view {
+            Some(view) => view,
+            None => {
+                now = engine.view();
+                &now
+            }
+        };
         let alignment = self.info.value_alignment();
-        let sequence = sequence.unwrap_or_else(|| engine.stream.visible());
-        match read::get_value_in_memory(&view, self.info.id, key, sequence) {
+        let sequence = moment.sequence.unwrap_or_else(|| engine.stream.visible());
+        match read::get_value_in_memory(view, self.info.id, key, sequence) {
             Err(error) => Op::ready(Err(error)),
             Ok(InMemory::Answer(value)) => Op::ready(Ok(value.map(|value| aligned(value, alignment)))),
-            Ok(InMemory::Miss) => Op::start_read(&engine.env, "get", self.miss(Arc::clone(&view), sequence, key)),
+            Ok(InMemory::Miss) => Op::start_read(&engine.env, "get", self.miss(Arc::clone(view), sequence, key)),
         }
     }
 
@@ -265,7 +272,7 @@ impl Keyspace {
 
     pub(crate) fn get_with_at<R: Send + 'static>(
         &self,
-        sequence: Option<SequenceNumber>,
+        moment: Moment<'_>,
         key: &[u8],
         read: impl FnOnce(&[u8]) -> R + Send + 'static,
     ) -> Op<Option<R>> {
@@ -273,15 +280,22 @@ impl Keyspace {
         if let Err(error) = read::check(engine, &self.info) {
             return Op::ready(Err(error));
         }
-        let view = engine.view();
-        let sequence = sequence.unwrap_or_else(|| engine.stream.visible());
+        let now;
+        let view = match moment.view {
+            Some(view) => view,
+            None => {
+                now = engine.view();
+                &now
+            }
+        };
+        let sequence = moment.sequence.unwrap_or_else(|| engine.stream.visible());
         let alignment = self.info.value_alignment();
         let mut read = Some(move |value: &[u8]| read_aligned(value, alignment, read));
-        match read::get_in_memory(&view, self.info.id, key, sequence, &mut read) {
+        match read::get_in_memory(view, self.info.id, key, sequence, &mut read) {
             Err(error) => Op::ready(Err(error)),
             Ok(InMemory::Answer(answer)) => Op::ready(Ok(answer)),
             Ok(InMemory::Miss) => {
-                let work = self.miss(Arc::clone(&view), sequence, key);
+                let work = self.miss(Arc::clone(view), sequence, key);
                 Op::start_read_with(&engine.env, "get", work, move |value| value.and_then(|value| read.map(|read| read(&value))))
             }
         }
@@ -321,13 +335,13 @@ impl Keyspace {
         Ok(value.map(|value| aligned(value, self.info.value_alignment())))
     }
 
-    pub(crate) fn multi_get_at<K: AsRef<[u8]>>(&self, sequence: Option<SequenceNumber>, keys: &[K]) -> Op<Vec<Option<Value>>> {
+    pub(crate) fn multi_get_at<K: AsRef<[u8]>>(&self, moment: Moment<'_>, keys: &[K]) -> Op<Vec<Option<Value>>> {
         let engine = self.engine();
         if let Err(error) = read::check(engine, &self.info) {
             return Op::ready(Err(error));
         }
-        let view = engine.view_owned();
-        let sequence = sequence.unwrap_or_else(|| engine.stream.visible());
+        let view = moment.view.map_or_else(|| engine.view_owned(), Arc::clone);
+        let sequence = moment.sequence.unwrap_or_else(|| engine.stream.visible());
         let found = match read::get_several_in_memory(&view, self.info.id, keys, sequence) {
             Err(error) => return Op::ready(Err(error)),
             Ok(found) => found,

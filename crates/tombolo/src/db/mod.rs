@@ -9,8 +9,10 @@ mod builder;
 mod cursor;
 mod keyspace;
 mod property;
+mod reader;
 mod scan;
 mod snapshot;
+mod standby;
 
 pub use batch::Batch;
 pub use blocking::{Blocking, BlockingKeyspace};
@@ -18,8 +20,10 @@ pub use builder::Builder;
 pub use cursor::Cursor;
 pub use keyspace::Keyspace;
 pub use property::{Property, PropertyValue, Unit};
+pub use reader::Reader;
 pub use scan::Scan;
 pub use snapshot::Snapshot;
+pub use standby::Standby;
 
 pub use crate::engine::BackgroundError;
 pub use crate::lifecycle::{Finding, RangeSize, VerifyReport};
@@ -35,9 +39,10 @@ use crate::checkpoint::Checkpoint;
 use crate::engine::{CompactionRequest, Engine, KeyspaceInfo, MAIN_LANE};
 use crate::op::Op;
 use crate::options::{Durability, KeyspaceOptions, Options};
-use crate::recovery::DEFAULT_KEYSPACE;
+use crate::reader::ReaderOptions;
+use crate::recovery::{self, DEFAULT_KEYSPACE};
 use crate::stalls::StallReason;
-use crate::{compaction, lifecycle, write};
+use crate::{compaction, lifecycle, standby as standing_by, write};
 
 /// Stops the background work when the last handle goes.
 #[derive(Debug)]
@@ -133,6 +138,8 @@ pub struct Stats {
     pub oldest_reader_nanos: u64,
     /// Bytes of memtables that were flushed and that readers keep.
     pub reader_memtable_bytes: u64,
+    /// Of a [`Reader`]: how old what it shows may be, in nanoseconds.
+    pub reader_lag_nanos: Option<u64>,
 }
 
 impl Db {
@@ -153,6 +160,14 @@ impl Db {
     /// ```
     pub fn builder(uri: impl Into<String>) -> Builder {
         Builder::new(uri.into())
+    }
+
+    /// Opens the database at `uri` for reading beside its writer: see [`Reader`]. [`Builder::open_reader`] has all that can be said of how.
+    ///
+    /// # Errors
+    /// As [`Builder::open_reader`].
+    pub fn open_reader(uri: impl Into<String>, options: ReaderOptions) -> Op<Reader> {
+        Db::builder(uri).open_reader(options)
     }
 
     /// Creates a keyspace: one log append; durable when the operation ends.
@@ -308,6 +323,42 @@ impl Db {
         Op::start(&env, TaskClass::Foreground, "checkpoint", async move { lifecycle::checkpoint(&engine, &name).await })
     }
 
+    /// Makes a database of its own of this one as it is now, where `target` says: another URI, with the log that it will use. A checkpoint for the
+    /// moment, restored there: so tables are taken over by reference where the target's store can (hard links within one file system), else
+    /// copied, and writes go on meanwhile. What ends in between leaves a checkpoint whose name begins with `clone-`, and an empty target.
+    ///
+    /// ```no_run
+    /// # fn f(db: &tombolo::Db) -> tombolo::Result<()> {
+    /// db.clone_to(tombolo::Db::builder("file:///var/lib/orders-for-tests")).wait()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Db::checkpoint`] and [`Builder::restore_to`].
+    pub fn clone_to(&self, target: Builder) -> Op<()> {
+        let engine = Arc::clone(self.engine());
+        if let Err(error) = engine.check_writable() {
+            return Op::ready(Err(error));
+        }
+        let env = engine.env.clone();
+        let name = format!("clone-{:016x}{:016x}", env.random_u64(), env.random_u64());
+        Op::start(&env, TaskClass::Foreground, "clone", async move {
+            let (objects, log_store) = builder::stores(&target, &engine.env)?;
+            lifecycle::checkpoint(&engine, &name).await?;
+            let request = recovery::RestoreRequest {
+                env: engine.env.clone(),
+                source: Arc::clone(&engine.objects),
+                checkpoint: name.clone(),
+                target: objects,
+                log_store,
+            };
+            let restored = recovery::restore(request).await;
+            let deleted = lifecycle::delete_checkpoint(&engine, &name).await;
+            restored.and(deleted)
+        })
+    }
+
     /// All checkpoints, oldest first. Two lists and a read for each.
     ///
     /// # Errors
@@ -381,6 +432,20 @@ impl Db {
         Op::start(&env, TaskClass::Foreground, "close", async move { lifecycle::close(&engine).await })
     }
 
+    /// Hands over to whoever stands by: flushes while writes go on, closes, and tells it to take over. The database is without a writer for
+    /// about as long as it takes to open. Handles answer `Closed` once that has begun. Three requests beside those of a flush and of closing.
+    ///
+    /// # Errors
+    /// `NotFound` when nobody stands by: nothing has happened then. Those of [`Db::flush`] and [`Db::close`].
+    pub fn hand_over(&self) -> Op<()> {
+        let engine = Arc::clone(self.engine());
+        if let Err(error) = engine.check_writable() {
+            return Op::ready(Err(error));
+        }
+        let env = engine.env.clone();
+        Op::start(&env, TaskClass::Foreground, "hand over", async move { standing_by::hand_over(&engine).await })
+    }
+
     /// What the database is doing and holds.
     pub fn stats(&self) -> Stats {
         let engine = self.engine();
@@ -409,6 +474,9 @@ impl Db {
             replayed_bytes: engine.counters.replayed_bytes.load(Ordering::Relaxed),
             open_nanos: engine.counters.open_nanos.load(Ordering::Relaxed),
             background_error: engine.background_errors().first().map(|known| known.error.to_string()),
+            reader_lag_nanos: engine
+                .following()
+                .map(|following| u64::try_from(following.lag(engine.env.now()).as_nanos()).unwrap_or(u64::MAX)),
             ..Stats::default()
         };
         for (_, levels) in view.version.keyspaces() {

@@ -8,6 +8,7 @@ use tombolo_storage::{Error, ErrorKind, Result};
 
 use crate::db::keyspace::prefix_range;
 use crate::db::{Cursor, Handle, Keyspace, Scan};
+use crate::engine::View;
 use crate::op::Op;
 use crate::value::Value;
 
@@ -20,6 +21,22 @@ pub struct Snapshot(Arc<Open>);
 struct Open {
     handle: Arc<Handle>,
     sequence: SequenceNumber,
+    /// Of a reader: the writer, which flushes and compacts, knows nothing of its snapshots.
+    view: Option<Arc<View>>,
+}
+
+/// When a read looks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Moment<'a> {
+    /// A snapshot's; `None` is now.
+    pub(crate) sequence: Option<SequenceNumber>,
+    /// What it looks at, if not at the newest.
+    pub(crate) view: Option<&'a Arc<View>>,
+}
+
+impl Moment<'_> {
+    /// The newest of all.
+    pub(crate) const NOW: Moment<'static> = Moment { sequence: None, view: None };
 }
 
 impl Drop for Open {
@@ -32,8 +49,19 @@ impl Drop for Open {
 
 impl Snapshot {
     pub(crate) fn new(handle: Arc<Handle>) -> Snapshot {
-        let sequence = handle.engine.snapshots.open(handle.engine.env.now(), || handle.engine.stream.visible());
-        Snapshot(Arc::new(Open { handle, sequence }))
+        let engine = &handle.engine;
+        let view = engine.is_read_only().then(|| engine.view_owned());
+        let sequence = engine.snapshots.open(engine.env.now(), || engine.stream.visible());
+        Snapshot(Arc::new(Open { handle, sequence, view }))
+    }
+
+    /// What it looks at, if not at the newest: of a reader.
+    pub(crate) fn view(&self) -> Option<&Arc<View>> {
+        self.0.view.as_ref()
+    }
+
+    fn moment(&self) -> Moment<'_> {
+        Moment { sequence: Some(self.0.sequence), view: self.0.view.as_ref() }
     }
 
     /// The newest sequence number that it sees.
@@ -59,7 +87,7 @@ impl Snapshot {
     /// As [`Keyspace::get`]; `Invalid` for a keyspace of another database.
     pub fn get(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Op<Option<Value>> {
         match self.check(keyspace) {
-            Ok(()) => keyspace.get_at(Some(self.0.sequence), key.as_ref()),
+            Ok(()) => keyspace.get_at(self.moment(), key.as_ref()),
             Err(error) => Op::ready(Err(error)),
         }
     }
@@ -75,7 +103,7 @@ impl Snapshot {
         read: impl FnOnce(&[u8]) -> R + Send + 'static,
     ) -> Op<Option<R>> {
         match self.check(keyspace) {
-            Ok(()) => keyspace.get_with_at(Some(self.0.sequence), key.as_ref(), read),
+            Ok(()) => keyspace.get_with_at(self.moment(), key.as_ref(), read),
             Err(error) => Op::ready(Err(error)),
         }
     }
@@ -86,7 +114,7 @@ impl Snapshot {
     /// As [`Snapshot::get`].
     pub fn multi_get<K: AsRef<[u8]>>(&self, keyspace: &Keyspace, keys: &[K]) -> Op<Vec<Option<Value>>> {
         match self.check(keyspace) {
-            Ok(()) => keyspace.multi_get_at(Some(self.0.sequence), keys),
+            Ok(()) => keyspace.multi_get_at(self.moment(), keys),
             Err(error) => Op::ready(Err(error)),
         }
     }

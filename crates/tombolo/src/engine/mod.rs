@@ -8,6 +8,7 @@
 
 mod catalog;
 mod desk;
+mod following;
 mod kept;
 mod readers;
 mod snapshots;
@@ -28,6 +29,7 @@ use tombolo_storage::{Error, ErrorKind, Log, LogContext, LogOffset, LogRecord, L
 
 pub(crate) use catalog::{Catalog, KeyspaceInfo};
 pub(crate) use desk::{Committed, Desk, POSTED_BYTES_MAX, Posted};
+pub(crate) use following::Following;
 pub(crate) use kept::Kept;
 pub(crate) use readers::Readers;
 pub(crate) use snapshots::Snapshots;
@@ -37,6 +39,7 @@ pub(crate) use trouble::{Troubles, Work};
 
 use crate::budget::{Membership, MemoryBudget};
 use crate::checkpoint::Checkpoints;
+use crate::collection::Pinned;
 use crate::event::{Event, Events, Listener};
 use crate::manifest::{self, Manifest};
 use crate::memtable::Memtable;
@@ -60,6 +63,8 @@ pub(crate) struct View {
     pub(crate) waiting: Vec<Arc<Sealed>>,
     /// The tables.
     pub(crate) version: Arc<Version>,
+    /// What keeps the tables from being deleted, where this process is not the one that deletes.
+    pub(crate) kept_by: Option<Arc<Pinned>>,
 }
 
 impl View {
@@ -111,6 +116,8 @@ pub(crate) struct Engine {
     stopping: AtomicBool,
     /// Verbs answer `Closed`.
     closed: AtomicBool,
+    /// Verbs look closer: it is closed, or follows a writer.
+    guarded: AtomicBool,
     /// How closing ended, once it has; `progress` tells.
     pub(crate) closed_with: Mutex<Option<Result<()>>>,
     /// Set after `failure`: what every write looks at.
@@ -144,8 +151,10 @@ pub(crate) struct Engine {
 }
 
 /// What a reader without a claim reads.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(crate) enum ReadOnly {
+    /// What a writer does, as it goes; its tables are pinned.
+    Following(Arc<Following>),
     /// A checkpoint, whose pin has this id.
     Checkpoint { id: u128 },
     /// The manifest's state as of a slot, which nobody pins.
@@ -279,6 +288,7 @@ impl Engine {
             progress: Signal::default(),
             stopping: AtomicBool::new(false),
             closed: AtomicBool::new(false),
+            guarded: AtomicBool::new(false),
             closed_with: Mutex::default(),
             failed: AtomicBool::new(false),
             failure: ArcSwapOption::empty(),
@@ -353,7 +363,7 @@ impl Engine {
         let version = self.versions.build(&self.manifest.state(), &old.version);
         let stays = |sealed: &&Arc<Sealed>| flushed.is_none_or(|flushed| !Arc::ptr_eq(sealed, flushed));
         let waiting = old.waiting.iter().filter(stays).cloned().collect();
-        self.put_view(View { active: Arc::clone(&old.active), waiting, version });
+        self.put_view(View { active: Arc::clone(&old.active), waiting, version, kept_by: old.kept_by.clone() });
     }
 
     /// A request of this epoch.
@@ -364,15 +374,18 @@ impl Engine {
     /// Whether verbs may go on.
     ///
     /// # Errors
-    /// `Closed`, or what finished this handle.
+    /// `Closed`; `Retry` of a reader that is too far behind.
     #[inline]
     pub(crate) fn check_open(&self) -> Result<()> {
-        if self.closed.load(Ordering::Acquire) { self.closed_error() } else { Ok(()) }
+        if self.guarded.load(Ordering::Acquire) { self.look_closer() } else { Ok(()) }
     }
 
     #[cold]
-    fn closed_error(&self) -> Result<()> {
-        Err(Error::new(ErrorKind::Closed, "the database was closed").object(&self.place))
+    fn look_closer(&self) -> Result<()> {
+        if self.closed.load(Ordering::Acquire) {
+            return Err(Error::new(ErrorKind::Closed, "the database was closed").object(&self.place));
+        }
+        self.following().map_or(Ok(()), |following| following.check(self.env.now()))
     }
 
     /// Whether writes may go on.
@@ -423,7 +436,9 @@ impl Engine {
 
     /// Makes this the engine of a reader: whatever would write ends with `refusal`.
     pub(crate) fn set_read_only(&self, reads: ReadOnly, refusal: &Error) {
+        let follows = matches!(reads, ReadOnly::Following(_));
         let _first = self.read_only.set(reads);
+        self.guarded.store(follows, Ordering::Release);
         self.fail(refusal);
     }
 
@@ -432,32 +447,53 @@ impl Engine {
         self.read_only.get().is_some()
     }
 
+    /// How it follows a writer, if it does.
+    pub(crate) fn following(&self) -> Option<&Arc<Following>> {
+        match self.read_only.get() {
+            Some(ReadOnly::Following(following)) => Some(following),
+            _ => None,
+        }
+    }
+
     /// The database's checkpoints.
     pub(crate) fn checkpoints(&self) -> Checkpoints {
         Checkpoints::new(&self.env, &self.objects, self.context.incarnation, self.context.epoch)
     }
 
     /// What the error of a reader without a claim means: tables that nobody keeps for it any more are no damage.
-    async fn judge_read_only(&self, reads: ReadOnly, error: Error) -> Error {
-        let lost = match reads {
-            ReadOnly::Checkpoint { id } => self.checkpoints().is_kept(id).await.is_ok_and(|kept| !kept),
-            ReadOnly::Newest { slot } => manifest::load(&self.env, &self.objects).await.is_ok_and(|newest| newest.state.slot() != slot),
+    async fn judge_read_only(&self, reads: &ReadOnly, error: Error) -> Error {
+        let (lost, what) = match reads {
+            // Its views know their pins: see `judge_read`.
+            ReadOnly::Following(_) => return error,
+            ReadOnly::Checkpoint { id } => {
+                let kept = self.checkpoints().is_kept(*id).await;
+                (kept.is_ok_and(|kept| !kept), "the checkpoint was deleted while it was read")
+            }
+            ReadOnly::Newest { slot } => {
+                let newest = manifest::load(&self.env, &self.objects).await;
+                let changed = newest.is_ok_and(|newest| newest.state.slot() != *slot);
+                (changed, "the database was changed, and what this reader reads may be gone")
+            }
         };
         if !lost {
             return error;
         }
-        let what = match reads {
-            ReadOnly::Checkpoint { .. } => "the checkpoint was deleted while it was read",
-            ReadOnly::Newest { .. } => "the database was changed, and what this reader reads may be gone",
-        };
         Error::new(ErrorKind::PinLost, what).source(error).advice("open it again; a checkpoint keeps what it holds")
+    }
+
+    /// As [`Engine::judge`], of a read of `view`: what a lost pin no longer keeps is no damage.
+    pub(crate) async fn judge_read(&self, view: &View, error: Error) -> Error {
+        match view.kept_by.as_ref().map(|pin| pin.check()) {
+            Some(Err(lost)) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::NotFound) => lost.source(error),
+            _ => self.judge(error).await,
+        }
     }
 
     /// What the error of a read means. A successor frees logs and tables that this process still names: what is missing then is no damage,
     /// but the sign of the takeover.
     pub(crate) async fn judge(&self, error: Error) -> Error {
         if let Some(reads) = self.read_only.get().filter(|_| error.kind() == ErrorKind::Corrupt) {
-            return self.judge_read_only(*reads, error).await;
+            return self.judge_read_only(reads, error).await;
         }
         if error.kind() == ErrorKind::Corrupt
             && let Err(fenced) = self.log.confirm().await
@@ -503,7 +539,14 @@ impl Engine {
 
     /// Verbs answer `Closed` from here on; returns whether they did already.
     pub(crate) fn set_closed(&self) -> bool {
-        self.closed.swap(true, Ordering::AcqRel)
+        let before = self.closed.swap(true, Ordering::AcqRel);
+        self.guarded.store(true, Ordering::Release);
+        before
+    }
+
+    /// Whether this handle was closed or dropped; a reader goes on reading after its first failure to write.
+    pub(crate) fn has_stopped(&self) -> bool {
+        self.stopping.load(Ordering::Acquire)
     }
 
     /// Tells background tasks to end.
@@ -511,6 +554,10 @@ impl Engine {
         self.stopping.store(true, Ordering::Release);
         self.pace.set(0);
         self.events.wake();
+        if let Some(following) = self.following() {
+            following.wanted.raise();
+            following.ended.raise();
+        }
         self.work.raise();
         self.progress.raise();
     }

@@ -55,7 +55,7 @@ pub(crate) async fn range_size(engine: &Engine, view: &View, keyspace: u32, lowe
     for table in levels.tables() {
         let bytes = match table.bytes_within(lower, upper).await {
             Ok(bytes) => bytes,
-            Err(error) => return Err(engine.judge(error).await),
+            Err(error) => return Err(engine.judge_read(view, error).await),
         };
         let description = table.description();
         let entries = u128::from(description.entries) * u128::from(bytes) / u128::from(description.length.max(1));

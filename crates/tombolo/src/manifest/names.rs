@@ -9,6 +9,9 @@
 //! | `{i}/checkpoint/{id}` | a checkpoint | by its owner, before its pin |
 //! | `{i}/pin/{id}` | a pin | by its owner, or when its lease has expired |
 //! | `{i}/pin/{id}.{!beat}` | a heartbeat of a leased pin | as the pin, and by the next but one |
+//! | `{i}/alive/{!epoch}.{!beat}` | the writer of an epoch lives; made only while somebody stands by | by the next but one, and by later epochs |
+//! | `{i}/alive/{!epoch}.leaving`, `.left` | it is about to hand over; it has closed | by later epochs |
+//! | `{i}/standby/{id}.{period}.{!beat}` | somebody stands by, and asks for a sign of life every so many ms | by the next but one, by its owner, by the writer |
 //!
 //! Numbers are 16 lower-case hexadecimal digits; `!x` is `u64::MAX − x`, so that the newest sorts first and a list of one name is an
 //! atomic answer to 'which is the newest?'.
@@ -85,6 +88,60 @@ pub fn pin(incarnation: Incarnation, id: u128) -> ObjectName {
 /// `{i}/pin/{id}.{!beat}`.
 pub fn heartbeat(incarnation: Incarnation, id: u128, beat: u64) -> ObjectName {
     name(format!("{:016x}/pin/{id:032x}.{:016x}", incarnation.0, !beat))
+}
+
+/// Prefix of the signs of writers' lives.
+pub fn alive_prefix(incarnation: Incarnation) -> String {
+    format!("{:016x}/alive/", incarnation.0)
+}
+
+/// What the writer of an epoch tells those who stand by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Sign {
+    /// It lives: a number that rises.
+    Beat(u64),
+    /// It is about to hand over.
+    Leaving,
+    /// It has closed, and whoever stands by is to take over.
+    Left,
+}
+
+/// `{i}/alive/{!epoch}.{!beat}`, or with a word for the beat.
+pub fn alive(incarnation: Incarnation, epoch: u64, sign: Sign) -> ObjectName {
+    let sign = match sign {
+        Sign::Beat(beat) => format!("{:016x}", !beat),
+        Sign::Leaving => "leaving".into(),
+        Sign::Left => "left".into(),
+    };
+    name(format!("{:016x}/alive/{:016x}.{sign}", incarnation.0, !epoch))
+}
+
+/// The epoch and the sign in such a name; `None` when it is none.
+pub fn parse_alive(incarnation: Incarnation, object: &ObjectName) -> Option<(u64, Sign)> {
+    let (epoch, sign) = object.as_str().strip_prefix(&alive_prefix(incarnation))?.split_once('.')?;
+    let sign = match sign {
+        "leaving" => Sign::Leaving,
+        "left" => Sign::Left,
+        beat => Sign::Beat(!hexadecimal(beat)?),
+    };
+    Some((!hexadecimal(epoch)?, sign))
+}
+
+/// Prefix of those who stand by.
+pub fn standby_prefix(incarnation: Incarnation) -> String {
+    format!("{:016x}/standby/", incarnation.0)
+}
+
+/// `{i}/standby/{id}.{period}.{!beat}`.
+pub fn standby(incarnation: Incarnation, id: u128, period_ms: u64, beat: u64) -> ObjectName {
+    name(format!("{:016x}/standby/{id:032x}.{period_ms:016x}.{:016x}", incarnation.0, !beat))
+}
+
+/// Id, period and beat in such a name; `None` when it is none.
+pub fn parse_standby(incarnation: Incarnation, object: &ObjectName) -> Option<(u128, u64, u64)> {
+    let mut parts = object.as_str().strip_prefix(&standby_prefix(incarnation))?.split('.');
+    let (id, period, beat) = (parts.next()?, parts.next()?, parts.next()?);
+    Some((parse_id(id)?, hexadecimal(period)?, !hexadecimal(beat)?)).filter(|_| parts.next().is_none())
 }
 
 fn hexadecimal(digits: &str) -> Option<u64> {

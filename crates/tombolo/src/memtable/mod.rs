@@ -158,7 +158,7 @@ impl MemtableWriter {
             .map_err(|error| Error::new(ErrorKind::Busy, format!("no memory for {bytes} bytes of memtable: {error}")).source(error))
     }
 
-    /// Adds a version; its sequence number is greater than all before.
+    /// Adds a version: key and sequence number are not in it yet.
     ///
     /// # Panics
     /// When its bytes were not reserved: a bug; or, in a very large batch, when the system has no memory.

@@ -134,7 +134,7 @@ pub(crate) async fn get_from_tables(
     sequence: SequenceNumber,
 ) -> Result<Option<Bytes>> {
     match look_in_tables(view, keyspace, key, sequence).await {
-        Err(error) => Err(engine.judge(error).await),
+        Err(error) => Err(engine.judge_read(view, error).await),
         found => found,
     }
 }

@@ -108,7 +108,7 @@ pub(crate) async fn get_several_from_tables(
     sequence: SequenceNumber,
 ) -> Result<Vec<(usize, Option<Bytes>)>> {
     match look_in_tables(view, keyspace, keys, sequence).await {
-        Err(error) => Err(engine.judge(error).await),
+        Err(error) => Err(engine.judge_read(view, error).await),
         found => found,
     }
 }

@@ -16,7 +16,8 @@ mod read_only;
 mod replay;
 mod restore;
 
-pub(crate) use read_only::{ReadRequest, open_read_only};
+pub(crate) use read_only::{ReadRequest, WithoutClaim, open_read_only, refused, without_claim};
+pub(crate) use replay::Replay;
 pub(crate) use restore::{RestoreRequest, restore};
 
 use std::sync::Arc;
@@ -33,12 +34,13 @@ use crate::cache::BlockCache;
 use crate::checkpoint::Checkpoints;
 use crate::engine::{Catalog, Engine, KeyspaceInfo, MAIN_STREAM, Parts, Sealed, Stream, View, Work};
 use crate::event::Listener;
+use crate::manifest::chain::Tip;
 use crate::manifest::{Manifest, ManifestOptions, State};
 use crate::memtable::Memtable;
 use crate::options::{KeyspaceOptions, OpenMode, Options};
 use crate::version::{Tables, Version, Versions};
-use crate::{compaction, flush, manifest, write};
-use replay::{OLD_LOGS_MAX, Replay, Replayed};
+use crate::{compaction, flush, liveness, manifest, write};
+use replay::{OLD_LOGS_MAX, Replayed};
 
 /// Old logs from which on opening waits until they are flushed.
 const OLD_LOGS_WAIT: usize = 2 * OLD_LOGS_MAX;
@@ -47,6 +49,7 @@ const OLD_LOGS_WAIT: usize = 2 * OLD_LOGS_MAX;
 pub(crate) const DEFAULT_KEYSPACE: &str = "default";
 
 /// What to open.
+#[derive(Clone)]
 pub(crate) struct Request {
     pub(crate) env: Env,
     pub(crate) place: String,
@@ -60,6 +63,11 @@ pub(crate) struct Request {
 
 /// Opens a database, taking it over from whoever has it open.
 pub(crate) async fn open(request: Request) -> Result<Arc<Engine>> {
+    open_on(request, None).await
+}
+
+/// As [`open`]; on top of a tip that is known, it succeeds that tip's epoch, or ends with `Conflict`.
+pub(crate) async fn open_on(request: Request, known: Option<Tip>) -> Result<Arc<Engine>> {
     let Request { env, place, objects, log_store, mode, options, budget, listener } = request;
     let membership = budget.join(options.memtable_bytes())?;
     let began = env.now();
@@ -69,7 +77,7 @@ pub(crate) async fn open(request: Request) -> Result<Arc<Engine>> {
         OpenMode::CreateOrOpen => manifest::OpenMode::CreateOrOpen,
     };
     let manifest_options = ManifestOptions { mode, log_identity: log_store.identity() };
-    let (manifest, _) = Manifest::open(&env, Arc::clone(&objects), manifest_options).await?;
+    let (manifest, _) = Manifest::claim(&env, Arc::clone(&objects), manifest_options, known).await?;
     let context = LogContext {
         env: env.clone(),
         incarnation: manifest.incarnation(),
@@ -310,7 +318,7 @@ fn assemble(
         commit.log_bytes = if old_logs.is_empty() { 0 } else { bytes };
         (commit.keyspace_edits, commit.old_logs) = (keyspace_edits, old_logs);
     }
-    let view = View { active, waiting, version };
+    let view = View { active, waiting, version, kept_by: None };
     let engine = Engine::new(Parts {
         env,
         options,
@@ -354,7 +362,8 @@ fn serve(engine: &Arc<Engine>) {
             tracing::warn!(error = %error, "sweeping unfinished checkpoints failed; the next opening tries again");
         }
     });
-    engine.tasks.lock().extend(workers.chain([flush, collection, sweep]));
+    let liveness = engine.env.spawn(TaskClass::Background, "liveness", liveness::beat(Arc::clone(engine)));
+    engine.tasks.lock().extend(workers.chain([flush, collection, sweep, liveness]));
     if engine.events.has_listener() {
         let events = engine.env.spawn(TaskClass::Background, "events", deliver(Arc::clone(engine)));
         engine.tasks.lock().push(events);

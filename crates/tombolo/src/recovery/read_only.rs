@@ -8,16 +8,17 @@ use std::sync::atomic::Ordering;
 
 use tombolo_env::{BoxFuture, Completion, Env, completion};
 use tombolo_storage::{
-    Appended, ConfigurationChain, Epoch, Error, ErrorKind, Log, LogAppend, LogContext, LogOffset, LogReader, LogRecord, LogStore,
-    ObjectStore, Pressure, Result, Survival,
+    Appended, ConfigurationChain, Epoch, Error, ErrorKind, Incarnation, Log, LogAppend, LogContext, LogOffset, LogReader, LogRecord,
+    LogStore, ObjectStore, Pressure, Result, Survival,
 };
 
 use super::info;
-use crate::budget::MemoryBudget;
+use crate::budget::{Membership, MemoryBudget};
 use crate::cache::BlockCache;
 use crate::checkpoint::{Checkpoints, last_sequence};
+use crate::collection::Pinned;
 use crate::engine::{Catalog, Engine, Parts, ReadOnly, Stream, View};
-use crate::manifest::{self, Manifest};
+use crate::manifest::{self, Manifest, State};
 use crate::memtable::Memtable;
 use crate::options::Options;
 use crate::version::{Tables, Version, Versions};
@@ -49,10 +50,34 @@ pub(crate) async fn open_read_only(request: ReadRequest) -> Result<Arc<Engine>> 
             (Arc::new(checkpoints.load(&header).await?), ReadOnly::Checkpoint { id: header.id })
         }
     };
-    let manifest = Manifest::fixed(&env, Arc::clone(&objects), loaded.incarnation, Arc::clone(&state), refused());
+    let parts = WithoutClaim { env, place, objects, incarnation: loaded.incarnation, state, options, budget, membership, kept_by: None };
+    let engine = without_claim(parts)?;
+    engine.set_read_only(reads, &refused());
+    let nanos = u64::try_from(engine.env.now().since(began).as_nanos()).unwrap_or(u64::MAX);
+    engine.counters.open_nanos.store(nanos, Ordering::Relaxed);
+    Ok(engine)
+}
+
+/// What the engine of a process without a claim is made of.
+pub(crate) struct WithoutClaim {
+    pub(crate) env: Env,
+    pub(crate) place: String,
+    pub(crate) objects: Arc<dyn ObjectStore>,
+    pub(crate) incarnation: Incarnation,
+    pub(crate) state: Arc<State>,
+    pub(crate) options: Options,
+    pub(crate) budget: Arc<MemoryBudget>,
+    pub(crate) membership: Membership,
+    pub(crate) kept_by: Option<Arc<Pinned>>,
+}
+
+/// An engine that shows what the tables of a state hold.
+pub(crate) fn without_claim(parts: WithoutClaim) -> Result<Arc<Engine>> {
+    let WithoutClaim { env, place, objects, incarnation, state, options, budget, membership, kept_by } = parts;
+    let manifest = Manifest::fixed(&env, Arc::clone(&objects), incarnation, Arc::clone(&state), refused());
     let context = LogContext {
         env: env.clone(),
-        incarnation: loaded.incarnation,
+        incarnation,
         epoch: Epoch::NONE,
         chain: Arc::new(manifest.clone()) as Arc<dyn ConfigurationChain>,
         objects: Arc::clone(&objects),
@@ -62,14 +87,14 @@ pub(crate) async fn open_read_only(request: ReadRequest) -> Result<Arc<Engine>> 
         catalog.insert(&info(keyspace.id, &keyspace.name, &keyspace.options)?);
     }
     let cache = BlockCache::of(&budget);
-    let tables = Tables { env: env.clone(), objects: Arc::clone(&objects), cache, incarnation: loaded.incarnation, epoch: Epoch::NONE };
+    let tables = Tables { env: env.clone(), objects: Arc::clone(&objects), cache, incarnation, epoch: Epoch::NONE };
     let versions = Versions::new(tables);
     let version = versions.build(&state, &Version::default());
     let (active, writer) = Memtable::create(&budget, options.memtable_bytes());
     let stream = Stream::new(Arc::clone(&active), writer, last_sequence(&state), state.next_keyspace_id());
-    let view = View { active, waiting: Vec::new(), version };
+    let view = View { active, waiting: Vec::new(), version, kept_by };
     let (log_store, log): (Arc<dyn LogStore>, Arc<dyn Log>) = (Arc::new(NoLog), Arc::new(NoLog));
-    let engine = Engine::new(Parts {
+    Ok(Engine::new(Parts {
         env,
         options,
         place,
@@ -85,15 +110,11 @@ pub(crate) async fn open_read_only(request: ReadRequest) -> Result<Arc<Engine>> 
         membership,
         replay_rate: 0,
         listener: None,
-    });
-    engine.set_read_only(reads, &refused());
-    let nanos = u64::try_from(engine.env.now().since(began).as_nanos()).unwrap_or(u64::MAX);
-    engine.counters.open_nanos.store(nanos, Ordering::Relaxed);
-    Ok(engine)
+    }))
 }
 
 /// What every attempt to write ends with.
-fn refused() -> Error {
+pub(crate) fn refused() -> Error {
     Error::new(ErrorKind::PermissionDenied, "the database was opened for reading only").advice("open it with `open` to write to it")
 }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use tombolo_format::batch::{Operation, Operations};
 use tombolo_format::key::{SequenceNumber, Trailer};
 use tombolo_format::manifest::Edit;
+use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Error, ErrorKind, LogEntry, LogRecord, Result};
 
 use super::{info, sealed};
@@ -15,7 +16,7 @@ use crate::manifest::State;
 use crate::memtable::{Memtable, MemtableWriter};
 
 /// A keyspace while the logs are replayed.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Known {
     name: String,
     options: tombolo_format::manifest::KeyspaceOptions,
@@ -24,7 +25,7 @@ struct Known {
 
 /// What was replayed so far.
 #[derive(Debug)]
-pub(super) struct Replay {
+pub(crate) struct Replay {
     memtable: Arc<Memtable>,
     writer: MemtableWriter,
     budget: Arc<MemoryBudget>,
@@ -43,7 +44,7 @@ pub(super) struct Replay {
     contiguous: bool,
     bytes: u64,
     /// How long replaying took.
-    pub(super) took: std::time::Duration,
+    pub(crate) took: std::time::Duration,
 }
 
 /// Old logs that stay named while what they hold waits in memory for an ordinary flush; at this many it is flushed at once. Each costs an
@@ -69,7 +70,7 @@ fn damaged(what: &str, expected: impl std::fmt::Display, found: impl std::fmt::D
 }
 
 impl Replay {
-    pub(super) fn new(state: &State, budget: &Arc<MemoryBudget>, memtable_bytes: u64) -> Result<Replay> {
+    pub(crate) fn new(state: &State, budget: &Arc<MemoryBudget>, memtable_bytes: u64) -> Result<Replay> {
         let (memtable, writer) = Memtable::create(budget, memtable_bytes);
         let known = |keyspace: &Arc<crate::manifest::KeyspaceState>| {
             let known = Known { name: keyspace.name.to_string(), options: (*keyspace.options).clone(), flushed: keyspace.flushed };
@@ -92,12 +93,52 @@ impl Replay {
         })
     }
 
+    /// Goes on from another state: what its tables do not hold of `memtables`, oldest first, and of this replay, is kept in memory.
+    ///
+    /// # Errors
+    /// `Busy` when the system has no memory.
+    pub(crate) fn carry(&self, state: &State, memtables: &[Arc<Memtable>]) -> Result<Replay> {
+        let mut next = Replay::new(state, &self.budget, self.memtable_bytes)?;
+        // What the log dropped stays dropped, though the state knows it still; what it created lives, though the state does not know it yet.
+        next.keyspaces.retain(|id, _| *id >= self.next_keyspace || self.keyspaces.contains_key(id));
+        let created = self.keyspaces.iter().filter(|(id, _)| **id >= next.manifest_keyspaces);
+        next.keyspaces.extend(created.map(|(id, known)| (*id, known.clone())));
+        next.next_keyspace = next.next_keyspace.max(self.next_keyspace);
+        (next.last, next.contiguous, next.bytes) = (self.last, self.contiguous, self.bytes);
+        for memtable in memtables.iter().chain([&self.memtable]) {
+            for (keyspace, list) in memtable.lists() {
+                let Some(flushed) = next.keyspaces.get(&keyspace).map(|known| known.flushed) else { continue };
+                let mut cursor = list.cursor();
+                cursor.first();
+                while let Some(entry) = cursor.entry() {
+                    if entry.trailer.sequence() > flushed || is_enabled(Mutant::ReaderKeepsFlushedEntries) {
+                        next.writer.reserve(MemtableWriter::entry_bytes(entry.key.len(), entry.value.len()), 1)?;
+                        next.writer.insert(keyspace, entry.key, entry.trailer, entry.value);
+                    }
+                    cursor.next();
+                }
+            }
+            next.make_room();
+        }
+        Ok(next)
+    }
+
+    /// The active memtable.
+    pub(crate) fn memtable(&self) -> &Arc<Memtable> {
+        &self.memtable
+    }
+
+    /// The memtables that became full since this was last asked, oldest first.
+    pub(crate) fn take_full(&mut self) -> Vec<Arc<Sealed>> {
+        std::mem::take(&mut self.full).into_iter().map(Arc::new).collect()
+    }
+
     /// The next entry is the first of a log. Unlogged writes of its predecessors may have taken numbers that no log holds.
-    pub(super) fn begin_log(&mut self) {
+    pub(crate) fn begin_log(&mut self) {
         self.contiguous = false;
     }
 
-    pub(super) fn entry(&mut self, entry: &LogEntry) -> Result<()> {
+    pub(crate) fn entry(&mut self, entry: &LogEntry) -> Result<()> {
         if entry.stream != MAIN_STREAM {
             return Err(Error::new(ErrorKind::Unsupported, format!("a log entry of stream {}", entry.stream)).advice("use a newer Tombolo"));
         }
@@ -182,23 +223,23 @@ impl Replay {
     }
 
     /// The last sequence number that was ever given out, as far as anybody knows.
-    pub(super) fn last_sequence(&self, state: &State) -> SequenceNumber {
+    pub(crate) fn last_sequence(&self, state: &State) -> SequenceNumber {
         let reached = state.streams().get(&MAIN_STREAM).copied().unwrap_or(SequenceNumber::ZERO);
         let flushed = state.keyspaces().map(|keyspace| keyspace.flushed).max().unwrap_or(SequenceNumber::ZERO);
         reached.max(flushed).max(SequenceNumber(self.last))
     }
 
     /// The keyspaces that live.
-    pub(super) fn keyspaces(&self) -> Result<Vec<Arc<KeyspaceInfo>>> {
+    pub(crate) fn keyspaces(&self) -> Result<Vec<Arc<KeyspaceInfo>>> {
         self.keyspaces.iter().map(|(id, known)| info(*id, &known.name, &known.options)).collect()
     }
 
-    pub(super) fn next_keyspace(&self) -> u32 {
+    pub(crate) fn next_keyspace(&self) -> u32 {
         self.next_keyspace
     }
 
     /// Bytes of the entries.
-    pub(super) fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
 

@@ -332,7 +332,7 @@ fn rotate(engine: &Engine, commit: &mut Commit) {
         let mut waiting = Vec::with_capacity(view.waiting.len() + 1);
         waiting.push(Arc::clone(&sealed));
         waiting.extend(view.waiting.iter().cloned());
-        View { active: memtable, waiting, version: Arc::clone(&view.version) }
+        View { active: memtable, waiting, version: Arc::clone(&view.version), kept_by: None }
     });
 }
 

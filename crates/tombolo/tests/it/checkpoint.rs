@@ -425,3 +425,34 @@ fn a_crash_at_any_moment_leaves_every_acknowledged_checkpoint_and_nothing_half_m
         }
     }
 }
+
+#[test]
+fn a_clone_is_a_database_of_its_own() {
+    run(|env| async move {
+        let open = |uri: &str| Db::builder(uri).env(env.clone()).options(options());
+        let db = open("file:///data/a").open().await.unwrap();
+        let keys = db.default_keyspace();
+        let other = db.create_keyspace("other", KeyspaceOptions::default()).await.unwrap();
+        for index in 0..60u8 {
+            keys.put_with([index], [index; 300], Durability::Accepted).await.unwrap();
+            other.put_with([index], b"unlogged", Durability::Unlogged).await.unwrap();
+        }
+        let before = contents(&db).await.unwrap();
+        db.clone_to(open("file:///data/b")).await.unwrap();
+        assert!(db.checkpoints().await.unwrap().is_empty(), "nothing of it is left");
+        keys.put(b"later", b"1").await.unwrap();
+        db.compact().await.unwrap();
+        let clone = open("file:///data/b").open().await.unwrap();
+        assert_eq!(contents(&clone).await.unwrap(), before);
+        clone.default_keyspace().put(b"own", b"2").await.unwrap();
+        clone.compact().await.unwrap();
+        assert_eq!(keys.get(b"own").await.unwrap(), None);
+        assert_eq!(clone.default_keyspace().get(b"later").await.unwrap(), None);
+        // What cannot be is refused, and leaves nothing.
+        assert_eq!(db.clone_to(open("file:///data/b")).await.unwrap_err().kind(), ErrorKind::AlreadyExists);
+        assert_eq!(db.clone_to(open("nonsense")).await.unwrap_err().kind(), ErrorKind::Invalid);
+        assert!(db.checkpoints().await.unwrap().is_empty());
+        let (source, clone) = (db.verify().await.unwrap(), clone.verify().await.unwrap());
+        assert!(source.damage.is_empty() && clone.damage.is_empty());
+    });
+}

@@ -134,7 +134,7 @@ pub(crate) fn undecodable(object: &ObjectName, error: tombolo_format::FormatErro
 }
 
 /// A record that must be there and is not.
-fn missing(incarnation: Incarnation, slot: u64) -> Error {
+pub(crate) fn missing(incarnation: Incarnation, slot: u64) -> Error {
     Error::new(ErrorKind::Corrupt, "a record of the manifest is missing")
         .object(names::record(incarnation, slot))
         .expected("a record")

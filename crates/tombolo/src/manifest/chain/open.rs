@@ -4,7 +4,7 @@
 //! destroyed it. Creating again begins the next one. Nothing is claimed before the checks pass: a process with a wrong log store, say,
 //! does not disturb the writer.
 
-use tombolo_storage::{Error, ErrorKind, Incarnation, Result};
+use tombolo_storage::{Epoch, Error, ErrorKind, Incarnation, Result};
 
 use super::claim::{Claim, Claimed};
 use super::load::{Load, Proof};
@@ -37,17 +37,23 @@ impl Policy {
             (Some(_), OpenMode::Create) => Err(Error::new(ErrorKind::AlreadyExists, "there is a database here already")
                 .advice("open it instead, or destroy it first, or choose another place")),
             (None, OpenMode::Open) => Err(not_found("the creation of the database was never completed")),
-            (Some(database), _) => match &self.log_identity {
-                Some(identity) if *identity != database.log_identity => {
-                    Err(Error::new(ErrorKind::Invalid, "the database uses another log")
-                        .expected(&database.log_identity)
-                        .found(identity)
-                        .advice("open it with the log that it was created with"))
-                }
-                _ => Ok(()),
-            },
+            (Some(_), _) => self.log_identity.as_ref().map_or(Ok(()), |identity| check_log(state, identity)),
             (None, _) => Ok(()),
         }
+    }
+}
+
+/// Whether a database is opened with its own log.
+///
+/// # Errors
+/// `Invalid`.
+pub(crate) fn check_log(state: &State, identity: &str) -> Result<()> {
+    match state.database() {
+        Some(database) if identity != database.log_identity => Err(Error::new(ErrorKind::Invalid, "the database uses another log")
+            .expected(&database.log_identity)
+            .found(identity)
+            .advice("open it with the log that it was created with")),
+        _ => Ok(()),
     }
 }
 
@@ -71,13 +77,22 @@ enum Phase {
 pub struct Open {
     policy: Policy,
     incarnation: Incarnation,
+    /// A proven tip that is claimed at once, and the epoch that must be the newest still.
+    known: Option<Tip>,
+    succeeds: Option<Epoch>,
     phase: Phase,
 }
 
 impl Open {
     /// Opens under `policy`.
     pub fn new(policy: Policy) -> Open {
-        Open { policy, incarnation: Incarnation(0), phase: Phase::Incarnation(None) }
+        Open { policy, incarnation: Incarnation(0), known: None, succeeds: None, phase: Phase::Incarnation(None) }
+    }
+
+    /// Claims on top of a tip that was proven before, and succeeds its epoch and no later one: whatever was added to the chain since is
+    /// read, and the load is spared.
+    pub fn succeeding(policy: Policy, known: Tip) -> Open {
+        Open { succeeds: Some(known.epoch()), incarnation: known.incarnation, known: Some(known), ..Open::new(policy) }
     }
 
     fn incarnation(&mut self, destroyed: Option<Incarnation>) -> Step<Result<Tip>> {
@@ -120,6 +135,10 @@ impl Open {
         if tip.state.is_destroyed() {
             return self.incarnation(Some(self.incarnation));
         }
+        if let Some(epoch) = self.succeeds.filter(|epoch| *epoch != tip.epoch()) {
+            let error = Error::new(ErrorKind::Conflict, format!("epoch {} has succeeded epoch {epoch} already", tip.epoch()));
+            return Step::Done(Err(error));
+        }
         if let Err(error) = self.policy.check(&tip.state) {
             return Step::Done(Err(error));
         }
@@ -143,7 +162,10 @@ impl Machine for Open {
     type Output = Result<Tip>;
 
     fn begin(&mut self) -> Step<Result<Tip>> {
-        self.incarnation(None)
+        match self.known.take() {
+            Some(tip) => self.claim(tip),
+            None => self.incarnation(None),
+        }
     }
 
     fn step(&mut self, answer: Answer) -> Step<Result<Tip>> {

@@ -74,6 +74,8 @@ pub(super) async fn delete_all(io: &Io, incarnation: Incarnation, last: u64) -> 
     }
     delete_under(io, &names::table_prefix(incarnation), |_| true).await?;
     delete_under(io, &names::snapshot_prefix(incarnation), |_| true).await?;
+    delete_under(io, &names::alive_prefix(incarnation), |_| true).await?;
+    delete_under(io, &names::standby_prefix(incarnation), |_| true).await?;
     io.run(&mut Truncate::new(incarnation, last - 1), Patience::Bounded).await.flatten()?;
     Ok(())
 }

@@ -9,6 +9,7 @@
 //!
 //! Thread-safe; callbacks and wakers run outside all locks.
 
+pub(crate) mod follow;
 mod housekeeping;
 pub(crate) mod io;
 mod writer;
@@ -131,11 +132,27 @@ impl Manifest {
     /// `NotFound`, `AlreadyExists` by `mode`; `Invalid` when the database uses another log; `Unsupported` when a newer Tombolo wrote it;
     /// `Fenced` when another process created it at the same time.
     pub async fn open(env: &Env, store: Arc<dyn ObjectStore>, options: ManifestOptions) -> Result<(Manifest, Arc<State>)> {
+        Manifest::claim(env, store, options, None).await
+    }
+
+    /// As [`Manifest::open`], on top of a tip that was proven before: costs a put and a list, and a read for each record since.
+    ///
+    /// # Errors
+    /// As [`Manifest::open`]; `Conflict` when the tip's epoch is not the newest any more.
+    pub(crate) async fn claim(
+        env: &Env,
+        store: Arc<dyn ObjectStore>,
+        options: ManifestOptions,
+        known: Option<Tip>,
+    ) -> Result<(Manifest, Arc<State>)> {
         let io = Io { env: env.clone(), store, epoch: Epoch::NONE, purpose: Purpose::Open };
         let policy = Policy { mode: options.mode, log_identity: Some(options.log_identity.clone()) };
         let at = io.store.describe();
-        let tip =
-            io.run(&mut Open::new(policy), Patience::Bounded).await.flatten().map_err(|error| error.context(format!("opening {at}")))?;
+        let mut machine = match known {
+            Some(known) => Open::succeeding(policy, known),
+            None => Open::new(policy),
+        };
+        let tip = io.run(&mut machine, Patience::Bounded).await.flatten().map_err(|error| error.context(format!("opening {at}")))?;
         let manifest = Manifest::start(io, tip);
         if manifest.state().database().is_none() {
             let created_unix_seconds = env.unix_time().as_secs();
@@ -151,6 +168,11 @@ impl Manifest {
         let shared = Shared { ended: Some(refusal), closing: true, finished: true, ..Shared::default() };
         let inner = Inner { incarnation, epoch: state.epoch(), state: ArcSwap::new(state), shared: Mutex::new(shared), io };
         Manifest(Arc::new(Handle(Arc::new(inner))))
+    }
+
+    /// Shows another state from here on: of a reader's manifest, which follows that of a writer.
+    pub(crate) fn show(&self, state: Arc<State>) {
+        self.inner().state.store(state);
     }
 
     /// Starts the writer's task after an effective claim.
@@ -412,10 +434,15 @@ impl Machine for LoadNewest {
 /// `NotFound` when there is no database; `Unsupported` when a newer Tombolo wrote it; `Corrupt` with the object's name.
 pub async fn load(env: &Env, store: &Arc<dyn ObjectStore>) -> Result<Loaded> {
     let io = Io { env: env.clone(), store: Arc::clone(store), epoch: Epoch::NONE, purpose: Purpose::Open };
-    let mut machine = LoadNewest { destroyed: None, load: None };
-    let tip =
-        io.run(&mut machine, Patience::Bounded).await.flatten().map_err(|error| error.context(format!("loading {}", store.describe())))?;
+    let tip = load_tip(&io).await?;
     Ok(Loaded { incarnation: tip.incarnation, state: tip.state })
+}
+
+/// As [`load`].
+async fn load_tip(io: &Io) -> Result<Tip> {
+    let mut machine = LoadNewest { destroyed: None, load: None };
+    let loaded = io.run(&mut machine, Patience::Bounded).await.flatten();
+    loaded.map_err(|error| error.context(format!("loading {}", io.store.describe())))
 }
 
 #[cfg(test)]

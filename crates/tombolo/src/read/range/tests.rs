@@ -8,7 +8,7 @@ fn view(versions: &[(&[u8], u64, EntryKind)]) -> Arc<View> {
         writer.reserve(MemtableWriter::entry_bytes(key.len(), 8), 1).unwrap();
         writer.insert(0, key, Trailer::new(SequenceNumber(*sequence), *kind), &sequence.to_le_bytes());
     }
-    Arc::new(View { active, waiting: Vec::new(), version: Arc::new(Version::default()) })
+    Arc::new(View { active, waiting: Vec::new(), version: Arc::new(Version::default()), kept_by: None })
 }
 
 fn cursor(view: &Arc<View>, sequence: u64) -> RangeCursor {

@@ -1,0 +1,270 @@
+//! One round of a reader: what is new in the chain and in the log becomes visible, all at once.
+//!
+//! The order in which a round shows things matters. Reads load the view first and the visible number after. So the number is raised before
+//! the view is replaced: who sees the new view, whose tables may lack versions that compaction dropped, looks at a number that needs none of
+//! them; who sees the old one with the new number sees all of the old one, which is a cut as well.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tombolo_format::manifest::TableName;
+use tombolo_storage::mutant::{Mutant, is_enabled};
+use tombolo_storage::{Error, ErrorKind, LogContext, LogId, LogOffset, LogRecord, LogStore, Result};
+
+use crate::collection::{Pinned, pin_for_reader};
+use crate::engine::{Engine, KeyspaceInfo, Sealed, View};
+use crate::manifest::State;
+use crate::manifest::driver::follow::ChainFollower;
+use crate::options::KeyspaceOptions;
+use crate::recovery::Replay;
+
+/// How often a round begins again because the writer went on meanwhile.
+const ATTEMPTS_MAX: u32 = 16;
+
+/// A proven state, all of whose tables are pinned.
+pub(super) struct Kept {
+    pub(super) state: Arc<State>,
+    pub(super) pin: Arc<Pinned>,
+}
+
+/// The tables that a state shows.
+fn tables_of(state: &State) -> BTreeSet<TableName> {
+    state.keyspaces().flat_map(|keyspace| keyspace.tables().map(|table| table.name).collect::<Vec<_>>()).collect()
+}
+
+/// Pins the tables of the newest state.
+///
+/// # Errors
+/// `Busy` when they were condemned each time; `PinLost` when pinning took longer than the lease; those of the store.
+pub(super) async fn pin_newest(chain: &mut ChainFollower, lease: Duration) -> Result<Kept> {
+    for _ in 0..ATTEMPTS_MAX {
+        let tip = chain.tip().clone();
+        let tables = tables_of(&tip.state).into_iter().collect();
+        if let Some(pin) = pin_for_reader(chain.io(), &tip, lease, tables).await? {
+            return Ok(Kept { state: tip.state, pin: Arc::new(pin) });
+        }
+        chain.advance().await?;
+    }
+    Err(Error::new(ErrorKind::Busy, "the tables were deleted faster than they could be pinned").advice("it is tried again"))
+}
+
+/// The pins of a reader: the newest, and those that something still looks at.
+#[derive(Debug, Default)]
+pub(super) struct Pins(Mutex<Vec<Arc<Pinned>>>);
+
+impl Pins {
+    fn add(&self, pin: &Arc<Pinned>) {
+        self.0.lock().push(Arc::clone(pin));
+    }
+
+    /// Takes out those that nothing looks at any more.
+    pub(super) fn take_unused(&self) -> Vec<Arc<Pinned>> {
+        let mut pins = self.0.lock();
+        // Nobody can come by another reference to one that only this list holds.
+        let (unused, used) = std::mem::take(&mut *pins).into_iter().partition(|pin| Arc::strong_count(pin) == 1);
+        *pins = used;
+        unused
+    }
+
+    /// All that are left.
+    pub(super) fn all(&self) -> Vec<Arc<Pinned>> {
+        self.0.lock().clone()
+    }
+
+    /// Forgets one whose lease has run out: whoever deletes ignores it, and deletes it.
+    pub(super) fn forget(&self, lost: &Arc<Pinned>) {
+        self.0.lock().retain(|pin| !Arc::ptr_eq(pin, lost));
+    }
+}
+
+/// Releases pins, as far as that goes: what is left expires.
+pub(super) async fn release(pins: Vec<Arc<Pinned>>) {
+    for pin in pins {
+        if let Err(error) = pin.release().await {
+            tracing::warn!(%error, "a reader's pin is left until its lease has run out");
+        }
+    }
+}
+
+/// See the module's documentation.
+pub(super) struct Follower {
+    engine: Arc<Engine>,
+    log_store: Arc<dyn LogStore>,
+    context: LogContext,
+    chain: ChainFollower,
+    lease: Duration,
+    pub(super) pins: Arc<Pins>,
+    pin: Arc<Pinned>,
+    /// What the next view shows. Invariant: all its tables are pinned by `pin`.
+    state: Arc<State>,
+    /// What the logs hold beyond it.
+    replay: Replay,
+    /// Full memtables, oldest first.
+    full: Vec<Arc<Sealed>>,
+    /// How far each log was read.
+    logs: BTreeMap<LogId, LogOffset>,
+    /// The log that was read last.
+    reading: Option<LogId>,
+    /// The view that is shown lacks something.
+    is_behind: bool,
+    /// What a log held could not be replayed: nothing heals that.
+    broken: Option<Error>,
+}
+
+impl Follower {
+    pub(super) fn new(
+        engine: &Arc<Engine>,
+        log_store: Arc<dyn LogStore>,
+        context: LogContext,
+        chain: ChainFollower,
+        lease: Duration,
+        kept: Kept,
+        memtable_bytes: u64,
+    ) -> Result<Follower> {
+        let Kept { state, pin } = kept;
+        let pins = Arc::new(Pins::default());
+        pins.add(&pin);
+        let replay = Replay::new(&state, engine.budget(), memtable_bytes)?;
+        Ok(Follower {
+            engine: Arc::clone(engine),
+            log_store,
+            context,
+            chain,
+            lease,
+            pins,
+            pin,
+            state,
+            replay,
+            full: Vec::new(),
+            logs: BTreeMap::new(),
+            reading: None,
+            is_behind: true,
+            broken: None,
+        })
+    }
+
+    /// Brings what is shown up to date.
+    ///
+    /// # Errors
+    /// `NotFound` once the database is destroyed; `Corrupt`; those of the stores: what was shown stays, and the next round goes on.
+    pub(super) async fn round(&mut self) -> Result<()> {
+        for _ in 0..ATTEMPTS_MAX {
+            if let Some(error) = &self.broken {
+                return Err(error.clone());
+            }
+            self.chain.advance().await?;
+            self.keep().await?;
+            let slot = self.chain.tip().slot;
+            match self.read_logs().await {
+                Ok(()) => return self.show(),
+                Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::NotFound) && self.broken.is_none() => {
+                    // Trimmed or freed meanwhile? The record that allows it is in the chain before that.
+                    self.chain.advance().await?;
+                    if self.chain.tip().slot == slot {
+                        return Err(error);
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Err(Error::new(ErrorKind::Busy, "the writer went on faster than its log could be read").advice("it is tried again"))
+    }
+
+    /// Goes over to the newest state, its tables pinned.
+    async fn keep(&mut self) -> Result<()> {
+        let newest = &self.chain.tip().state;
+        let holds = self.pin.check().is_ok();
+        if holds && Arc::ptr_eq(newest, &self.state) {
+            return Ok(());
+        }
+        let kept = if holds && (tables_of(newest).iter().eq(self.pin.tables()) || is_enabled(Mutant::ReaderShowsUnpinned)) {
+            Kept { state: Arc::clone(newest), pin: Arc::clone(&self.pin) }
+        } else {
+            let kept = pin_newest(&mut self.chain, self.lease).await?;
+            self.pins.add(&kept.pin);
+            kept
+        };
+        let flushed = |state: &State| state.keyspaces().map(|keyspace| (keyspace.id, keyspace.flushed)).collect::<Vec<_>>();
+        if flushed(&kept.state) != flushed(&self.state) || kept.state.next_keyspace_id() != self.state.next_keyspace_id() {
+            self.full.extend(self.replay.take_full());
+            let memtables: Vec<_> = self.full.iter().map(|sealed| Arc::clone(&sealed.memtable)).collect();
+            self.replay = self.replay.carry(&kept.state, &memtables)?;
+            self.full.clear();
+        }
+        (self.state, self.pin, self.is_behind) = (kept.state, kept.pin, true);
+        Ok(())
+    }
+
+    /// Reads on in all logs that the state names, oldest first.
+    async fn read_logs(&mut self) -> Result<()> {
+        let state = Arc::clone(&self.state);
+        self.logs.retain(|id, _| state.logs().contains_key(id));
+        for (id, log) in state.logs() {
+            let known = self.logs.get(id).copied();
+            let from = known.map_or(log.replay_point, |known| known.max(log.replay_point));
+            if log.sealed.is_some_and(|sealed| sealed <= from) {
+                continue;
+            }
+            if self.reading != Some(*id) || known.is_none_or(|known| known < log.replay_point) {
+                self.replay.begin_log();
+                self.reading = Some(*id);
+            }
+            let record = LogRecord { id: *id, configuration: log.configuration.clone() };
+            let mut reader = match log.sealed {
+                Some(sealed) => self.log_store.read(&self.context, &record, from, sealed).await?,
+                None => self.log_store.tail(&self.context, &record, from).await?,
+            };
+            while let Some((entry, end)) = reader.next().await? {
+                if let Err(error) = self.replay.entry(&entry) {
+                    let error = error.context(format!("replaying the log of epoch {} up to {end}", id.epoch));
+                    self.broken = Some(error.clone());
+                    return Err(error);
+                }
+                self.logs.insert(*id, end);
+            }
+        }
+        Ok(())
+    }
+
+    /// Shows what the round has found.
+    fn show(&mut self) -> Result<()> {
+        let engine = &self.engine;
+        let more = self.replay.take_full();
+        self.is_behind |= !more.is_empty();
+        self.full.extend(more);
+        let keyspaces = self.replay.keyspaces()?;
+        engine.stream.visible.fetch_max(self.replay.last_sequence(&self.state).0, Ordering::AcqRel);
+        if std::mem::take(&mut self.is_behind) {
+            engine.manifest.show(Arc::clone(&self.state));
+            let waiting: Vec<_> = self.full.iter().rev().cloned().collect();
+            let (active, kept_by) = (Arc::clone(self.replay.memtable()), Some(Arc::clone(&self.pin)));
+            engine.change_view(|old| View { active, waiting, version: engine.versions.build(&self.state, &old.version), kept_by });
+        }
+        show_keyspaces(engine, &keyspaces);
+        Ok(())
+    }
+
+    /// Gives everything back.
+    pub(super) async fn release_all(&self) {
+        release(self.pins.all()).await;
+    }
+}
+
+/// Makes the catalog show these keyspaces.
+fn show_keyspaces(engine: &Engine, keyspaces: &[Arc<KeyspaceInfo>]) {
+    for keyspace in keyspaces {
+        match engine.catalog.by_id(keyspace.id) {
+            Some(known) if known.options() == keyspace.options() => {}
+            Some(known) => known.set_options(KeyspaceOptions::clone(&keyspace.options())),
+            None => engine.catalog.insert(keyspace),
+        }
+    }
+    for known in engine.catalog.all() {
+        if keyspaces.iter().all(|keyspace| keyspace.id != known.id) {
+            engine.catalog.remove(known.id);
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! Reading beside a live writer, which needs not know of it: `follow the chain → pin its tables → follow the log → show both as one cut`.
+//!
+//! - [`follow`]: one round, which brings what is shown up to date.
+//! - [`tasks`]: when rounds are made, and the heartbeats of pins.
+//!
+//! Invariants:
+//! 1. What is shown is one prefix of the order of the logged writes, with all that tables hold: what a round read is shown at its end, at once.
+//! 2. Nothing is shown that a takeover could take back: of tables what a proven state names, of a log what is sealed or known to be durable.
+//! 3. A round that begins now shows all that is acknowledged as durable now: the newest state is proven by a list that begins after the
+//!    round, and the logs that it names are read after that.
+//! 4. Every table of a view is pinned, and the pin proven (rule 12), before the view is shown; the view holds the pin.
+
+mod follow;
+mod tasks;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tombolo_env::Env;
+use tombolo_storage::{ConfigurationChain, Epoch, Error, ErrorKind, LogContext, LogStore, ObjectStore, Result};
+
+use crate::budget::MemoryBudget;
+use crate::engine::{Engine, Following, ReadOnly};
+use crate::manifest::driver::follow::ChainFollower;
+use crate::options::Options;
+use crate::recovery::{WithoutClaim, refused, without_claim};
+use follow::Follower;
+
+/// How a reader follows the writer. Set the fields that matter and take the rest from [`Default`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReaderOptions {
+    /// How far the reader is behind at most, while the store answers and a machine is not overloaded: every write that was acknowledged as
+    /// durable so long ago is visible. Two rounds of a read and a list are made in that time, and a look at the log. Default: 1 s.
+    pub lag: Duration,
+    /// Reads end with `Retry` once the reader is behind by more: because the store does not answer, or the process stood still. A reader
+    /// that may show anything, however old, takes [`Duration::MAX`]. Default: 10 s.
+    pub lag_max: Duration,
+    /// How long the writer keeps tables for a reader of which it hears nothing. A heartbeat is put every third of it. A cursor or snapshot of
+    /// a process that stood still for longer ends with `PinLost`. Default: 1 min.
+    pub lease: Duration,
+}
+
+impl Default for ReaderOptions {
+    fn default() -> ReaderOptions {
+        ReaderOptions { lag: Duration::from_secs(1), lag_max: Duration::from_secs(10), lease: Duration::from_secs(60) }
+    }
+}
+
+impl ReaderOptions {
+    /// # Errors
+    /// `Invalid`.
+    pub(crate) fn check(&self) -> Result<()> {
+        let refuse = |what: &str, expected: String, found: Duration| {
+            Err(Error::new(ErrorKind::Invalid, format!("the reader's {what} is out of range"))
+                .expected(expected)
+                .found(format!("{found:?}")))
+        };
+        if !(LAG_MIN..=LAG_MAX).contains(&self.lag) {
+            return refuse("lag", format!("{LAG_MIN:?} to {LAG_MAX:?}"), self.lag);
+        }
+        if self.lag_max < self.lag {
+            return refuse("lag_max", format!("at least the lag, {:?}", self.lag), self.lag_max);
+        }
+        if !(LEASE_MIN..=LEASE_MAX).contains(&self.lease) {
+            return refuse("lease", format!("{LEASE_MIN:?} to {LEASE_MAX:?}"), self.lease);
+        }
+        Ok(())
+    }
+}
+
+const LAG_MIN: Duration = Duration::from_millis(1);
+const LAG_MAX: Duration = Duration::from_secs(24 * 60 * 60);
+const LEASE_MIN: Duration = Duration::from_millis(100);
+const LEASE_MAX: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// What to open.
+pub(crate) struct FollowRequest {
+    pub(crate) env: Env,
+    pub(crate) place: String,
+    pub(crate) objects: Arc<dyn ObjectStore>,
+    pub(crate) log_store: Arc<dyn LogStore>,
+    pub(crate) options: Options,
+    pub(crate) budget: Arc<MemoryBudget>,
+    pub(crate) reader: ReaderOptions,
+}
+
+/// Opens a reader that follows: on return it shows everything that was acknowledged as durable before the call.
+pub(crate) async fn open(request: FollowRequest) -> Result<Arc<Engine>> {
+    let FollowRequest { env, place, objects, log_store, options, budget, reader } = request;
+    let membership = budget.join(options.memtable_bytes())?;
+    let began = env.now();
+    let mut chain = ChainFollower::open(&env, &objects).await?;
+    crate::manifest::chain::open::check_log(&chain.tip().state, &log_store.identity())?;
+    let pin = follow::pin_newest(&mut chain, reader.lease).await?;
+    let (incarnation, state) = (chain.tip().incarnation, Arc::clone(&pin.state));
+    let memtable_bytes = options.memtable_bytes();
+    let kept_by = Some(Arc::clone(&pin.pin));
+    let engine = without_claim(WithoutClaim { env, place, objects, incarnation, state, options, budget, membership, kept_by })?;
+    let following = Arc::new(Following::new(reader.lag_max, began));
+    engine.set_read_only(ReadOnly::Following(Arc::clone(&following)), &refused());
+    let context = LogContext {
+        env: engine.env.clone(),
+        incarnation,
+        epoch: Epoch::NONE,
+        chain: Arc::new(engine.manifest.clone()) as Arc<dyn ConfigurationChain>,
+        objects: Arc::clone(&engine.objects),
+    };
+    let mut follower = Follower::new(&engine, log_store, context, chain, reader.lease, pin, memtable_bytes)?;
+    if let Err(error) = follower.round().await {
+        follower.release_all().await;
+        return Err(error);
+    }
+    let nanos = u64::try_from(engine.env.now().since(began).as_nanos()).unwrap_or(u64::MAX);
+    engine.counters.open_nanos.store(nanos, std::sync::atomic::Ordering::Relaxed);
+    tasks::serve(&engine, &following, follower, reader);
+    Ok(engine)
+}
+
+/// Resolves once a round that began after this call has ended.
+///
+/// # Errors
+/// What the round failed with; `Closed`.
+pub(crate) async fn refresh(engine: &Engine) -> Result<()> {
+    let Some(following) = engine.following() else { return Err(Error::new(ErrorKind::Bug, "only a reader that follows is refreshed")) };
+    let ticket = following.request();
+    loop {
+        let ended = following.ended.subscribe();
+        if engine.has_stopped() {
+            return Err(Error::new(ErrorKind::Closed, "the reader was closed"));
+        }
+        if following.is_served(ticket) {
+            return following.error().map_or(Ok(()), Err);
+        }
+        let _woken = ended.await;
+    }
+}

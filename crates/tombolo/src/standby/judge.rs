@@ -1,0 +1,71 @@
+//! When a writer is given up: from what lists of its signs show, on this process's clock alone.
+
+use std::time::Duration;
+
+use tombolo_env::Instant;
+
+use crate::manifest::names::Sign;
+
+/// What to do about the writer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// It lives, as far as can be told.
+    Wait,
+    /// It lives, and will hand over in a moment.
+    Leaving,
+    /// It is gone.
+    Gone,
+}
+
+/// See the module's documentation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Judge {
+    /// The writer that is watched.
+    epoch: u64,
+    /// Its newest sign; `None` before the first.
+    sign: Option<Sign>,
+    /// After the list that first showed it; before the first, since when there is something to see.
+    since: Instant,
+    silence_max: Duration,
+    /// How long a writer may take to give its first sign.
+    unseen_max: Duration,
+}
+
+impl Judge {
+    pub(super) fn new(epoch: u64, now: Instant, silence_max: Duration, unseen_max: Duration) -> Judge {
+        Judge { epoch, sign: None, since: now, silence_max, unseen_max }
+    }
+
+    /// Takes in the newest sign of the newest writer, from a list that began at `began` and was complete at `ended`.
+    pub(super) fn observe(&mut self, began: Instant, ended: Instant, newest: Option<(u64, Sign)>) -> Verdict {
+        match newest {
+            Some((epoch, sign)) if epoch > self.epoch || epoch == self.epoch && self.sign.is_none_or(|known| known < sign) => {
+                (self.epoch, self.sign, self.since) = (epoch, Some(sign), ended);
+            }
+            _ => {}
+        }
+        let allowed = if self.sign.is_some() { self.silence_max } else { self.unseen_max };
+        match self.sign {
+            Some(Sign::Left) => Verdict::Gone,
+            // It flushes and closes, which takes what it takes; one that dies over it is missed like one that was never seen.
+            Some(Sign::Leaving) if began.since(self.since) < self.unseen_max => Verdict::Leaving,
+            _ if began.since(self.since) >= allowed => Verdict::Gone,
+            _ => Verdict::Wait,
+        }
+    }
+
+    /// The store did not answer: a writer could not have been heard.
+    pub(super) fn heard_nothing(&mut self, now: Instant) {
+        self.since = now;
+    }
+
+    /// The chain says that `epoch` is the newest.
+    pub(super) fn succeeded(&mut self, epoch: u64, now: Instant) {
+        if epoch > self.epoch {
+            (self.epoch, self.sign, self.since) = (epoch, None, now);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

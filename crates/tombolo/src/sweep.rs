@@ -1,0 +1,204 @@
+//! What lies under a database's root and serves nobody any more, found and deleted by a process that has no claim (rule 14).
+//!
+//! A writer deletes what its own epoch leaves, and the orphans of others when it opens. What is left for this are databases that nobody opens,
+//! and lives of a database that have ended.
+//!
+//! Invariants:
+//! 1. A table is garbage only if a proven state has an epoch above the table's and does not name it, or if its incarnation has ended and no pin is
+//!    left under it.
+//! 2. What is not known by its name is foreign: told, and never touched. So are logs, records and claims.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use tombolo_env::Env;
+use tombolo_storage::{Epoch, Incarnation, ObjectInfo, ObjectName, ObjectStore, Purpose, Result};
+
+use crate::collection::machine::Orphans;
+use crate::manifest::chain::Tip;
+use crate::manifest::driver::follow::ChainFollower;
+use crate::manifest::driver::io::{Io, Patience};
+use crate::manifest::names;
+
+/// Names of one page of a list.
+const NAMES_PER_LIST: usize = 1000;
+
+/// Why an object is garbage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum GarbageKind {
+    /// A table that an older epoch wrote and no manifest names.
+    Orphan,
+    /// Of an earlier life of the database, which was destroyed.
+    EndedLife,
+    /// A snapshot of the manifest below the newest one.
+    OldSnapshot,
+    /// A checkpoint without its pin, or a heartbeat without its.
+    Unpinned,
+    /// A sign of life of a writer that has a successor.
+    OldSign,
+}
+
+/// An object that serves nobody.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct GarbageObject {
+    /// Its name under the database's root.
+    pub name: ObjectName,
+    /// Its bytes.
+    pub bytes: u64,
+    /// Why.
+    pub kind: GarbageKind,
+}
+
+/// What a database's root holds.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Garbage {
+    /// The database's life.
+    pub incarnation: Incarnation,
+    /// The epoch of the state that this was judged by.
+    pub epoch: Epoch,
+    /// What serves nobody.
+    pub objects: Vec<GarbageObject>,
+    /// All else that belongs to the database: its number and bytes.
+    pub kept: u64,
+    /// As above.
+    pub kept_bytes: u64,
+    /// What has no name of a database's.
+    pub foreign: Vec<ObjectName>,
+}
+
+/// What is known while names are judged.
+struct Judge<'a> {
+    tip: &'a Tip,
+    /// Earlier lives that a pin keeps.
+    pinned_lives: BTreeSet<u64>,
+    /// Pins of this life.
+    pins: BTreeSet<u128>,
+}
+
+/// What a name is.
+enum Verdict {
+    Garbage(GarbageKind),
+    Kept,
+    Foreign,
+}
+
+/// The incarnation that a name lies under.
+fn life_of(name: &ObjectName) -> Option<u64> {
+    let digits = name.as_str().split_once('/')?.0;
+    (digits.len() == 16).then(|| u64::from_str_radix(digits, 16).ok())?
+}
+
+impl Judge<'_> {
+    fn judge(&self, name: &ObjectName) -> Verdict {
+        let text = name.as_str();
+        if text.starts_with(names::INCARNATION_PREFIX) {
+            return if names::parse_incarnation(name).is_ok() { Verdict::Kept } else { Verdict::Foreign };
+        }
+        let Some(life) = life_of(name) else { return Verdict::Foreign };
+        match life.cmp(&self.tip.incarnation.0) {
+            std::cmp::Ordering::Greater => Verdict::Kept,
+            std::cmp::Ordering::Equal => self.judge_current(name),
+            std::cmp::Ordering::Less => self.judge_ended(Incarnation(life), name),
+        }
+    }
+
+    fn judge_current(&self, name: &ObjectName) -> Verdict {
+        let (incarnation, epoch) = (self.tip.incarnation, self.tip.epoch().0);
+        let garbage = |is: bool, kind| if is { Verdict::Garbage(kind) } else { Verdict::Kept };
+        if let Some(table) = names::parse_table(incarnation, name) {
+            return garbage(Orphans::free(&self.tip.state, [table]).next().is_some(), GarbageKind::Orphan);
+        }
+        if let Some((slot, _)) = names::parse_snapshot(incarnation, name) {
+            return garbage(self.tip.snapshot.is_some_and(|newest| slot < newest.slot), GarbageKind::OldSnapshot);
+        }
+        if let Some(id) = names::parse_checkpoint(incarnation, name) {
+            return garbage(!self.pins.contains(&id), GarbageKind::Unpinned);
+        }
+        if let Some((id, beat)) = names::parse_pin(incarnation, name) {
+            return garbage(beat.is_some() && !self.pins.contains(&id), GarbageKind::Unpinned);
+        }
+        if let Some((of, _)) = names::parse_alive(incarnation, name) {
+            return garbage(of < epoch, GarbageKind::OldSign);
+        }
+        let known = names::parse_record(incarnation, name).is_ok() || names::parse_standby(incarnation, name).is_some();
+        let logs = format!("{:016x}/log", incarnation.0);
+        if known || name.as_str().starts_with(&logs) { Verdict::Kept } else { Verdict::Foreign }
+    }
+
+    fn judge_ended(&self, life: Incarnation, name: &ObjectName) -> Verdict {
+        if self.pinned_lives.contains(&life.0) {
+            return Verdict::Kept;
+        }
+        let gone = names::parse_table(life, name).is_some()
+            || names::parse_snapshot(life, name).is_some()
+            || names::parse_checkpoint(life, name).is_some()
+            || names::parse_pin(life, name).is_some()
+            || names::parse_alive(life, name).is_some()
+            || names::parse_standby(life, name).is_some();
+        if gone { Verdict::Garbage(GarbageKind::EndedLife) } else { Verdict::Kept }
+    }
+}
+
+/// Judges all that lies under a database's root. Lists it all, and loads the manifest.
+///
+/// # Errors
+/// `NotFound` when there is no database, or it was destroyed; `Corrupt`; those of the store.
+pub async fn survey(env: &Env, store: &Arc<dyn ObjectStore>) -> Result<Garbage> {
+    // Proven before anything is listed: what the list shows of later epochs is none of its business.
+    let chain = ChainFollower::open(env, store).await?;
+    let tip = chain.tip();
+    let io = Io { purpose: Purpose::Collection, ..chain.io().clone() };
+    let objects = list(&io).await?;
+    let mut judge = Judge { tip, pinned_lives: BTreeSet::new(), pins: BTreeSet::new() };
+    for object in &objects {
+        let Some(life) = life_of(&object.name) else { continue };
+        if let Some((id, None)) = names::parse_pin(Incarnation(life), &object.name) {
+            if life == tip.incarnation.0 {
+                judge.pins.insert(id);
+            } else {
+                judge.pinned_lives.insert(life);
+            }
+        }
+    }
+    let mut garbage =
+        Garbage { incarnation: tip.incarnation, epoch: tip.epoch(), objects: Vec::new(), kept: 0, kept_bytes: 0, foreign: Vec::new() };
+    for ObjectInfo { name, length } in objects {
+        match judge.judge(&name) {
+            Verdict::Garbage(kind) => garbage.objects.push(GarbageObject { name, bytes: length, kind }),
+            Verdict::Foreign => garbage.foreign.push(name),
+            Verdict::Kept => {
+                garbage.kept += 1;
+                garbage.kept_bytes += length;
+            }
+        }
+    }
+    Ok(garbage)
+}
+
+async fn list(io: &Io) -> Result<Vec<ObjectInfo>> {
+    let mut objects: Vec<ObjectInfo> = Vec::new();
+    loop {
+        let after = objects.last().map(|object| object.name.clone());
+        let page = io.retried(Patience::Bounded, || io.store.list(io.request(), "", after.as_ref(), NAMES_PER_LIST)).await?;
+        let (empty, more) = (page.objects.is_empty(), page.more);
+        objects.extend(page.objects);
+        if empty || !more {
+            return Ok(objects);
+        }
+    }
+}
+
+/// Deletes what [`survey`] found, however long ago: names are never used again.
+///
+/// # Errors
+/// Of the store; what was deleted stays deleted.
+pub async fn delete(env: &Env, store: &Arc<dyn ObjectStore>, garbage: &Garbage) -> Result<()> {
+    let io = Io { env: env.clone(), store: Arc::clone(store), epoch: Epoch::NONE, purpose: Purpose::Collection };
+    for object in &garbage.objects {
+        io.delete(&object.name).await?;
+    }
+    Ok(())
+}

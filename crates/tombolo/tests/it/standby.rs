@@ -1,0 +1,261 @@
+//! Standing by: who takes over, when, and what it costs while nothing happens.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tombolo::{Builder, Db, Durability, Env, ErrorKind, Instant, OpenMode, Options, StandbyOptions};
+use tombolo_env::TaskClass;
+use tombolo_env::simulated::{Process, World};
+use tombolo_storage::backend::memory::{MemoryLogStore, MemoryObjectStore};
+use tombolo_storage::layer::trace::{TraceLogStore, TraceObjectStore, Tracer};
+use tombolo_storage::{LogStore, ObjectStore};
+
+const SILENCE: Duration = Duration::from_millis(400);
+
+fn options() -> Options {
+    Options::parse(["memory_bytes=1048576", "memtable_bytes=4096"]).unwrap()
+}
+
+fn builder(env: &Env) -> Builder {
+    Db::builder("file:///db").env(env.clone()).options(options())
+}
+
+/// What happened, in order.
+#[derive(Clone, Debug, Default)]
+struct Diary(Arc<Mutex<Vec<(Instant, String)>>>);
+
+impl Diary {
+    fn write(&self, env: &Env, what: impl Into<String>) {
+        self.0.lock().push((env.now(), what.into()));
+    }
+
+    fn all(&self) -> Vec<String> {
+        self.0.lock().iter().map(|(_, what)| what.clone()).collect()
+    }
+
+    /// When the last of these words was written.
+    fn last(&self, what: &str) -> Instant {
+        self.0.lock().iter().rev().find(|(_, written)| written.starts_with(what)).unwrap().0
+    }
+}
+
+/// Opens, then writes durably and without end; what is acknowledged stands in the diary.
+fn start_writer(process: &Process, diary: &Diary, standing_by: bool) {
+    let (env, diary, name) = (process.env(), diary.clone(), process.name());
+    let write = async move {
+        let db = if standing_by {
+            let standby = builder(&env).stand_by(StandbyOptions { silence_max: SILENCE }).await.unwrap();
+            diary.write(&env, format!("{name} stands by for {}", standby.epoch()));
+            standby.take_over().await.unwrap()
+        } else {
+            builder(&env).open().await.unwrap()
+        };
+        diary.write(&env, format!("{name} opened"));
+        let keys = db.default_keyspace();
+        let found = keys.get(b"n").await.unwrap().map_or(0, |value| u64::from_be_bytes(value[..].try_into().unwrap()));
+        for number in found + 1.. {
+            match keys.put(b"n", number.to_be_bytes()).await {
+                Ok(()) => diary.write(&env, format!("{name} wrote after {found}")),
+                Err(error) => {
+                    assert!(matches!(error.kind(), ErrorKind::Fenced | ErrorKind::Closed), "{error}");
+                    return;
+                }
+            }
+            diary.0.lock().retain(|(_, what)| !what.starts_with("newest"));
+            diary.write(&env, format!("newest {number}"));
+            env.sleep(Duration::from_millis(20)).await;
+        }
+    };
+    process.spawn(TaskClass::Foreground, "write", write).detach();
+}
+
+#[test]
+fn a_standby_takes_the_place_of_a_writer_that_is_killed() {
+    for seed in 0..6 {
+        let world = World::new(seed);
+        let diary = Diary::default();
+        let mut writer = world.process("first");
+        start_writer(&writer, &diary, false);
+        world.run_for(Duration::from_millis(500));
+        for round in 0..3 {
+            let next = world.process(&format!("standby {round}"));
+            start_writer(&next, &diary, true);
+            world.run_for(Duration::from_secs(5) + Duration::from_millis(seed * 37));
+            assert!(!diary.all().contains(&format!("standby {round} opened")), "a writer that lives is left alone");
+            writer.kill();
+            let killed = world.now();
+            let newest: u64 = diary.all().last().unwrap().strip_prefix("newest ").unwrap().parse().unwrap();
+            world.run_for(Duration::from_secs(3));
+            let took = diary.last(&format!("standby {round} wrote")).since(killed);
+            let first = diary.0.lock().iter().find(|(_, what)| what.starts_with(&format!("standby {round} wrote"))).unwrap().clone();
+            assert!(first.0.since(killed) <= SILENCE * 3 / 2 + Duration::from_millis(100), "{:?} of {took:?}", first.0.since(killed));
+            let found: u64 = first.1.rsplit(' ').next().unwrap().parse().unwrap();
+            assert!(found >= newest, "{found} was found, {newest} was acknowledged");
+            writer = next;
+        }
+    }
+}
+
+#[test]
+fn a_writer_that_lives_is_never_replaced_idle_or_not() {
+    let world = World::new(5);
+    let diary = Diary::default();
+    let (writer, standby) = (world.process("writer"), world.process("standby"));
+    let (env, told) = (writer.env(), diary.clone());
+    let idle = async move {
+        let db = builder(&env).open().await.unwrap();
+        db.default_keyspace().put(b"k", b"v").await.unwrap();
+        env.sleep(Duration::from_secs(160)).await;
+        db.default_keyspace().put(b"k", b"w").await.unwrap();
+        told.write(&env, "still the writer");
+        env.sleep(Duration::from_secs(600)).await;
+        drop(db);
+    };
+    writer.spawn(TaskClass::Foreground, "idle", idle).detach();
+    world.run_for(Duration::from_secs(100));
+    start_writer(&standby, &diary, true);
+    world.run_for(Duration::from_secs(61));
+    assert_eq!(diary.all().last().unwrap(), "still the writer");
+}
+
+#[test]
+fn a_writer_that_died_before_anybody_stood_by_is_replaced_too() {
+    let world = World::new(6);
+    let diary = Diary::default();
+    let writer = world.process("writer");
+    start_writer(&writer, &diary, false);
+    world.run_for(Duration::from_secs(1));
+    writer.kill();
+    start_writer(&world.process("standby"), &diary, true);
+    world.run_for(Duration::from_secs(120));
+    assert!(diary.all().contains(&"standby opened".to_owned()), "{:?}", diary.all());
+}
+
+#[test]
+fn of_several_who_stand_by_one_takes_over_and_the_others_stand_by_for_it() {
+    for seed in 0..4 {
+        let world = World::new(seed);
+        world.set_preemption_probability(0.1);
+        let diary = Diary::default();
+        let writer = world.process("writer");
+        start_writer(&writer, &diary, false);
+        world.run_for(Duration::from_millis(500));
+        let mut standing: Vec<Process> = (0..4).map(|number| world.process(&format!("standby {number}"))).collect();
+        standing.iter().for_each(|process| start_writer(process, &diary, true));
+        world.run_for(Duration::from_secs(5));
+        writer.kill();
+        for replaced in 1..=4 {
+            world.run_for(Duration::from_secs(20));
+            let opened: Vec<String> = diary.all().into_iter().filter(|what| what.ends_with(" opened")).collect();
+            assert_eq!(opened.len(), 1 + replaced, "one more writer than died, and nobody fences a live one: {opened:?}");
+            let newest = standing.iter().position(|process| opened.last().unwrap().starts_with(&process.name())).unwrap();
+            standing.remove(newest).kill();
+        }
+    }
+}
+
+#[test]
+fn a_writer_hands_over_without_losing_time() {
+    let world = World::new(8);
+    let diary = Diary::default();
+    let (writer, standby) = (world.process("writer"), world.process("standby"));
+    let (env, told) = (writer.env(), diary.clone());
+    let work = async move {
+        let db = builder(&env).open().await.unwrap();
+        let keys = db.default_keyspace();
+        assert_eq!(db.hand_over().await.unwrap_err().kind(), ErrorKind::NotFound, "nobody stands by");
+        keys.put(b"n", 1u64.to_be_bytes()).await.unwrap();
+        env.sleep(Duration::from_secs(5)).await;
+        let (writing, env2, told2) = (keys.clone(), env.clone(), told.clone());
+        let writes = env.spawn(TaskClass::Foreground, "write", async move {
+            for number in 2u64.. {
+                if let Err(error) = writing.put_with(b"n", number.to_be_bytes(), Durability::Durable).await {
+                    assert_eq!(error.kind(), ErrorKind::Closed, "{error}");
+                    return;
+                }
+                told2.write(&env2, format!("wrote {number}"));
+                env2.sleep(Duration::from_millis(1)).await;
+            }
+        });
+        db.hand_over().await.unwrap();
+        writes.await;
+        assert_eq!(db.hand_over().await.unwrap_err().kind(), ErrorKind::Closed);
+    };
+    writer.spawn(TaskClass::Foreground, "work", work).detach();
+    world.run_for(Duration::from_secs(1));
+    start_writer(&standby, &diary, true);
+    world.run_for(Duration::from_secs(10));
+    let last = diary.last("wrote");
+    let (first, what) = diary.0.lock().iter().find(|(_, what)| what.starts_with("standby wrote")).unwrap().clone();
+    assert!(first.since(last) < Duration::from_millis(50), "{:?} without a writer", first.since(last));
+    let written = diary.all().iter().filter(|what| what.starts_with("wrote")).count() as u64;
+    assert!(written > 10, "writes go on while it hands over");
+    assert_eq!(what, format!("standby wrote after {}", written + 1), "nothing is lost");
+}
+
+#[test]
+fn a_standby_of_nothing_and_one_of_nonsense_are_refused() {
+    let world = World::new(1);
+    let process = world.process("p");
+    let env = process.env();
+    process
+        .run(async move {
+            assert_eq!(builder(&env).stand_by(StandbyOptions::default()).await.unwrap_err().kind(), ErrorKind::NotFound);
+            let db = builder(&env).open().await.unwrap();
+            for silence_max in [Duration::ZERO, Duration::from_secs(1 << 20)] {
+                assert_eq!(builder(&env).stand_by(StandbyOptions { silence_max }).await.unwrap_err().kind(), ErrorKind::Invalid);
+            }
+            let other = builder(&env).log("file:///elsewhere").stand_by(StandbyOptions::default()).await;
+            assert_eq!(other.unwrap_err().kind(), ErrorKind::Invalid);
+            // A database that is destroyed needs nobody.
+            let standby = builder(&env).stand_by(StandbyOptions { silence_max: SILENCE }).await.unwrap();
+            drop(db);
+            builder(&env).destroy().await.unwrap();
+            assert_eq!(standby.take_over().await.unwrap_err().kind(), ErrorKind::NotFound);
+            assert_eq!(builder(&env).mode(OpenMode::Open).open().await.unwrap_err().kind(), ErrorKind::NotFound);
+        })
+        .unwrap();
+}
+
+#[test]
+fn an_idle_database_makes_one_request_a_minute_and_with_a_standby_what_that_asks_for() {
+    let world = World::new(2);
+    let process = world.process("p");
+    let env = process.env();
+    process
+        .run(async move {
+            let tracer = Tracer::new(&env);
+            let objects: Arc<dyn ObjectStore> = Arc::new(MemoryObjectStore::unnamed(&env));
+            let log: Arc<dyn LogStore> = Arc::new(MemoryLogStore::unnamed(&env));
+            let traced: Arc<dyn ObjectStore> = Arc::new(TraceObjectStore::new(Arc::clone(&objects), tracer.clone()));
+            let traced_log: Arc<dyn LogStore> = Arc::new(TraceLogStore::new(Arc::clone(&log), tracer.clone()));
+            let db = Db::builder("mem://x").env(env.clone()).stores(traced, traced_log).options(options()).open().await.unwrap();
+            let keys = db.default_keyspace();
+            for number in 0..200u8 {
+                keys.put([number], [number; 100]).await.unwrap();
+            }
+            db.compact().await.unwrap();
+            env.sleep(Duration::from_secs(180)).await;
+            tracer.reset();
+            env.sleep(Duration::from_secs(600)).await;
+            let requests = || tracer.counters().values().map(|counters| counters.requests).sum::<u64>();
+            assert!(requests() <= 10, "{:?}", tracer.counters());
+            let open = || Db::builder("mem://x").env(env.clone()).stores(Arc::clone(&objects), Arc::clone(&log)).options(options());
+            let standby = open().stand_by(StandbyOptions { silence_max: SILENCE }).await.unwrap();
+            let watching = standby.take_over();
+            env.sleep(Duration::from_secs(65)).await;
+            tracer.reset();
+            env.sleep(Duration::from_secs(60)).await;
+            // A put and a deletion four times in the silence allowed, and a list every ten seconds.
+            let beats = 60 * 4 * 1000 / SILENCE.as_millis() as u64;
+            assert!((2 * beats - 40..=2 * beats + 20).contains(&requests()), "{} for {beats} signs", requests());
+            drop(watching);
+            // Nobody stands by any more: silence returns.
+            env.sleep(Duration::from_secs(120)).await;
+            tracer.reset();
+            env.sleep(Duration::from_secs(600)).await;
+            assert!(requests() <= 10 + 2, "{:?}", tracer.counters());
+        })
+        .unwrap();
+}

@@ -1,0 +1,72 @@
+//! Garbage, found and deleted by a process without a claim.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tombolo::sweep::{self, GarbageKind};
+use tombolo::{Db, ErrorKind, Options};
+use tombolo_env::simulated::World;
+use tombolo_storage::backend::memory::{MemoryLogStore, MemoryObjectStore};
+use tombolo_storage::{Epoch, Life, LogStore, ObjectKind, ObjectName, ObjectStore, Placement, Purpose, Request};
+
+#[test]
+fn what_serves_nobody_is_found_and_deleted_and_nothing_else() {
+    let world = World::new(1);
+    let process = world.process("p");
+    let env = process.env();
+    process
+        .run(async move {
+            let objects: Arc<dyn ObjectStore> = Arc::new(MemoryObjectStore::unnamed(&env));
+            let log: Arc<dyn LogStore> = Arc::new(MemoryLogStore::unnamed(&env));
+            let options = Options::parse(["memory_bytes=1048576", "memtable_bytes=4096"]).unwrap();
+            let open = || Db::builder("mem://x").env(env.clone()).stores(Arc::clone(&objects), Arc::clone(&log)).options(options.clone());
+            assert_eq!(sweep::survey(&env, &objects).await.unwrap_err().kind(), ErrorKind::NotFound);
+            // A life that ended.
+            open().open().await.unwrap().default_keyspace().put(b"k", b"v").await.unwrap();
+            open().destroy().await.unwrap();
+            let db = open().open().await.unwrap();
+            for number in 0..100u8 {
+                db.default_keyspace().put([number], [number; 300]).await.unwrap();
+            }
+            db.checkpoint("kept").await.unwrap();
+            db.compact().await.unwrap();
+            env.sleep(Duration::from_secs(1)).await;
+            let clean = sweep::survey(&env, &objects).await.unwrap();
+            assert!(clean.objects.is_empty() && clean.foreign.is_empty(), "{clean:?}");
+            let put = async |name: &str| {
+                let request = Request::new(Purpose::Verify, Epoch::NONE);
+                let placement = Placement::new(ObjectKind::Table, Life::Long);
+                let name = ObjectName::new(name).unwrap();
+                objects.put_if_absent(request, &name, placement, Bytes::from_static(b"x")).await.unwrap();
+            };
+            // Left by an older epoch, and by the writer's own, which may name it yet.
+            put("0000000000000002/table/0000000000000000-00000000000000aa").await;
+            put(&format!("0000000000000002/table/{:016x}-00000000000000bb", db.epoch().0)).await;
+            put("0000000000000001/table/0000000000000001-00000000000000cc").await;
+            put("0000000000000002/checkpoint/000000000000000000000000000000dd").await;
+            put("0000000000000002/pin/000000000000000000000000000000ee.fffffffffffffffe").await;
+            put("letters/to-a-friend").await;
+            let garbage = sweep::survey(&env, &objects).await.unwrap();
+            let found: Vec<_> =
+                garbage.objects.iter().map(|object| (object.kind, object.name.as_str().rsplit('/').next().unwrap())).collect();
+            assert_eq!(
+                found,
+                [
+                    (GarbageKind::EndedLife, "0000000000000001-00000000000000cc"),
+                    (GarbageKind::Unpinned, "000000000000000000000000000000dd"),
+                    (GarbageKind::Unpinned, "000000000000000000000000000000ee.fffffffffffffffe"),
+                    (GarbageKind::Orphan, "0000000000000000-00000000000000aa"),
+                ]
+            );
+            assert_eq!(garbage.foreign.len(), 1);
+            sweep::delete(&env, &objects, &garbage).await.unwrap();
+            let left = sweep::survey(&env, &objects).await.unwrap();
+            assert!(left.objects.is_empty(), "{left:?}");
+            assert_eq!((left.kept, left.foreign.len()), (garbage.kept, 1));
+            assert!(db.verify().await.unwrap().damage.is_empty());
+            let kept = open().at_checkpoint("kept").open_read_only().await.unwrap();
+            assert!(kept.verify().await.unwrap().damage.is_empty());
+        })
+        .unwrap();
+}
