@@ -186,7 +186,7 @@ fn build(root: &Path, cache: &Path, engines: &[String]) -> Result<PathBuf, Strin
     let features = features.join(",");
     eprintln!("$ cargo build --release --no-default-features --features {features:?}    (in bench/peers, into {})", target.display());
     let status = Command::new(env!("CARGO"))
-        .args(["build", "--release", "--locked", "--no-default-features", "--features", &features])
+        .args(["build", "--release", "--no-default-features", "--features", &features])
         .current_dir(root.join("bench/peers"))
         .env("CARGO_TARGET_DIR", &target)
         .status()
