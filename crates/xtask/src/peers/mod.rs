@@ -224,6 +224,10 @@ fn show(arguments: &Arguments, about: &About, records: &[Record]) -> Result<(), 
     if !failures.is_empty() {
         println!("failed:\n{failures}");
     }
+    let odd = verdict::disagreements(records);
+    if !odd.is_empty() {
+        println!("found something else than the others (wrong answers, or writes that were cut off):\n{}", odd.join("\n"));
+    }
     if let Some(path) = &arguments.html {
         fs::write(path, page::page(about, &engines, records, &verdicts)).map_err(|error| format!("{}: {error}", path.display()))?;
         println!("drawn in {}", path.display());

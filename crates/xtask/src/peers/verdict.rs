@@ -51,6 +51,33 @@ pub fn judge(records: &[Record]) -> Vec<Verdict> {
     keys.map(|key| verdict(records, key)).collect()
 }
 
+/// Rows in which an engine did not find what the others found: its answers are wrong, or its writes were cut off. Same seeds, so the share of
+/// the reads that find something is the same up to chance, which 2 % is far beyond.
+pub fn disagreements(records: &[Record]) -> Vec<String> {
+    const APART: f64 = 0.02;
+    let reads = |record: &&Record| {
+        record.key.workload.contains("read") || record.key.workload.contains("seek") || record.key.workload == "longscan"
+    };
+    #[allow(clippy::cast_precision_loss, reason = "a share")]
+    let share = |record: &Record| record.figures.found as f64 / record.figures.operations.max(1) as f64;
+    let measured: Vec<&Record> = records.iter().filter(|record| record.failure.is_none()).filter(reads).collect();
+    let odd = |record: &&&Record| {
+        let alike = measured.iter().filter(|other| other.key == record.key && other.round == record.round);
+        let shares: Vec<f64> = alike.map(|other| share(other)).collect();
+        spread(&shares).is_some_and(|shares| (share(record) - shares.median).abs() > APART)
+    };
+    let text = |record: &&Record| {
+        let Key { workload, shape, threads } = &record.key;
+        format!(
+            "{} round {}, {workload} {shape} x{threads}: found {:.1} % of what it read",
+            record.engine,
+            record.round,
+            100.0 * share(record)
+        )
+    };
+    measured.iter().filter(odd).map(text).collect()
+}
+
 fn verdict(records: &[Record], key: &Key) -> Verdict {
     let bar = rows::bar(key);
     // Oriented so that more is better: then one bar fits both measures.
@@ -123,6 +150,20 @@ pub mod tests {
         let verdict = judge(&records).remove(0);
         assert_eq!(verdict.reached(), [Some(true), Some(false)]);
         assert_eq!(verdict.to_peer.map(|(engine, _)| engine), Some("fjall"));
+    }
+
+    #[test]
+    fn who_finds_something_else_is_told() {
+        let (reads, writes) = (Key::new("readrandom", rows::NATURAL, 1), Key::new("fillrandom", rows::ACCEPTED, 1));
+        let found = |engine: &str, key: &Key, found| {
+            let mut record = record(engine, key, 1, 1.0, 1.0);
+            (record.figures.operations, record.figures.found) = (1000, found);
+            record
+        };
+        let mut records = vec![found("tombolo", &reads, 865), found("rocksdb", &reads, 870), found("fjall", &reads, 630)];
+        records.extend([found("tombolo", &writes, 0), found("fjall", &writes, 1000)]);
+        let told = disagreements(&records);
+        assert!(told.len() == 1 && told[0].contains("fjall") && told[0].contains("63.0 %"), "{told:?}");
     }
 
     #[test]
