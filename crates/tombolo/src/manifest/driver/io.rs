@@ -1,8 +1,9 @@
 //! Performs the effects of the chain's machines on an object store, and tries passing troubles again.
 
 use std::collections::VecDeque;
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
 use std::ops::RangeInclusive;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
@@ -256,4 +257,15 @@ pub(crate) async fn all<T>(futures: Vec<BoxFuture<'_, T>>, limit: usize) -> Vec<
     }
     results.sort_unstable_by_key(|(index, _)| *index);
     results.into_iter().map(|(_, value)| value).collect()
+}
+
+/// The first future's result, or `None` when the second is ready before.
+pub(crate) async fn either<F: Future + Unpin>(mut first: F, mut second: BoxFuture<'static, ()>) -> Option<F::Output> {
+    poll_fn(|context| {
+        if let Poll::Ready(value) = Pin::new(&mut first).poll(context) {
+            return Poll::Ready(Some(value));
+        }
+        second.as_mut().poll(context).map(|()| None)
+    })
+    .await
 }
