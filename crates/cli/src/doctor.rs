@@ -1,7 +1,8 @@
 //! `tombolo doctor`: what this machine and a store offer, and what is set badly.
 //!
 //! The facts come from the library, which judges them; added are those that only the command line knows: the build, the memory budget as it
-//! would be set, and whether what lies at the URI is a database. Nothing is changed, no writer is disturbed.
+//! would be set, and whether what lies at the URI is a database. Nothing of a database is changed, no writer is disturbed; a store of the cloud gets
+//! a few small objects under `probe/`, which are removed again.
 
 use std::sync::Arc;
 
@@ -9,6 +10,7 @@ use clap::Args;
 use serde_json::json;
 use tombolo::{Env, Epoch, ErrorKind, Options, Registry};
 use tombolo_storage::facts::{self, Fact, Verdict};
+use tombolo_storage::probe::exclusive;
 use tombolo_storage::{LogStore, ObjectStore, Purpose, Request, Uri};
 
 use crate::database::HowArguments;
@@ -27,7 +29,8 @@ Examples:
   tombolo --json doctor file:///data/orders | jq '.facts[] | select(.verdict != \"ok\")'
 
 Each line is ok, warn (it works, slower or with less room than it could) or bad (it will fail, or can lose data), and says what to do.
-Exit code 1 when something is bad. Nothing is changed, and no writer is disturbed. What a store can do is measured by `tombolo bench store`.")]
+Exit code 1 when something is bad. No database is changed, and no writer is disturbed; in a bucket many puts try for one name under probe/, and
+are removed again. What a store can do is measured by `tombolo bench store`.")]
 pub struct Arguments {
     /// A store, as a URI; only this machine when not given.
     #[arg(value_name = "URI")]
@@ -109,9 +112,28 @@ fn store_groups(env: &Env, store: &str, log: Option<&str>) -> Result<Vec<Group>>
     let logs = registry.open_log_store(env, &store, log.as_ref(), &objects)?;
     let mut found = env.block_on(objects.facts(Request::new(Purpose::Open, Epoch::NONE)))?;
     found.push(database(env, &objects));
+    if objects.must_prove_put_if_absent() {
+        found.push(put_if_absent(env, &objects)?);
+    }
     let mut groups = vec![Group { about: format!("store {store}"), facts: found }];
     groups.push(Group { about: format!("log {}", log.as_ref().unwrap_or(&store)), facts: survival(logs.as_ref()) });
     Ok(groups)
+}
+
+/// Whether the store's put-if-absent is one, tried now, and when it was tried before.
+fn put_if_absent(env: &Env, objects: &Arc<dyn ObjectStore>) -> Result<Fact> {
+    let name = "put-if-absent";
+    match env.block_on(exclusive::put_if_absent(env, objects)) {
+        Ok(()) => {
+            let recorded = env.block_on(exclusive::recorded(objects))?;
+            let before = if recorded.is_some() { "; also when the database was created" } else { "" };
+            Ok(Fact::fine(name, format!("one of {} won each of {} races{before}", exclusive::RACERS, exclusive::RACES)))
+        }
+        Err(error) if error.kind() == ErrorKind::Unsupported => {
+            Ok(Fact::bad(name, error.to_string(), "create no database here: two writers could both own it"))
+        }
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// What lies at the URI.

@@ -14,6 +14,7 @@ use crate::incarnation::{decode_incarnation, encode_incarnation};
 use crate::index::{PartitionHandle, decode_block_handle};
 use crate::key::{InternalKey, Trailer};
 use crate::log_frame::{FrameScanner, LaneHeader, SEGMENT_HEADER_BYTES, SegmentHeader, SegmentIdentity, decode_durable_slot};
+use crate::log_object::{LogObject, encode_seal};
 use crate::manifest::snapshot::{SnapshotDecoder, SnapshotIdentity};
 use crate::manifest::{decode_edit, decode_record, encode_record};
 use crate::pin::{decode_pin, encode_pin};
@@ -45,7 +46,7 @@ pub fn batch(bytes: &[u8]) {
     assert!(operations.take(promised + 2).count() <= promised + 1);
 }
 
-/// Log segments, lanes and frames: of the identity that the first bytes state, so that a mutated segment is walked.
+/// Log segments, lanes, frames and log objects: of the identity that the first bytes state, so that a mutated segment is walked.
 pub fn log_segment(bytes: &[u8]) {
     let _ = LaneHeader::decode(bytes);
     let identity = match SegmentHeader::decode(bytes) {
@@ -53,6 +54,7 @@ pub fn log_segment(bytes: &[u8]) {
         Err(_) => SegmentIdentity { incarnation: 1, epoch: 1, lane: 0, segment: 0 },
     };
     let _ = decode_durable_slot(&identity, bytes);
+    log_object(bytes);
     for start in [0, SEGMENT_HEADER_BYTES as u32] {
         let mut scanner = FrameScanner::new(bytes, start, identity);
         let mut end = start;
@@ -62,6 +64,16 @@ pub fn log_segment(bytes: &[u8]) {
             batch(frame.payload);
         }
         let _ = scanner.verdict(Some(identity.offset(end)));
+    }
+}
+
+/// Log objects, of the identity that they state; a seal that decodes must encode to the same bytes, its reserved feature bits apart.
+fn log_object(bytes: &[u8]) {
+    let word = |at: usize| bytes.get(at..at + 8).map_or(0, |word| u64::from_le_bytes(word.try_into().unwrap_or_default()));
+    let (lane, segment) = (word(48) as u32, (word(48) >> 32) as u32);
+    let identity = SegmentIdentity { incarnation: word(32), epoch: word(40), lane, segment };
+    if let Ok(LogObject::Seal { by, sealed }) = LogObject::decode(bytes, &identity) {
+        assert_eq!(LogObject::decode(&encode_seal(&identity, by, sealed), &identity), Ok(LogObject::Seal { by, sealed }));
     }
 }
 

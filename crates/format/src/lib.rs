@@ -27,6 +27,7 @@ pub mod incarnation;
 pub mod index;
 pub mod key;
 pub mod log_frame;
+pub mod log_object;
 pub mod manifest;
 pub mod pin;
 pub mod stored;

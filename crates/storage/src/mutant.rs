@@ -55,6 +55,15 @@ pub enum Mutant {
     LogSyncErrorIgnored,
     // What a follower may see of a log
     LogTailShowsAccepted,
+    // Rule 10
+    LogObjectNotSealed,
+    LogObjectSealNotReadAgain,
+    LogObjectReadsPastSeal,
+    LogObjectSealDeleted,
+    LogObjectExistsTakenAsHeld,
+    LogObjectUnknownTakenAsHeld,
+    LogObjectAcknowledgesOutOfOrder,
+    LogObjectGapIsAlwaysEnd,
     // Rule 11
     DeleteWithoutCondemning,
     DeleteListsPinsBeforeCondemning,

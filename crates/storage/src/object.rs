@@ -13,8 +13,8 @@ use crate::{Error, ErrorKind, Placement, Request, Result, Survival};
 /// Most bytes of an object name.
 pub const OBJECT_NAME_BYTES_MAX: usize = 512;
 
-/// Most bytes of an object put in one piece.
-pub const PUT_BYTES_MAX: usize = 64 << 20;
+/// Most bytes of an object put in one piece: the largest batch, as a log entry, fits.
+pub const PUT_BYTES_MAX: usize = 128 << 20;
 
 /// A name: segments of `a–z 0–9 . _ - ~` and upper-case letters, joined by `/`. No segment is empty, `.` or `..`.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -159,6 +159,12 @@ pub trait ObjectStore: Send + Sync + fmt::Debug {
     /// What the store offers, judged, for `tombolo doctor`. Changes nothing.
     fn facts(&self, _request: Request) -> BoxFuture<'_, Result<Vec<Fact>>> {
         Box::pin(std::future::ready(Ok(Vec::new())))
+    }
+
+    /// Whether put-if-absent must be tried by many at once before a database is created here ([`crate::probe::exclusive`]): stores that others
+    /// operate, of which some take the condition and do not keep it.
+    fn must_prove_put_if_absent(&self) -> bool {
+        false
     }
 
     /// What objects survive here, for `tombolo explain`. Objects are not accepted before they are durable, so that both say the same.

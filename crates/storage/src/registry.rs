@@ -34,6 +34,9 @@ const PARAMETERS_OF_ALL: &str = "trace, retry_seconds, bytes_per_second, request
 /// The longest latency that a store may be given: a minute.
 const LATENCY_MS_MAX: u64 = 60_000;
 
+/// How long requests to a remote store are made again when they fail in passing.
+pub const REMOTE_PATIENCE: Duration = Duration::from_secs(30);
+
 /// The longest that a request may be told to wait for a store: a day.
 const RETRY_SECONDS_MAX: u64 = 86_400;
 
@@ -142,7 +145,7 @@ impl Uri {
     }
 
     fn teach() -> String {
-        "write for example file:///data/orders or mem://orders".into()
+        "write for example file:///data/orders, s3://bucket/orders or mem://orders".into()
     }
 
     /// The value of a parameter.
@@ -252,10 +255,17 @@ pub type ObjectStoreFactory = Arc<dyn Fn(&Env, &Uri) -> Result<Arc<dyn ObjectSto
 /// Makes a log store; gets the paired object store.
 pub type LogStoreFactory = Arc<dyn Fn(&Env, &Uri, &Arc<dyn ObjectStore>) -> Result<Arc<dyn LogStore>> + Send + Sync>;
 
+/// An object store's factory, and how long its requests are made again when the URI does not say.
+#[derive(Clone)]
+struct Scheme {
+    factory: ObjectStoreFactory,
+    patience: Option<Duration>,
+}
+
 /// Schemes and their factories. Cheap to clone; clones made before a registration do not see it.
 #[derive(Clone)]
 pub struct Registry {
-    object_stores: BTreeMap<String, ObjectStoreFactory>,
+    object_stores: BTreeMap<String, Scheme>,
     log_stores: BTreeMap<String, LogStoreFactory>,
 }
 
@@ -281,7 +291,8 @@ impl Registry {
         Registry { object_stores: BTreeMap::new(), log_stores: BTreeMap::new() }
     }
 
-    /// Knows `file` and `mem`.
+    /// Knows `file` and `mem`, and `objects`, which keeps a log as objects of the database's own store; with the cargo feature
+    /// `cloud` also `s3`, `gs` and `az`.
     ///
     /// In the real world all such registries of a process see the same `mem://` stores; in a simulated world, where many
     /// worlds share a process, only clones of one registry do: keep it across simulated restarts if `mem://` is to outlive them.
@@ -294,12 +305,21 @@ impl Registry {
         registry.register_log_store("mem", Arc::new(move |env, uri, _| memory::open_log_store(env, uri, &stores(env, &own_for_logs))));
         crate::backend::local::register(&mut registry);
         crate::backend::local_log::register(&mut registry);
+        crate::backend::object_log::register(&mut registry);
+        #[cfg(feature = "cloud")]
+        crate::backend::cloud::register(&mut registry);
         registry
     }
 
     /// Adds or replaces the object stores of a scheme.
     pub fn register_object_store(&mut self, scheme: &str, factory: ObjectStoreFactory) {
-        self.object_stores.insert(scheme.to_ascii_lowercase(), factory);
+        self.object_stores.insert(scheme.to_ascii_lowercase(), Scheme { factory, patience: None });
+    }
+
+    /// As [`Registry::register_object_store`], of stores behind a network, where a request that fails in passing is nothing special: it is
+    /// made again for [`REMOTE_PATIENCE`], unless the URI says otherwise.
+    pub fn register_remote_object_store(&mut self, scheme: &str, factory: ObjectStoreFactory) {
+        self.object_stores.insert(scheme.to_ascii_lowercase(), Scheme { factory, patience: Some(REMOTE_PATIENCE) });
     }
 
     /// Adds or replaces the log stores of a scheme.
@@ -331,8 +351,8 @@ impl Registry {
         let (uri, retry) = uri.without(RETRY_PARAMETER);
         let patience = retry.map(|seconds| retry_seconds(&seconds)).transpose()?;
         let (uri, throttle) = throttle(&uri)?;
-        let store = match self.object_stores.get(&uri.scheme) {
-            Some(factory) => factory(env, &uri)?,
+        let (store, patience) = match self.object_stores.get(&uri.scheme) {
+            Some(scheme) => ((scheme.factory)(env, &uri)?, patience.or(scheme.patience)),
             None => return Err(unknown_scheme(&uri, "object store", &self.object_store_schemes())),
         };
         let store: Arc<dyn ObjectStore> = match throttle {
@@ -420,8 +440,14 @@ fn tracer(env: &Env, directory: &str, what: &str) -> Result<Tracer> {
 }
 
 fn unknown_scheme(uri: &Uri, what: &str, known: &[&str]) -> Error {
+    let advice = match &*uri.scheme {
+        "s3" | "gs" | "az" if !cfg!(feature = "cloud") => {
+            "this program was built without the stores of the cloud: cargo build --features cloud".into()
+        }
+        _ => Uri::teach(),
+    };
     Error::new(ErrorKind::Invalid, format!("unknown {what} scheme {:?} in {uri}", uri.scheme))
         .expected(if known.is_empty() { "no scheme: none is registered".into() } else { known.join(", ") })
         .found(&uri.scheme)
-        .advice(Uri::teach())
+        .advice(advice)
 }

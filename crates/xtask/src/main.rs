@@ -5,6 +5,7 @@ mod habits;
 mod instructions;
 mod miri;
 mod peers;
+mod real;
 mod source;
 
 use std::path::PathBuf;
@@ -64,6 +65,11 @@ enum Habit {
     /// Rounds are interleaved, each engine in a process of its own. Prints rates, ratios and whether each row reaches its bar; `--json` keeps
     /// the records, `--html` draws them.
     Peers(Box<peers::Arguments>),
+    /// Conformance, demo and crash tests on real servers of S3 and Azure storage, which it builds once and starts on free ports.
+    ///
+    /// Binaries are kept in ~/.cache/tombolo-real. What cannot be built or started here is said and skipped; the exit code tells whether what
+    /// ran passed.
+    Real(real::Arguments),
     /// The demo in release, as the README shows it.
     Demo(habits::Demo),
     /// One history of operations under every option set gives one result, that of an ordered map.
@@ -91,6 +97,7 @@ fn main() -> ExitCode {
         Habit::Instructions(arguments) => instructions::run(&root, &arguments),
         Habit::Miri(arguments) => miri::run(&root, &arguments),
         Habit::Peers(arguments) => peers::run(&root, &arguments),
+        Habit::Real(arguments) => real::run(&root, &arguments),
         Habit::Demo(arguments) => habits::demo(&root, &arguments),
         Habit::Metamorphic(arguments) => habits::metamorphic(&root, &arguments),
         Habit::Simulate(arguments) => habits::simulate(&root, &arguments),

@@ -41,6 +41,12 @@ pub struct Arguments {
     /// Where to keep the database; it must not exist, and is kept.
     #[arg(long)]
     directory: Option<PathBuf>,
+    /// The store of the database, as a URI, instead of a directory: no database may be there, and it is kept.
+    #[arg(long, value_name = "URI", conflicts_with_all = ["directory", "form"])]
+    store: Option<String>,
+    /// The log store, as a URI; the store's own log when not given.
+    #[arg(long, value_name = "URI", conflicts_with = "form")]
+    log: Option<String>,
     /// Longest life of a writer, in milliseconds.
     #[arg(long, default_value_t = 150)]
     life_ms: u64,
@@ -101,27 +107,30 @@ pub fn remove(folder: &Path) -> Result<()> {
 /// Runs it.
 pub fn run(arguments: &Arguments, output: &Output) -> Result<()> {
     let seed = arguments.seed.unwrap_or_else(|| tombolo::Env::real().random_u64());
-    let (folder, temporary) = folder(arguments)?;
-    let path = folder.to_str().ok_or_else(|| Failure::Usage(format!("{} is no UTF-8", folder.display())))?;
-    let store = format!("file://{path}");
-    let log = arguments.form.as_ref().map(|form| format!("{store}?form={form}"));
+    let folder = if arguments.store.is_some() { None } else { Some(folder(arguments)?) };
+    let store = match (&arguments.store, &folder) {
+        (None, Some((folder, _))) => {
+            format!("file://{}", folder.to_str().ok_or_else(|| Failure::Usage(format!("{} is no UTF-8", folder.display())))?)
+        }
+        (store, _) => store.clone().unwrap_or_default(),
+    };
+    let log = arguments.form.as_ref().map(|form| format!("{store}?form={form}")).or_else(|| arguments.log.clone());
     // Small memtables: flushes and trims happen all the time.
     let how = HowArguments { log, settings: vec!["memory_bytes=8388608".to_owned(), "memtable_bytes=262144".to_owned()] };
-    let mut test = Test::new(store, how, seed, "crash-writer", script::KEYS, 0..=arguments.life_ms);
+    let mut test = Test::new(store.clone(), how, seed, "crash-writer", script::KEYS, 0..=arguments.life_ms);
     for round in 1..=arguments.rounds {
         if let Err(failure) = test.round(round) {
             let form = arguments.form.as_deref().unwrap_or("the default");
             return Err(Failure::Check(format!(
-                "round {round} of seed {seed}, {form} form: {failure}\n  the database is kept: {}\n  again: cargo xtask crash --rounds {round} --seed {seed}",
-                folder.display()
+                "round {round} of seed {seed}, {form} form: {failure}\n  the database is kept: {store}\n  again: cargo xtask crash --rounds {round} --seed {seed}"
             )));
         }
         if round.is_multiple_of(10) && !output.is_json() {
             eprintln!("{round} kills, {} batches acknowledged, none lost", text::count(test.acknowledged));
         }
     }
-    if temporary {
-        remove(&folder)?;
+    if let Some((folder, true)) = &folder {
+        remove(folder)?;
     }
     let form = arguments.form.as_deref().unwrap_or("default");
     output.result(

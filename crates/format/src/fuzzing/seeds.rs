@@ -11,6 +11,7 @@ use crate::incarnation::encode_incarnation;
 use crate::index::PartitionHandle;
 use crate::key::{EntryKind, InternalKey, SequenceNumber, Trailer};
 use crate::log_frame::{FrameHeader, SegmentHeader, SegmentIdentity};
+use crate::log_object::encode_seal;
 use crate::manifest::snapshot::{SnapshotEncoder, SnapshotIdentity};
 use crate::manifest::{Edit, KeyspaceOptions, Record, RecordKind, TableName, encode_record};
 use crate::pin::{Pin, PinKind, encode_pin};
@@ -119,6 +120,7 @@ pub fn all() -> Vec<(&'static str, Vec<u8>)> {
         ("batch", vec![]),
         ("batch", a_batch()),
         ("log_segment", a_segment()),
+        ("log_segment", encode_seal(&SegmentIdentity { incarnation: 1, epoch: 2, lane: 0, segment: 3 }, 4, 5)),
         ("manifest_record", a_record()),
         ("pin", a_pin()),
         ("pin", a_checkpoint()),

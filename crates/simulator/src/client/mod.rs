@@ -60,24 +60,35 @@ impl Stop {
     }
 }
 
-/// The form of the local log.
+/// The log: the local one in one of its forms, or objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// By system calls.
     Written,
     /// Through a shared mapping.
     Mapped,
+    /// As objects of the database's store.
+    Objects,
 }
 
 impl Form {
-    /// Both.
-    pub const ALL: [Form; 2] = [Form::Written, Form::Mapped];
+    /// Those of the local log, which may change from one open to the next.
+    pub const LOCAL: [Form; 2] = [Form::Written, Form::Mapped];
 
     /// As the URI names it.
     pub fn name(self) -> &'static str {
         match self {
             Form::Written => "written",
             Form::Mapped => "mapped",
+            Form::Objects => "objects",
+        }
+    }
+
+    /// The log's URI, beside the store in `directory`.
+    fn uri(self, directory: &str) -> String {
+        match self {
+            Form::Written | Form::Mapped => format!("file://{directory}?form={}", self.name()),
+            Form::Objects => "objects://".to_owned(),
         }
     }
 }
@@ -111,7 +122,7 @@ impl Setup {
         options.memtable_bytes = Some(self.memtable_bytes);
         options.automatic_compaction = self.automatic_compaction;
         Db::builder(format!("file://{}", Setup::DIRECTORY))
-            .log(format!("file://{}?form={}", Setup::DIRECTORY, self.form.name()))
+            .log(self.form.uri(Setup::DIRECTORY))
             .env(process.env())
             .options(options)
             .mode(OpenMode::CreateOrOpen)

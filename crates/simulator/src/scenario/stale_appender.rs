@@ -16,7 +16,7 @@ use tombolo::ErrorKind;
 use tombolo_env::TaskClass;
 use tombolo_env::simulated::{Crash, Process};
 
-use super::{form_of, guarded, mix};
+use super::{guarded, log_of, mix};
 use crate::client::{Client, Entry, Setup, Step, Stop, key};
 use crate::failure::{Failure, Report, Violation};
 use crate::oracle::Shared;
@@ -64,12 +64,12 @@ pub(super) fn run(seed: u64) -> Result<Report, Failure> {
     guarded(
         NAME,
         seed,
-        || format!("log {}", form_of(seed).name()),
+        || format!("log {}", log_of(seed).name()),
         mix(seed, 0),
         |run| {
             let mut random = Random::new(seed, 4);
             run.world.set_preemption_probability([0.05, 0.3][random.index(2)]);
-            let setup = Setup { memtable_bytes: 64 << 10, automatic_compaction: false, ..Setup::small(form_of(seed)) };
+            let setup = Setup { memtable_bytes: 64 << 10, automatic_compaction: false, ..Setup::small(log_of(seed)) };
             let violation = Arc::new(Mutex::new(None));
             let start = |name: &str, random: &mut Random| {
                 let process = run.world.process(name);

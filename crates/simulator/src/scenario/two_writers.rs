@@ -11,7 +11,7 @@ use tombolo::ErrorKind;
 use tombolo_env::TaskClass;
 use tombolo_env::simulated::{Crash, Process};
 
-use super::{Run, form_of, guarded, mix};
+use super::{Run, guarded, log_of, mix};
 use crate::client::{Client, Setup, Step, Stop, random_step};
 use crate::failure::{Failure, Report, Violation};
 use crate::oracle::Shared;
@@ -89,13 +89,13 @@ pub(super) fn run(seed: u64) -> Result<Report, Failure> {
     guarded(
         NAME,
         seed,
-        || format!("log {}", form_of(seed).name()),
+        || format!("log {}", log_of(seed).name()),
         mix(seed, 0),
         |run| {
             let mut random = Random::new(seed, 2);
             run.world.set_preemption_probability([0.01, 0.05, 0.3][random.index(3)]);
             let contest = Contest {
-                setup: Setup::small(form_of(seed)),
+                setup: Setup::small(log_of(seed)),
                 oracle: run.oracle.clone(),
                 violation: Arc::new(Mutex::new(None)),
                 over: Arc::new(Mutex::new(false)),

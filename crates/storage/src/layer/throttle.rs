@@ -187,6 +187,10 @@ impl ObjectStore for ThrottleObjectStore {
         self.inner.facts(request)
     }
 
+    fn must_prove_put_if_absent(&self) -> bool {
+        self.inner.must_prove_put_if_absent()
+    }
+
     fn survival(&self) -> Survival {
         self.inner.survival()
     }

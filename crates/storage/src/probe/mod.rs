@@ -4,8 +4,11 @@
 //! appends and syncs a log of a fresh incarnation. Each measurement runs `depth` tasks, each with one request at a time, until its time
 //! is over. What is measured is what the engine would get: requests of tasks on this process's pool.
 //!
+//! [`exclusive`] tries whether put-if-absent is what it is called.
+//!
 //! Reads go over `data_bytes` at random. What a cache of the host holds comes from there: to see the device, probe with `io=direct`.
 
+pub mod exclusive;
 mod log;
 mod measure;
 mod objects;

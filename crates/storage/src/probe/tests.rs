@@ -1,9 +1,10 @@
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tombolo_env::Env;
 use tombolo_env::simulated::World;
+use tombolo_env::{BoxFuture, Env};
 
 use super::*;
 use crate::layer::RequestKind;
@@ -111,4 +112,133 @@ fn who_is_told_may_end_the_rest_and_nothing_is_left() {
         Ok::<_, Error>(store.list(Request::new(Purpose::Verify, Epoch::NONE), "", None, 10).await?.objects.len())
     });
     assert_eq!(left.expect("it lives").expect("no errors"), 0);
+}
+
+/// A store that looks, then puts; or that takes no notice of what is there.
+#[derive(Debug)]
+struct Careless {
+    env: Env,
+    inner: Arc<dyn ObjectStore>,
+    looks: bool,
+}
+
+/// Only puts are careless.
+impl Careless {
+    async fn put(
+        &self,
+        request: Request,
+        name: &crate::ObjectName,
+        placement: crate::Placement,
+        bytes: bytes::Bytes,
+    ) -> Result<crate::PutOutcome> {
+        if self.looks && self.inner.length(request, name).await.is_ok() {
+            return Ok(crate::PutOutcome::Exists);
+        }
+        self.env.sleep(Duration::from_millis(1)).await;
+        self.inner.delete(request, name).await?;
+        self.inner.put_if_absent(request, name, placement, bytes).await.map(|_| crate::PutOutcome::Created)
+    }
+}
+
+impl ObjectStore for Careless {
+    fn create<'a>(
+        &'a self,
+        request: Request,
+        name: &'a crate::ObjectName,
+        placement: crate::Placement,
+    ) -> BoxFuture<'a, Result<Box<dyn crate::ObjectWriter>>> {
+        self.inner.create(request, name, placement)
+    }
+
+    fn put_if_absent<'a>(
+        &'a self,
+        request: Request,
+        name: &'a crate::ObjectName,
+        placement: crate::Placement,
+        bytes: bytes::Bytes,
+    ) -> BoxFuture<'a, Result<crate::PutOutcome>> {
+        Box::pin(self.put(request, name, placement, bytes))
+    }
+
+    fn read<'a>(&'a self, request: Request, name: &'a crate::ObjectName, range: Range<u64>) -> BoxFuture<'a, Result<bytes::Bytes>> {
+        self.inner.read(request, name, range)
+    }
+
+    fn read_ranges<'a>(
+        &'a self,
+        request: Request,
+        name: &'a crate::ObjectName,
+        ranges: &'a [Range<u64>],
+    ) -> BoxFuture<'a, Result<Vec<bytes::Bytes>>> {
+        self.inner.read_ranges(request, name, ranges)
+    }
+
+    fn length<'a>(&'a self, request: Request, name: &'a crate::ObjectName) -> BoxFuture<'a, Result<u64>> {
+        self.inner.length(request, name)
+    }
+
+    fn list<'a>(
+        &'a self,
+        request: Request,
+        prefix: &'a str,
+        after: Option<&'a crate::ObjectName>,
+        limit: usize,
+    ) -> BoxFuture<'a, Result<crate::Listed>> {
+        self.inner.list(request, prefix, after, limit)
+    }
+
+    fn delete<'a>(&'a self, request: Request, name: &'a crate::ObjectName) -> BoxFuture<'a, Result<()>> {
+        self.inner.delete(request, name)
+    }
+
+    fn copy<'a>(
+        &'a self,
+        request: Request,
+        from: &'a crate::ObjectName,
+        to: &'a crate::ObjectName,
+    ) -> BoxFuture<'a, Result<crate::PutOutcome>> {
+        self.inner.copy(request, from, to)
+    }
+
+    fn must_prove_put_if_absent(&self) -> bool {
+        true
+    }
+
+    fn describe(&self) -> String {
+        "careless".into()
+    }
+}
+
+async fn names(store: &Arc<dyn ObjectStore>) -> Vec<String> {
+    let page = store.list(Request::new(Purpose::Verify, Epoch::NONE), "", None, 1000).await.expect("listed");
+    page.objects.iter().map(|info| info.name.to_string()).collect()
+}
+
+#[test]
+fn a_careless_put_if_absent_is_found_out_and_a_real_one_is_recorded() {
+    let world = World::new(10);
+    let process = world.process("p");
+    let env = process.env();
+    process
+        .run(async move {
+            for looks in [true, false] {
+                let (inner, _) = open(&env, &format!("mem://careless-{looks}")).expect("a store");
+                let store: Arc<dyn ObjectStore> = Arc::new(Careless { env: env.clone(), inner, looks });
+                let error = exclusive::prove(&env, &store).await.expect_err("found out");
+                assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+                assert!(error.to_string().contains("exactly one winner") && error.next_step().is_some(), "{error}");
+                assert_eq!(names(&store).await, Vec::<String>::new(), "nothing is recorded, and nothing left");
+            }
+            let (real, _) = open(&env, "mem://real").expect("a store");
+            exclusive::prove(&env, &real).await.expect("nothing to prove");
+            assert_eq!(names(&real).await, Vec::<String>::new(), "a store that is sound by its making is not tried");
+            exclusive::put_if_absent(&env, &real).await.expect("sound");
+            exclusive::record(&env, &real).await.expect("recorded");
+            assert_eq!(names(&real).await, ["probe/put-if-absent"]);
+            assert!(exclusive::recorded(&real).await.expect("read").is_some_and(|text| text.contains("one of 8 won")));
+            // Who finds the record asks no further.
+            let before: Arc<dyn ObjectStore> = Arc::new(Careless { env: env.clone(), inner: real, looks: false });
+            exclusive::prove(&env, &before).await.expect("recorded");
+        })
+        .expect("it lives");
 }

@@ -72,7 +72,7 @@ fn mistakes_are_named_and_answered() {
     let env = Env::real();
     let registry = Registry::default();
     for (uri, said) in [
-        ("s3://bucket/x", "file, mem"),
+        ("ftp://bucket/x", "file, mem"),
         ("mem://", "mem://orders"),
         ("mem://x?form=written", "takes no parameters"),
         ("file://relative/path", "three slashes"),

@@ -1,6 +1,6 @@
 //! Open: `read manifest → claim → fence the logs → replay → serve`.
 //!
-//! 1. The manifest is read and claimed.
+//! 1. The manifest is read and claimed; where a store must prove its put-if-absent, that comes before anything is created.
 //! 2. Every older log that the manifest names is fenced, unless its sealed length is recorded already. The sealed lengths are recorded in
 //!    one manifest record, before anything that is replayed can be seen.
 //! 3. The logs are replayed, oldest first, up to their recorded lengths, into memtables. One that holds nothing ends at once.
@@ -27,7 +27,9 @@ use tombolo_env::{BoxFuture, Env, TaskClass};
 use tombolo_format::key::SequenceNumber;
 use tombolo_format::manifest::Edit;
 use tombolo_storage::mutant::{Mutant, is_enabled};
-use tombolo_storage::{ConfigurationChain, Epoch, Error, ErrorKind, Log, LogContext, LogOffset, LogRecord, LogStore, ObjectStore, Result};
+use tombolo_storage::{
+    ConfigurationChain, Epoch, Error, ErrorKind, Log, LogContext, LogOffset, LogRecord, LogStore, ObjectStore, Result, probe,
+};
 
 use crate::budget::{Membership, MemoryBudget};
 use crate::cache::BlockCache;
@@ -76,6 +78,9 @@ pub(crate) async fn open_on(request: Request, known: Option<Tip>) -> Result<Arc<
         OpenMode::Open => manifest::OpenMode::Open,
         OpenMode::CreateOrOpen => manifest::OpenMode::CreateOrOpen,
     };
+    if mode != manifest::OpenMode::Open {
+        probe::exclusive::prove(&env, &objects).await?;
+    }
     let manifest_options = ManifestOptions { mode, log_identity: log_store.identity() };
     let (manifest, _) = Manifest::claim(&env, Arc::clone(&objects), manifest_options, known).await?;
     let context = LogContext {

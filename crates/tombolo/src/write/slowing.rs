@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::waiting_max;
-use crate::engine::{Commit, Engine, View};
+use crate::engine::{Commit, Engine, MAIN_LANE, View};
 use crate::event::Event;
 use crate::stalls::{Pressure, RUNS_SLOW, Slowed};
 
@@ -37,6 +37,7 @@ pub(super) fn delay(engine: &Engine, commit: &mut Commit, bytes: usize) -> (Dura
 fn judge(engine: &Engine, commit: &mut Commit) -> (Duration, bool) {
     let bytes = std::mem::take(&mut commit.unjudged_bytes);
     commit.is_short = engine.budget().is_short();
+    look_at_log(engine, commit);
     let slowed = slowed(engine, commit);
     let changed = engine.stalls.found(slowed.map(|slowed| slowed.reason));
     let Some(slowed) = slowed else {
@@ -53,6 +54,16 @@ fn judge(engine: &Engine, commit: &mut Commit) -> (Duration, bool) {
     }
     engine.stalls.delayed_nanos.fetch_add(u64::try_from(delay.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
     (delay, changed)
+}
+
+/// A log that wants its oldest data flushed, by its bytes or by its pieces, is as good as one that would take too long to replay: the memtable counts
+/// as full, unless one is being flushed already.
+fn look_at_log(engine: &Engine, commit: &mut Commit) {
+    let pressure = engine.log.pressure(MAIN_LANE);
+    if pressure.live_bytes > pressure.wanted_bytes_max && engine.view().waiting.is_empty() {
+        let limit = engine.stream.log_bytes_max.load(Ordering::Relaxed);
+        commit.log_bytes = commit.log_bytes.max(limit.saturating_add(1));
+    }
 }
 
 fn slowed(engine: &Engine, commit: &Commit) -> Option<Slowed> {

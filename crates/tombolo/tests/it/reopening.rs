@@ -130,3 +130,25 @@ fn an_opening_costs_no_more_for_the_claims_before_it() {
     let (first, last): (u64, u64) = (requests[..200].iter().sum(), requests[400..].iter().sum());
     assert!(last * 10 <= first * 11, "200 openings made {first} requests, the same after 400 others {last}");
 }
+
+/// Many small writes make many small log objects, each a request of the next opening: they are flushed long before the memtable is full.
+#[test]
+fn a_log_of_many_small_objects_is_flushed() {
+    let world = World::new(9);
+    let process = world.process("writer");
+    let env = process.env();
+    let written = process.run(async move {
+        let db = Db::builder("mem://small-objects").log("objects://").env(env.clone()).open().await?;
+        let keys = db.default_keyspace();
+        for number in 0..2000u32 {
+            keys.put(key(number), [7; 40]).await?;
+        }
+        env.sleep(std::time::Duration::from_secs(5)).await;
+        let stats = db.stats();
+        db.close().await?;
+        Ok::<_, tombolo::Error>((stats.flushes, stats.log_bytes))
+    });
+    let (flushes, log_bytes) = written.unwrap().unwrap();
+    assert!((1..=4).contains(&flushes), "{flushes} flushes of 2000 small writes");
+    assert!(log_bytes < 2000 * 150, "{log_bytes} bytes of log are left");
+}

@@ -6,7 +6,8 @@ use std::process::{Command, Stdio};
 
 use super::{Context, Outcome};
 
-/// The packages that have the feature, and the feature.
+/// The packages that have the feature, and the feature. The stores of the cloud are built and tested along with it: this is the build that has
+/// every feature.
 pub const MUTANT_PACKAGES: [&str; 8] = [
     "--package",
     "tombolo-storage",
@@ -15,7 +16,7 @@ pub const MUTANT_PACKAGES: [&str; 8] = [
     "--package",
     "tombolo-simulator",
     "--features",
-    "tombolo-storage/mutants,tombolo/mutants,tombolo-simulator/mutants",
+    "tombolo-storage/mutants,tombolo-storage/cloud,tombolo/mutants,tombolo-simulator/mutants",
 ];
 
 #[derive(Default)]

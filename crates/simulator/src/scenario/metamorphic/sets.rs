@@ -18,6 +18,8 @@ const DIRECT: (&str, &str) = ("file:///data/db?io=direct", "file:///data/db?io=d
 const DIRECT_WRITTEN: (&str, &str) = ("file:///data/db?io=direct", "file:///data/db?form=written");
 const ELSEWHERE: (&str, &str) = ("file:///data/db", "file:///log/db?form=mapped");
 const MEMORY: (&str, &str) = ("mem://db", "mem://db");
+const OBJECTS: (&str, &str) = ("file:///data/db", "objects://");
+const MEMORY_OBJECTS: (&str, &str) = ("mem://db", "objects://");
 const MEMORY_LOG_ON_DISK: (&str, &str) = ("mem://db", "file:///log/db?form=written");
 
 const fn set(
@@ -71,4 +73,6 @@ pub(super) const SETS: &[OptionSet] = &[
     set("in memory, tiny memtables", MEMORY, TINY, &["compression=zstd", "filter_bits=4"]),
     set("in memory, by hand", MEMORY, SMALL_BY_HAND, &["compression=none", "filter_bits=0"]),
     set("objects in memory, log on disk", MEMORY_LOG_ON_DISK, TINY, &[]),
+    set("log as objects", OBJECTS, SMALL, &[]),
+    set("log as objects in memory, tiny memtables", MEMORY_OBJECTS, TINY, &["compression=none"]),
 ];

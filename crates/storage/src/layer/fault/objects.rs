@@ -271,6 +271,10 @@ impl ObjectStore for FaultObjectStore {
         self.inner.facts(request)
     }
 
+    fn must_prove_put_if_absent(&self) -> bool {
+        self.inner.must_prove_put_if_absent()
+    }
+
     fn survival(&self) -> Survival {
         self.inner.survival()
     }

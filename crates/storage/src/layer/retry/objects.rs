@@ -103,6 +103,10 @@ impl ObjectStore for RetryObjectStore {
         self.inner.facts(request)
     }
 
+    fn must_prove_put_if_absent(&self) -> bool {
+        self.inner.must_prove_put_if_absent()
+    }
+
     fn survival(&self) -> Survival {
         self.inner.survival()
     }

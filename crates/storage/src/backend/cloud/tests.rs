@@ -1,0 +1,3 @@
+mod promises;
+mod server;
+mod trouble;

@@ -1,0 +1,228 @@
+//! What a store of the cloud does to its users, and what each of these becomes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tombolo_env::Env;
+
+use super::promises::{name, open, placement, request};
+use super::server::{ConditionalPut, Server, Trouble};
+use crate::backend::cloud::writer::PART_BYTES;
+use crate::conformance::object_store;
+use crate::object::read_whole;
+use crate::probe::exclusive;
+use crate::{Error, ErrorKind, ObjectStore, PutOutcome, Result};
+
+/// A store that does not wait for a server that fails.
+fn impatient(env: &Env, server: &Server) -> Arc<dyn ObjectStore> {
+    Arc::new(
+        crate::backend::cloud::CloudObjectStore::open(env, &crate::Uri::parse(&server.uri("db", "")).expect("a URI")).expect("a store"),
+    )
+}
+
+async fn put(store: &dyn ObjectStore, key: &str, bytes: &'static [u8]) -> Result<PutOutcome> {
+    store.put_if_absent(request(), &name(key), placement(), Bytes::from_static(bytes)).await
+}
+
+#[test]
+fn a_put_whose_answer_is_lost_is_told_by_its_mark() {
+    let (env, server) = (Env::real(), Server::start());
+    let store = impatient(&env, &server);
+    env.block_on(async {
+        server.next("PUT", 1, Trouble::LostAnswer);
+        assert_eq!(put(&*store, "landed", b"bytes").await?, PutOutcome::Created, "it is in place, and ours");
+        server.next("PUT", 1, Trouble::LostRequest);
+        assert_eq!(put(&*store, "lost", b"bytes").await?, PutOutcome::Created, "it was not, and was put again");
+        // The same bytes under the name, put by another: its mark tells.
+        assert_eq!(put(&*store, "taken", b"bytes").await?, PutOutcome::Created);
+        server.next("PUT", 1, Trouble::LostRequest);
+        assert_eq!(put(&*store, "taken", b"bytes").await?, PutOutcome::Exists);
+        // A server that keeps no marks: the bytes tell.
+        server.plant("db/unmarked", b"theirs");
+        server.next("PUT", 1, Trouble::LostRequest);
+        assert_eq!(put(&*store, "unmarked", b"mine..").await?, PutOutcome::Exists);
+        server.next("PUT", 1, Trouble::Refuse(500, "InternalError"));
+        assert_eq!(put(&*store, "internal", b"bytes").await?, PutOutcome::Created);
+        server.next("PUT", 100, Trouble::LostRequest);
+        let error = put(&*store, "never", b"bytes").await.expect_err("nobody answers");
+        assert_eq!(error.kind(), ErrorKind::OutcomeUnknown, "{error}");
+        Ok::<_, Error>(())
+    })
+    .expect("no errors");
+}
+
+#[test]
+fn refusals_have_their_kind_and_say_what_to_do() {
+    let (env, server) = (Env::real(), Server::start());
+    let store = impatient(&env, &server);
+    for (status, code, kind, said) in [
+        (403, "InvalidAccessKeyId", ErrorKind::PermissionDenied, "check the credentials"),
+        (403, "SignatureDoesNotMatch", ErrorKind::PermissionDenied, "check the credentials"),
+        (400, "ExpiredToken", ErrorKind::PermissionDenied, "renew the credentials"),
+        (403, "AccessDenied", ErrorKind::PermissionDenied, "rights"),
+        (403, "RequestTimeTooSkewed", ErrorKind::PermissionDenied, "clock"),
+        (404, "NoSuchBucket", ErrorKind::Invalid, "create the bucket"),
+        (503, "SlowDown", ErrorKind::Retry, "throttles"),
+        (429, "TooManyRequests", ErrorKind::Retry, "throttles"),
+        (409, "ConditionalRequestConflict", ErrorKind::Retry, "409"),
+        (507, "XMinioStorageFull", ErrorKind::OutOfSpace, "free space"),
+        (301, "PermanentRedirect", ErrorKind::Invalid, "region"),
+        (501, "NotImplemented", ErrorKind::Unsupported, "docs/storage.md"),
+    ] {
+        for method in ["PUT", "GET"] {
+            server.next(method, 1, Trouble::Refuse(status, code));
+            let error = env.block_on(async {
+                match method {
+                    "PUT" => put(&*store, "refused", b"bytes").await.map(drop),
+                    _ => store.read(request(), &name("refused"), 0..1).await.map(drop),
+                }
+            });
+            let error = error.expect_err(code);
+            assert_eq!(error.kind(), kind, "{method} {code}: {error}");
+            assert!(error.to_string().contains(said), "{method} {code}: {error}");
+            assert!(error.object_name().is_some_and(|object| object == "s3://bucket/db/refused"), "{error}");
+        }
+    }
+    assert!(server.object("db/refused").is_none(), "what was refused is not put again behind its caller's back");
+}
+
+#[test]
+fn a_throttled_store_is_waited_for() {
+    let (env, server) = (Env::real(), Server::start());
+    let (store, _) = open(&env, &server.uri("db", ""));
+    env.block_on(async {
+        for method in ["PUT", "GET", "DELETE"] {
+            server.next(method, 3, Trouble::Refuse(503, "SlowDown"));
+        }
+        assert_eq!(put(&*store, "a", b"bytes").await?, PutOutcome::Created);
+        assert_eq!(store.read(request(), &name("a"), 0..9).await?, "bytes");
+        store.delete(request(), &name("a")).await
+    })
+    .expect("no errors");
+    assert!(server.object("db/a").is_none());
+    let tries = server.requests().iter().filter(|request| request.starts_with("PUT")).count();
+    assert_eq!(tries, 4);
+}
+
+#[test]
+fn answers_that_break_off_are_no_answers() {
+    let (env, server) = (Env::real(), Server::start());
+    let store = impatient(&env, &server);
+    env.block_on(async {
+        assert_eq!(put(&*store, "a", b"0123456789").await?, PutOutcome::Created);
+        server.next("GET", 1, Trouble::CutBody(4));
+        let error = store.read(request(), &name("a"), 0..10).await.expect_err("half an answer");
+        assert_eq!(error.kind(), ErrorKind::Retry, "{error}");
+        server.next("GET", 1, Trouble::LostRequest);
+        let error = store.read(request(), &name("a"), 0..10).await.expect_err("a closed connection");
+        assert_eq!(error.kind(), ErrorKind::Retry, "{error}");
+        assert_eq!(store.read(request(), &name("a"), 0..10).await?, "0123456789");
+        Ok::<_, Error>(())
+    })
+    .expect("no errors");
+}
+
+#[test]
+fn a_deadline_ends_the_wait() {
+    let (env, server) = (Env::real(), Server::start());
+    let store = impatient(&env, &server);
+    server.trouble(|_| Some(Trouble::Silence(Duration::from_secs(60))));
+    let soon = || request().until(Some(env.now() + Duration::from_millis(50)));
+    env.block_on(async {
+        let error = store.read(soon(), &name("a"), 0..1).await.expect_err("silence");
+        assert_eq!(error.kind(), ErrorKind::DeadlineExceeded, "{error}");
+        let error = store.put_if_absent(soon(), &name("a"), placement(), Bytes::new()).await.expect_err("silence");
+        assert_eq!(error.kind(), ErrorKind::OutcomeUnknown, "a put may still land: {error}");
+        let past = request().until(Some(env.now()));
+        let error = store.put_if_absent(past, &name("b"), placement(), Bytes::new()).await.expect_err("too late");
+        assert_eq!(error.kind(), ErrorKind::DeadlineExceeded, "nothing was sent: {error}");
+    });
+    assert!(!server.requests().iter().any(|request| request == "PUT db/b"));
+}
+
+#[test]
+fn silence_and_absence_are_told() {
+    let (env, server) = (Env::real(), Server::start());
+    let uri = crate::Uri::parse(&server.uri("db", "&timeout_seconds=1")).expect("a URI");
+    let store = crate::backend::cloud::CloudObjectStore::open(&env, &uri).expect("a store");
+    server.next("GET", 1, Trouble::Silence(Duration::from_secs(5)));
+    let error = env.block_on(store.read(request(), &name("a"), 0..1)).expect_err("silence");
+    assert!(error.kind() == ErrorKind::Retry && error.to_string().contains("in time"), "{error}");
+    // A port that was free a moment ago: nobody listens there.
+    let uri = server.uri("db", "");
+    drop(server);
+    let closed = crate::backend::cloud::CloudObjectStore::open(&env, &crate::Uri::parse(&uri).expect("a URI")).expect("a store");
+    let error = env.block_on(closed.put_if_absent(request(), &name("a"), placement(), Bytes::new())).expect_err("nobody there");
+    assert!(matches!(error.kind(), ErrorKind::Retry | ErrorKind::OutcomeUnknown), "{error}");
+}
+
+#[test]
+fn parts_and_their_completion_survive_a_bad_day() {
+    let (env, server) = (Env::real(), Server::start());
+    let store = impatient(&env, &server);
+    let bytes = Bytes::from(vec![7; 3 * PART_BYTES]);
+    let mut calls = 0;
+    server.trouble(move |asked| {
+        calls += 1;
+        match (asked.method.as_str(), calls % 3) {
+            ("PUT", 0) => Some(Trouble::LostRequest),
+            ("PUT", 1) => Some(Trouble::Refuse(503, "SlowDown")),
+            _ => None,
+        }
+    });
+    let mut completions = 0;
+    server.trouble(move |asked| {
+        completions += u32::from(asked.method == "POST" && asked.query.contains_key("uploadId"));
+        (asked.method == "POST" && completions == 1 && asked.query.contains_key("uploadId")).then_some(Trouble::LostAnswer)
+    });
+    env.block_on(async {
+        let mut writer = store.create(request(), &name("table"), placement()).await?;
+        writer.append(bytes.clone()).await?;
+        writer.finish().await?;
+        assert_eq!(read_whole(&*store, request(), &name("table"), u64::MAX - 1).await?, bytes);
+        Ok::<_, Error>(())
+    })
+    .expect("no errors");
+}
+
+/// A server whose put-if-absent is no such thing keeps the promises of a store badly enough to be noticed.
+#[test]
+fn a_store_without_a_real_conditional_put_breaks_a_promise() {
+    for kind in [ConditionalPut::LooksThenPuts, ConditionalPut::Ignored] {
+        let (env, server) = (Env::real(), Server::with(kind));
+        let (store, _) = open(&env, &server.uri("db", ""));
+        let error = env.block_on(exclusive::prove(&env, &store)).expect_err("found out at creation");
+        assert!(error.kind() == ErrorKind::Unsupported && error.to_string().contains("exactly one winner"), "{kind:?}: {error}");
+        let violation = env.block_on(object_store(&env, store)).expect_err("a broken promise");
+        assert!(violation.to_string().contains("Created") || violation.to_string().contains("taken"), "{kind:?}: {violation}");
+    }
+}
+
+#[test]
+fn a_sound_store_proves_itself_once() {
+    let (env, server) = (Env::real(), Server::start());
+    let (store, _) = open(&env, &server.uri("db", ""));
+    env.block_on(exclusive::prove(&env, &store)).expect("sound");
+    let races = server.requests().len();
+    assert!(server.object("db/probe/put-if-absent").is_some());
+    env.block_on(exclusive::prove(&env, &store)).expect("recorded");
+    assert_eq!(server.requests().len(), races + 1, "one read shows that it was tried");
+    // A lost answer is no second winner.
+    server.next("PUT", 3, Trouble::LostAnswer);
+    env.block_on(exclusive::put_if_absent(&env, &store)).expect("sound");
+}
+
+/// Keys and tokens are in no message and no description.
+#[test]
+fn nothing_secret_is_said() {
+    let (env, server) = (Env::real(), Server::start());
+    let store = impatient(&env, &server);
+    server.trouble(|_| Some(Trouble::Refuse(403, "AccessDenied")));
+    let error = env.block_on(put(&*store, "a", b"")).expect_err("refused");
+    for text in [format!("{store:?}"), error.to_string(), store.describe()] {
+        for secret in ["Authorization", "Signature=", "AccessKey", "secret", "token"] {
+            assert!(!text.contains(secret), "{text}");
+        }
+    }
+}

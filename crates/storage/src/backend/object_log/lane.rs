@@ -1,0 +1,461 @@
+//! One lane of this epoch's log: entries are gathered into objects, which are put into the next slots.
+//!
+//! Write path, steps 3 and 4, which are one here. The first entry that finds nothing on its way begins a put; those that come meanwhile wait
+//! together for the next one, unless they fill an object, which then goes at once.
+//!
+//! Invariants:
+//! 1. `acknowledged <` every slot in `outstanding`, and an entry is acknowledged only when its slot and all before were seen to hold the bytes
+//!    that were put (rule 10).
+//! 2. A slot's bytes never change once it was taken to be put, and a put of unknown outcome is made again until a read shows what holds it.
+//! 3. Once a seal, or anything foreign, was met, nothing more is put and nothing more acknowledged.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use tombolo_env::{Completer, Completion, Env, TaskClass, completion};
+use tombolo_format::log_frame::{FRAME_PAYLOAD_BYTES_MAX, FrameHeader, frame_bytes};
+use tombolo_format::log_object::{LOG_OBJECT_FIRST_BYTE, LOG_OBJECT_HEADER_BYTES, LogObject, SEAL_BYTES, encode_data_header};
+
+use super::PUTS_IN_FLIGHT_MAX;
+use super::place::{Backoff, OBJECT_BYTES_MAX, Place, is_passing, patiently};
+use crate::mutant::{Mutant, is_enabled};
+use crate::{Appended, Epoch, Error, ErrorKind, LogAppend, LogOffset, Pressure, Purpose, PutOutcome, Request, Result};
+
+/// Appends get `Busy` when more bytes than this would wait for their acknowledgement.
+const WAITING_BYTES_MAX: usize = 64 << 20;
+
+/// Bytes not yet trimmed beyond which the log wants its oldest data flushed.
+const WANTED_BYTES_MAX: u64 = 256 << 20;
+
+/// Objects not yet trimmed beyond which it does, however small they are: a takeover reads them 64 at once, each a round trip.
+const WANTED_OBJECTS_MAX: usize = 1024;
+
+/// How often an error that does not pass by itself is met again before the lane gives up: about half a minute. Rights and
+/// credentials are mended by people.
+const REFUSALS_MAX: u32 = 40;
+
+#[derive(Debug)]
+enum State {
+    Open,
+    Closed,
+    /// Fenced, or the store refused for good.
+    Ended(Error),
+}
+
+/// An object that is, or was, on its way.
+#[derive(Debug)]
+struct Outstanding {
+    bytes: usize,
+    /// It was seen to be in its slot.
+    is_held: bool,
+}
+
+#[derive(Debug)]
+struct Writer {
+    state: State,
+    /// The slot that `open` will take.
+    slot: u32,
+    /// The object that is being filled; empty when it holds no entry.
+    open: Vec<u8>,
+    /// Full ones that wait for their turn, oldest first.
+    full: VecDeque<(u32, Bytes)>,
+    /// Put tasks that run. Invariant: at most [`PUTS_IN_FLIGHT_MAX`]; not 0 while anything waits to be put.
+    putting: u32,
+    /// Slots taken and not acknowledged. Those before the first are.
+    outstanding: BTreeMap<u32, Outstanding>,
+    /// This slot and all before hold what was put.
+    acknowledged: u32,
+    /// Where the lane ends.
+    end: LogOffset,
+    /// Up to where it is acknowledged.
+    durable: LogOffset,
+    /// Bytes appended and not acknowledged.
+    waiting_bytes: usize,
+    /// Ascending as they came; not by offset.
+    waiters: Vec<(LogOffset, Completer<Result<()>>)>,
+    /// Objects not trimmed, oldest first. Invariant: slots without a gap.
+    live: VecDeque<(u32, usize)>,
+    live_bytes: u64,
+}
+
+/// One lane.
+#[derive(Debug)]
+pub(super) struct Lane {
+    place: Place,
+    /// Tells this writer's objects from any other's.
+    writer_id: u64,
+    /// An object that holds so much goes on its way, others or not.
+    object_bytes_wanted: usize,
+    writer: Mutex<Writer>,
+}
+
+/// Why somebody who waits is told nothing.
+pub(super) fn ended() -> Error {
+    Error::new(ErrorKind::OutcomeUnknown, "the world ended before the log could tell whether the entry is in place")
+}
+
+impl Lane {
+    /// Begins a lane with its slot 0, durably.
+    pub(super) async fn begin(place: Place, object_bytes_wanted: usize) -> Result<Arc<Lane>> {
+        let writer_id = place.env.random_u64();
+        let writer = Writer {
+            state: State::Open,
+            slot: 1,
+            open: Vec::new(),
+            full: VecDeque::new(),
+            putting: 0,
+            outstanding: BTreeMap::new(),
+            acknowledged: 0,
+            end: LogOffset::ZERO,
+            durable: LogOffset::ZERO,
+            waiting_bytes: 0,
+            waiters: Vec::new(),
+            live: VecDeque::from([(0, 0)]),
+            live_bytes: 0,
+        };
+        let lane = Arc::new(Lane { place, writer_id, object_bytes_wanted, writer: Mutex::new(writer) });
+        let header = encode_data_header(&lane.place.identity(0), LOG_OBJECT_FIRST_BYTE, writer_id, 0);
+        lane.hold(0, Bytes::copy_from_slice(&header)).await?;
+        Ok(lane)
+    }
+
+    pub(super) fn env(&self) -> &Env {
+        &self.place.env
+    }
+
+    fn epoch(&self) -> Epoch {
+        self.place.id.epoch
+    }
+
+    fn check_open(&self, state: &State) -> Result<()> {
+        match state {
+            State::Open => Ok(()),
+            State::Closed => Err(Error::new(ErrorKind::Closed, "the log was closed").object(&self.place)),
+            State::Ended(error) => Err(error.clone()),
+        }
+    }
+
+    /// Appends one entry; it is accepted when it is durable.
+    pub(super) fn append(self: &Arc<Lane>, entry: &LogAppend<'_>) -> Result<Appended> {
+        let payload_bytes = entry.payload_bytes();
+        let bytes = frame_bytes(payload_bytes);
+        if payload_bytes > FRAME_PAYLOAD_BYTES_MAX || LOG_OBJECT_HEADER_BYTES + bytes > OBJECT_BYTES_MAX {
+            let message = format!("a log entry of {payload_bytes} bytes; it must fit an object of {OBJECT_BYTES_MAX}");
+            return Err(Error::new(ErrorKind::Invalid, message).advice("write smaller batches"));
+        }
+        self.place.env.preemption_point();
+        let mut writer = self.writer.lock();
+        self.check_open(&writer.state)?;
+        if writer.waiting_bytes > 0 && writer.waiting_bytes + bytes > WAITING_BYTES_MAX {
+            let message = format!("{} bytes of the log are on their way to the store; nothing took effect", writer.waiting_bytes);
+            return Err(Error::new(ErrorKind::Busy, message)
+                .object(&self.place)
+                .advice("wait until what was appended is durable, then append again"));
+        }
+        if !writer.open.is_empty() && writer.open.len() + bytes > self.object_bytes_wanted {
+            self.fill(&mut writer);
+        }
+        if writer.slot == u32::MAX {
+            return Err(Error::new(ErrorKind::Closed, "the lane has no more slots").object(&self.place).advice("open the database again"));
+        }
+        if writer.open.is_empty() {
+            writer.open.resize(LOG_OBJECT_HEADER_BYTES, 0);
+        }
+        let byte = offset_in(&writer.open);
+        let header = FrameHeader {
+            identity: self.place.identity(writer.slot),
+            stream: entry.stream,
+            first_sequence: entry.first_sequence,
+            count: entry.count,
+            durable_through: writer.durable.0,
+        };
+        header.append_parts_to(&mut writer.open, byte, entry.parts);
+        writer.end = LogOffset::new(writer.slot, offset_in(&writer.open));
+        writer.waiting_bytes += bytes;
+        let (completer, accepted) = completion();
+        let end = writer.end;
+        writer.waiters.push((end, completer));
+        drop(writer);
+        self.begin_put();
+        Ok(Appended { end, accepted: Some(accepted) })
+    }
+
+    /// Starts a put task when something should go on its way that nobody is at.
+    fn begin_put(self: &Arc<Lane>) {
+        {
+            let mut writer = self.writer.lock();
+            let is_full_waiting = !writer.full.is_empty() && writer.putting < PUTS_IN_FLIGHT_MAX;
+            if writer.putting > 0 && !is_full_waiting {
+                return;
+            }
+            writer.putting += 1;
+        }
+        let lane = Arc::clone(self);
+        self.place.env.spawn(TaskClass::Foreground, "log put", async move { lane.put_on().await }).detach();
+    }
+
+    /// Ends the open object: it has its slot, and its bytes stay as they are.
+    fn fill(&self, writer: &mut Writer) {
+        let mut open = std::mem::take(&mut writer.open);
+        let header = encode_data_header(&self.place.identity(writer.slot), offset_in(&open), self.writer_id, writer.acknowledged);
+        open[..LOG_OBJECT_HEADER_BYTES].copy_from_slice(&header);
+        writer.live.push_back((writer.slot, open.len()));
+        writer.live_bytes += open.len() as u64;
+        writer.full.push_back((writer.slot, open.into()));
+        writer.slot += 1;
+    }
+
+    /// What to put next: a full object, unless it is too far ahead of what is acknowledged; or the open one when nothing else is on its way.
+    /// `None` ends the put task.
+    fn next(&self) -> Option<(u32, Bytes)> {
+        let mut writer = self.writer.lock();
+        if writer.full.is_empty() && writer.putting == 1 && !writer.open.is_empty() && !matches!(writer.state, State::Ended(_)) {
+            self.fill(&mut writer);
+        }
+        let slot_max = writer.acknowledged.saturating_add(PUTS_IN_FLIGHT_MAX);
+        match writer.full.front() {
+            Some((slot, _)) if *slot <= slot_max && !matches!(writer.state, State::Ended(_)) => {}
+            _ => {
+                writer.putting -= 1;
+                return None;
+            }
+        }
+        let (slot, bytes) = writer.full.pop_front()?;
+        writer.outstanding.insert(slot, Outstanding { bytes: bytes.len(), is_held: false });
+        Some((slot, bytes))
+    }
+
+    /// Puts one object after the other as long as there is any.
+    async fn put_on(self: Arc<Lane>) {
+        while let Some((slot, bytes)) = self.next() {
+            match self.hold(slot, bytes).await {
+                Ok(()) => {
+                    self.held(slot);
+                    self.begin_put();
+                }
+                Err(error) => self.end(error),
+            }
+        }
+    }
+
+    /// Puts bytes into a slot until it was seen what the slot holds. Never gives up a put that may still land.
+    async fn hold(&self, slot: u32, bytes: Bytes) -> Result<()> {
+        let (mut backoff, mut refusals, mut is_unknown) = (Backoff::new(), 0, false);
+        loop {
+            match self.place.put(self.epoch(), slot, bytes.clone()).await {
+                Ok(PutOutcome::Created) => return Ok(()),
+                Ok(PutOutcome::Exists) => match self.compare(slot, &bytes).await {
+                    Ok(true) => return Ok(()),
+                    // It was there, and is gone: a successor that has all of it has freed it. The next put tells.
+                    Ok(false) => {}
+                    Err(error) if is_passing(&error) => {}
+                    Err(error) => return Err(error),
+                },
+                Err(error) if is_enabled(Mutant::LogObjectUnknownTakenAsHeld) && error.kind() == ErrorKind::OutcomeUnknown => return Ok(()),
+                Err(error) if is_passing(&error) => {}
+                Err(error) if error.kind() == ErrorKind::OutcomeUnknown => is_unknown = true,
+                Err(error) => {
+                    refusals += 1;
+                    if refusals >= REFUSALS_MAX && !is_unknown {
+                        return Err(error.context("the store refuses the log; what was in flight is not in it"));
+                    }
+                    tracing::warn!(%error, slot, "the store refuses the log; trying again");
+                }
+            }
+            if matches!(self.writer.lock().state, State::Ended(_)) {
+                return Err(ended());
+            }
+            backoff.pause(&self.place.env).await;
+        }
+    }
+
+    /// What a taken slot holds: these bytes (`true`), or nothing any more (`false`).
+    ///
+    /// # Errors
+    /// `Fenced` when it holds a seal; `Corrupt` when it holds anything else.
+    async fn compare(&self, slot: u32, bytes: &Bytes) -> Result<bool> {
+        if is_enabled(Mutant::LogObjectExistsTakenAsHeld) {
+            return Ok(true);
+        }
+        let found = self.place.read(Purpose::Log, self.epoch(), slot, 0..bytes.len() as u64 + 1).await?;
+        let Some(found) = found else { return Ok(false) };
+        if found == bytes {
+            return Ok(true);
+        }
+        let name = self.place.name(slot)?;
+        match LogObject::decode(&found, &self.place.identity(slot)) {
+            Ok(LogObject::Seal { by, .. }) => Err(self.fenced(by)),
+            Ok(LogObject::Data { writer, .. }) => {
+                Err(Error::corrupt(name, 64, format!("writer {:016x}", self.writer_id), format!("writer {writer:016x}"))
+                    .context("another process writes this epoch's log"))
+            }
+            Err(error) => Err(Error::format(name, 0, error)),
+        }
+    }
+
+    fn fenced(&self, by: u64) -> Error {
+        Error::new(ErrorKind::Fenced, format!("epoch {by} has sealed this log; what was in flight is of unknown outcome"))
+            .object(&self.place)
+            .advice("this handle is finished: open the database again, which takes it over")
+    }
+
+    /// A slot was seen to hold what was put: acknowledges what can be.
+    fn held(&self, slot: u32) {
+        let done = {
+            let mut writer = self.writer.lock();
+            if matches!(writer.state, State::Ended(_)) {
+                return;
+            }
+            if let Some(outstanding) = writer.outstanding.get_mut(&slot) {
+                outstanding.is_held = true;
+            }
+            if is_enabled(Mutant::LogObjectAcknowledgesOutOfOrder)
+                && let Some(held) = writer.outstanding.get(&slot)
+            {
+                let end = LogOffset::new(slot, u32::try_from(held.bytes).unwrap_or(u32::MAX));
+                writer.durable = writer.durable.max(end);
+            }
+            while let Some(first) = writer.outstanding.first_entry()
+                && first.get().is_held
+            {
+                let (slot, outstanding) = first.remove_entry();
+                writer.acknowledged = slot;
+                writer.durable = writer.durable.max(LogOffset::new(slot, u32::try_from(outstanding.bytes).unwrap_or(u32::MAX)));
+                writer.waiting_bytes = writer.waiting_bytes.saturating_sub(outstanding.bytes - LOG_OBJECT_HEADER_BYTES);
+            }
+            let durable = writer.durable;
+            let (done, waiting) = std::mem::take(&mut writer.waiters).into_iter().partition(|(end, _)| *end <= durable);
+            writer.waiters = waiting;
+            done
+        };
+        wake(done, &Ok(()));
+    }
+
+    /// Ends the lane with an error: everyone who waits gets it.
+    fn end(&self, error: Error) {
+        let waiters = {
+            let mut writer = self.writer.lock();
+            if matches!(writer.state, State::Ended(_)) {
+                return;
+            }
+            writer.state = State::Ended(error.clone());
+            writer.full.clear();
+            writer.open = Vec::new();
+            std::mem::take(&mut writer.waiters)
+        };
+        wake(waiters, &Err(error));
+    }
+
+    /// A ticket for `end` being durable.
+    pub(super) fn durable(&self, end: LogOffset) -> Completion<Result<()>> {
+        let (completer, waiting) = completion();
+        let known = {
+            let mut writer = self.writer.lock();
+            match &writer.state {
+                _ if end <= writer.durable => Ok(()),
+                State::Ended(error) => Err(error.clone()),
+                _ if end > writer.end => {
+                    Err(Error::new(ErrorKind::Bug, format!("a sync to {end}, beyond the end {}", writer.end)).object(&self.place))
+                }
+                _ => {
+                    writer.waiters.push((end, completer));
+                    return waiting;
+                }
+            }
+        };
+        completer.complete(known);
+        waiting
+    }
+
+    pub(super) fn durable_through(&self) -> LogOffset {
+        self.writer.lock().durable
+    }
+
+    /// Deletes what lies before the object that holds `before`, in the background. What fails stays until the log is freed.
+    pub(super) fn trim(&self, before: LogOffset) {
+        let slots: Vec<u32> = {
+            let mut writer = self.writer.lock();
+            let mut slots = Vec::new();
+            // The replay point's own slot stays: a successor begins there.
+            while let Some(&(slot, bytes)) = writer.live.front()
+                && slot < before.segment()
+                && slot <= writer.acknowledged
+            {
+                writer.live.pop_front();
+                writer.live_bytes -= bytes as u64;
+                slots.push(slot);
+            }
+            slots
+        };
+        if slots.is_empty() {
+            return;
+        }
+        let place = self.place.clone();
+        let work = async move {
+            let request = Request::new(Purpose::Collection, place.id.epoch);
+            for slot in slots {
+                let Ok(name) = place.name(slot) else { return };
+                if let Err(error) = patiently(&place.env, || place.objects.delete(request, &name)).await {
+                    tracing::warn!(%error, "log objects behind the replay point stay until the log is freed");
+                    return;
+                }
+            }
+        };
+        self.place.env.spawn(TaskClass::Background, "log trim", work).detach();
+    }
+
+    pub(super) fn pressure(&self) -> Pressure {
+        let writer = self.writer.lock();
+        let wanted_bytes_max = if writer.live.len() > WANTED_OBJECTS_MAX { 0 } else { WANTED_BYTES_MAX };
+        Pressure { live_bytes: writer.live_bytes + writer.open.len() as u64, wanted_bytes_max }
+    }
+
+    /// Whether the lane is sealed: looks at the first slot that is not known to hold this writer's object. A seal lies in the first
+    /// empty slot, so it is there or nowhere.
+    pub(super) async fn confirm(&self) -> Result<()> {
+        let mut slot = {
+            let writer = self.writer.lock();
+            if let State::Ended(error) = &writer.state {
+                return Err(error.clone());
+            }
+            writer.acknowledged + 1
+        };
+        loop {
+            let read = self.place.read(Purpose::Log, self.epoch(), slot, 0..SEAL_BYTES as u64).await?;
+            let Some(found) = read else { return Ok(()) };
+            let name = self.place.name(slot)?;
+            match LogObject::decode(&found, &self.place.identity(slot)).map_err(|error| Error::format(name, 0, error))? {
+                LogObject::Data { .. } => slot += 1,
+                LogObject::Seal { by, .. } => {
+                    let error = self.fenced(by);
+                    self.end(error.clone());
+                    return Err(error);
+                }
+            }
+        }
+    }
+
+    /// Refuses appends from here on. The end of what was appended.
+    pub(super) fn stop(&self) -> Result<LogOffset> {
+        let mut writer = self.writer.lock();
+        if let State::Ended(error) = &writer.state {
+            return Err(error.clone());
+        }
+        writer.state = State::Closed;
+        Ok(writer.end)
+    }
+}
+
+/// Bytes of an object so far. They are bounded far below.
+fn offset_in(object: &[u8]) -> u32 {
+    u32::try_from(object.len()).unwrap_or(u32::MAX)
+}
+
+/// Tells those whose wait is over, outside all locks.
+fn wake(waiters: Vec<(LogOffset, Completer<Result<()>>)>, result: &Result<()>) {
+    for (_, completer) in waiters {
+        completer.complete(result.clone());
+    }
+}

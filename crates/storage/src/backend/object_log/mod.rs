@@ -1,0 +1,341 @@
+//! The log as objects, on any object store: what a database on shared storage has without a log of its own (rules 7 and 10).
+//!
+//! ```text
+//! {incarnation:016x}/log-objects/{epoch:016x}/{lane:04x}/{slot:08x}
+//! ```
+//!
+//! - Slot 0 begins a lane, before the lane is named. The writer puts its frames into the following slots, one object for each group of
+//!   commits (`lane`).
+//! - A successor walks the slots from the replay point on and puts a **seal** into the first empty one (`fence`). Put-if-absent lets either
+//!   the writer's object or the seal have the slot: whoever comes second sees what won.
+//! - What lies before the replay point is deleted; so is the rest with its log, seals excepted, which are never deleted.
+//!
+//! Accepted is durable here: an entry is acknowledged when its object and all before it were seen to be in place.
+//!
+//! Invariants:
+//! 1. A slot is only ever put with the same bytes by its writer, who never leaves one out.
+//! 2. The slot of the replay point is there as long as the log is named.
+//! 3. At most [`PUTS_IN_FLIGHT_MAX`] slots lie between what is acknowledged and the last one put.
+//!
+//! Cost: one put for each group of commits; nothing when idle. A takeover reads each object once and puts one.
+
+mod fence;
+mod lane;
+mod place;
+mod read;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use tombolo_env::{BoxFuture, Completion, Env, TaskClass, completion};
+use tombolo_format::log_object::SEAL_BYTES;
+
+use self::lane::Lane;
+use self::place::Place;
+use crate::backend::all;
+use crate::mutant::{Mutant, is_enabled};
+use crate::{
+    Epoch, Error, ErrorKind, Incarnation, Log, LogAppend, LogContext, LogId, LogOffset, LogReader, LogRecord, LogStore, ObjectName,
+    ObjectStore, Pressure, Purpose, Registry, Request, Result, Survival, Uri,
+};
+
+/// How a record's configuration begins.
+const CONFIGURATION: &[u8] = b"objects\x01";
+
+/// Most lanes of one epoch: their number has four digits in a name.
+const LANES_MAX: u32 = 1 << 16;
+
+/// Objects of a lane that are on their way at once.
+const PUTS_IN_FLIGHT_MAX: u32 = 4;
+
+/// An object that holds so much goes on its way, others or not.
+const OBJECT_BYTES_WANTED: usize = 4 << 20;
+
+/// Names of one page when a log is deleted.
+const LIST_PAGE: usize = 1000;
+
+/// Deletions in flight.
+const DELETES_IN_FLIGHT_MAX: usize = 16;
+
+/// What is kept of logs that were fenced and not read yet, at most.
+const KEPT_BYTES_MAX: usize = 32 << 20;
+
+const PAUSE_MIN: Duration = Duration::from_millis(2);
+const PAUSE_MAX: Duration = Duration::from_secs(1);
+/// About ten seconds of trying, for whoever is not bound to go on for ever.
+const ATTEMPTS_MAX: u32 = 18;
+
+/// Logs as objects of a store.
+#[derive(Clone, Debug)]
+pub struct ObjectLogStore {
+    env: Env,
+    objects: Arc<dyn ObjectStore>,
+    /// The objects' store is the database's own.
+    is_paired: bool,
+    /// An object that holds so much goes on its way, others or not.
+    object_bytes_wanted: usize,
+    /// Starts of the objects that fencing read, for the reader that comes next.
+    kept: Arc<Mutex<BTreeMap<(Incarnation, LogId), fence::Heads>>>,
+}
+
+impl ObjectLogStore {
+    /// Logs in `objects`. With `is_paired` that is the database's own store, and the identity holds wherever it is moved.
+    pub fn new(env: &Env, objects: Arc<dyn ObjectStore>, is_paired: bool) -> ObjectLogStore {
+        ObjectLogStore { env: env.clone(), objects, is_paired, object_bytes_wanted: OBJECT_BYTES_WANTED, kept: Arc::default() }
+    }
+
+    /// The same with smaller objects, so that a short history has several on their way.
+    #[cfg(test)]
+    pub(super) fn with_object_bytes(mut self, object_bytes_wanted: usize) -> ObjectLogStore {
+        self.object_bytes_wanted = object_bytes_wanted;
+        self
+    }
+
+    fn configuration(incarnation: Incarnation) -> Bytes {
+        [CONFIGURATION, &incarnation.0.to_le_bytes()].concat().into()
+    }
+
+    fn place(&self, incarnation: Incarnation, id: LogId) -> Place {
+        Place::new(&self.env, &self.objects, incarnation, id)
+    }
+
+    /// Where a log lies that the manifest names.
+    fn find(&self, context: &LogContext, log: &LogRecord) -> Result<Place> {
+        let place = self.place(context.incarnation, log.id);
+        let expected = ObjectLogStore::configuration(context.incarnation);
+        if log.configuration == expected {
+            return Ok(place);
+        }
+        let tag = &CONFIGURATION[..CONFIGURATION.len() - 1];
+        match log.configuration.strip_prefix(tag).and_then(<[u8]>::first) {
+            Some(&version) if version > 1 => {
+                Err(Error::new(ErrorKind::Unsupported, format!("a newer version wrote the log's record ({version})"))
+                    .object(place)
+                    .advice("use the version of Tombolo that wrote the database, or a newer one"))
+            }
+            _ => Err(Error::corrupt(place, 0, format!("the log record {expected:02x?}"), format!("{:02x?}", log.configuration))
+                .context("the manifest names a log that is no log of objects of this database")),
+        }
+    }
+
+    /// Refuses what only a later epoch may do.
+    fn check_older(context: &LogContext, log: &LogRecord, place: &Place, what: &str) -> Result<()> {
+        if log.id.epoch < context.epoch {
+            return Ok(());
+        }
+        let message = format!("epoch {} {what} the log of epoch {}", context.epoch, log.id.epoch);
+        Err(Error::new(ErrorKind::Bug, message).object(place))
+    }
+
+    /// Deletes the data of logs of older epochs that the manifest does not name: a predecessor died before it could, or wrote after it was
+    /// fenced. Best effort.
+    async fn collect(self, context: LogContext) {
+        let named: Vec<LogId> = context.chain.named().into_iter().map(|record| record.id).collect();
+        let prefix = Place::all(context.incarnation);
+        let garbage = move |name: &ObjectName| {
+            Place::log_of(name, context.incarnation).is_some_and(|id| id.epoch < context.epoch && !named.contains(&id))
+        };
+        if let Err(error) = self.delete_data(context.epoch, &prefix, garbage).await {
+            tracing::warn!(%error, "log objects that nothing names stay for now");
+        }
+    }
+
+    /// Deletes the data objects under `prefix` of which `which` is true. Seals stay: a late put of a fenced writer must find them.
+    async fn delete_data(&self, epoch: Epoch, prefix: &str, which: impl Fn(&ObjectName) -> bool) -> Result<()> {
+        let request = Request::new(Purpose::Collection, epoch);
+        let mut after: Option<ObjectName> = None;
+        loop {
+            let list = || self.objects.list(request, prefix, after.as_ref(), LIST_PAGE);
+            let page = place::patiently(&self.env, list).await?;
+            let last = page.objects.last().map(|info| info.name.clone());
+            let is_seal = |length: u64| length == SEAL_BYTES as u64 && !is_enabled(Mutant::LogObjectSealDeleted);
+            let data = page.objects.into_iter().filter(|info| !is_seal(info.length) && which(&info.name));
+            let deletions = data.map(|info| -> BoxFuture<'_, Result<()>> {
+                Box::pin(async move { place::patiently(&self.env, || self.objects.delete(request, &info.name)).await })
+            });
+            let results = all(deletions.collect(), DELETES_IN_FLIGHT_MAX).await;
+            results.into_iter().collect::<Result<()>>()?;
+            match last {
+                Some(last) if page.more => after = Some(last),
+                _ => return Ok(()),
+            }
+        }
+    }
+}
+
+impl LogStore for ObjectLogStore {
+    fn open<'a>(&'a self, context: &'a LogContext, lanes: u32) -> BoxFuture<'a, Result<Arc<dyn Log>>> {
+        Box::pin(async move {
+            if lanes == 0 || lanes > LANES_MAX {
+                return Err(Error::new(ErrorKind::Invalid, format!("a log of {lanes} lanes; 1 to {LANES_MAX} are possible")));
+            }
+            let mut made = Vec::new();
+            for lane in 0..lanes {
+                let id = LogId { epoch: context.epoch, lane };
+                made.push(Lane::begin(self.place(context.incarnation, id), self.object_bytes_wanted).await?);
+            }
+            for lane in 0..lanes {
+                let id = LogId { epoch: context.epoch, lane };
+                context.chain.publish(LogRecord { id, configuration: ObjectLogStore::configuration(context.incarnation) }).await?;
+            }
+            let collecting = self.clone().collect(context.clone());
+            self.env.spawn(TaskClass::Background, "log collection", collecting).detach();
+            Ok(Arc::new(ObjectLog { lanes: made }) as Arc<dyn Log>)
+        })
+    }
+
+    fn fence<'a>(&'a self, context: &'a LogContext, log: &'a LogRecord, from: LogOffset) -> BoxFuture<'a, Result<LogOffset>> {
+        Box::pin(async move {
+            let place = self.find(context, log)?;
+            ObjectLogStore::check_older(context, log, &place, "fences")?;
+            let (sealed, heads) = fence::fence(&place, context.epoch, from).await?;
+            let mut kept = self.kept.lock();
+            let bytes = kept.values().map(fence::Heads::bytes).sum::<usize>() + heads.bytes();
+            if bytes <= KEPT_BYTES_MAX {
+                kept.insert((context.incarnation, log.id), heads);
+            }
+            Ok(sealed)
+        })
+    }
+
+    fn read<'a>(
+        &'a self,
+        context: &'a LogContext,
+        log: &'a LogRecord,
+        from: LogOffset,
+        to: LogOffset,
+    ) -> BoxFuture<'a, Result<Box<dyn LogReader>>> {
+        Box::pin(async move {
+            let place = self.find(context, log)?;
+            let heads = self.kept.lock().remove(&(context.incarnation, log.id)).unwrap_or_default();
+            Ok(Box::new(read::Reader::new(place, context.epoch, heads, from, to)) as Box<dyn LogReader>)
+        })
+    }
+
+    fn free<'a>(&'a self, context: &'a LogContext, log: &'a LogRecord) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            let place = self.find(context, log)?;
+            ObjectLogStore::check_older(context, log, &place, "frees")?;
+            self.kept.lock().remove(&(context.incarnation, log.id));
+            self.delete_data(context.epoch, &place.prefix(), |_| true).await
+        })
+    }
+
+    fn survival(&self) -> Survival {
+        let objects = self.objects.survival();
+        let notes = [
+            "Accepted is durable here: a write is acknowledged as either when its log object, and every earlier one, is in the store."
+                .to_owned(),
+            "Writes that come while an object is on its way share the next one: each waits for one to two round trips to the store."
+                .to_owned(),
+            format!("A write may take {} bytes of log at most, which is one object.", place::OBJECT_BYTES_MAX),
+            "A takeover fences writers on any machine: the store's put-if-absent decides.".to_owned(),
+        ];
+        Survival {
+            store: format!("the log as objects of {}", objects.store),
+            accepted: format!("the same as durable: {}", objects.durable),
+            durable: objects.durable,
+            notes: notes.into_iter().chain(objects.notes).collect(),
+        }
+    }
+
+    fn identity(&self) -> String {
+        if self.is_paired { "object-log".into() } else { format!("object-log:{}", self.objects.describe()) }
+    }
+}
+
+/// Registers `objects://`: the log as objects of the database's own store, whichever that is.
+pub(crate) fn register(registry: &mut Registry) {
+    let open = |env: &Env, uri: &Uri, objects: &Arc<dyn ObjectStore>| {
+        uri.allow_parameters(&[])?;
+        if !uri.rest.is_empty() {
+            return Err(Error::new(ErrorKind::Invalid, format!("{uri} names a place: this log lies in the database's own store"))
+                .advice("write objects:// alone, or name a store that keeps its logs as objects: s3://bucket/log"));
+        }
+        Ok(Arc::new(ObjectLogStore::new(env, Arc::clone(objects), true)) as Arc<dyn LogStore>)
+    };
+    registry.register_log_store("objects", Arc::new(open));
+}
+
+/// This epoch's open log.
+#[derive(Debug)]
+struct ObjectLog {
+    lanes: Vec<Arc<Lane>>,
+}
+
+impl ObjectLog {
+    fn lane(&self, lane: u32) -> Result<&Arc<Lane>> {
+        match self.lanes.get(lane as usize) {
+            Some(lane) => Ok(lane),
+            None => Err(Error::new(ErrorKind::Invalid, format!("lane {lane} of a log of {} lanes", self.lanes.len()))),
+        }
+    }
+}
+
+impl Log for ObjectLog {
+    fn lanes(&self) -> u32 {
+        u32::try_from(self.lanes.len()).unwrap_or(u32::MAX)
+    }
+
+    fn append_parts(&self, lane: u32, entry: &LogAppend<'_>) -> Result<crate::Appended> {
+        self.lane(lane)?.append(entry)
+    }
+
+    fn durable(&self, lane: u32, end: LogOffset) -> Completion<Result<()>> {
+        match self.lane(lane) {
+            Ok(lane) => lane.durable(end),
+            Err(error) => {
+                let (completer, waiting) = completion();
+                completer.complete(Err(error));
+                waiting
+            }
+        }
+    }
+
+    fn sync(&self, lane: u32, end: LogOffset) -> Result<()> {
+        let lane = self.lane(lane)?;
+        let mut waiting = lane.durable(end);
+        match waiting.try_take() {
+            Some(result) => result,
+            None => lane.env().block_on(waiting).unwrap_or_else(|| Err(lane::ended())),
+        }
+    }
+
+    fn durable_through(&self, lane: u32) -> LogOffset {
+        self.lane(lane).map_or(LogOffset::ZERO, |lane| lane.durable_through())
+    }
+
+    fn trim(&self, lane: u32, before: LogOffset) -> Result<()> {
+        self.lane(lane)?.trim(before);
+        Ok(())
+    }
+
+    fn pressure(&self, lane: u32) -> Pressure {
+        self.lane(lane).map_or(Pressure { live_bytes: 0, wanted_bytes_max: 0 }, |lane| lane.pressure())
+    }
+
+    fn confirm(&self) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move {
+            for lane in &self.lanes {
+                lane.confirm().await?;
+            }
+            Ok(())
+        })
+    }
+
+    fn close(&self) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move {
+            for lane in &self.lanes {
+                let end = lane.stop()?;
+                lane.durable(end).await.unwrap_or_else(|| Err(lane::ended()))?;
+            }
+            Ok(())
+        })
+    }
+}

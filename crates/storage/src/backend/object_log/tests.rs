@@ -1,0 +1,5 @@
+mod harness;
+#[cfg(feature = "mutants")]
+mod mutants;
+mod promises;
+mod takeover;

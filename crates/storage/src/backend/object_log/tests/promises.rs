@@ -1,0 +1,85 @@
+//! The promises of a log store, over every object store that is at hand.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tombolo_env::Env;
+use tombolo_env::simulated::World;
+
+use super::harness::{BAD, Case};
+use crate::backend::memory::MemoryObjectStore;
+use crate::backend::object_log::ObjectLogStore;
+use crate::conformance::log::{LogSubject, check_log_store};
+use crate::layer::RequestKind;
+use crate::layer::fault::Chances;
+use crate::layer::trace::{TraceObjectStore, Tracer};
+use crate::{ErrorKind, ObjectStore, Registry, Uri};
+
+fn subject(env: &Env, objects: Arc<dyn ObjectStore>) -> LogSubject {
+    LogSubject { env: env.clone(), store: Arc::new(ObjectLogStore::new(env, Arc::clone(&objects), true)), objects }
+}
+
+#[test]
+fn in_memory() {
+    let env = Env::real();
+    check_log_store(&subject(&env, Arc::new(MemoryObjectStore::unnamed(&env))));
+}
+
+#[test]
+fn in_a_directory() {
+    let (env, directory) = (Env::real(), tempfile::tempdir().expect("a temporary directory"));
+    let registry = Registry::with_defaults();
+    let store = Uri::parse(&format!("file://{}", directory.path().display())).expect("a URI");
+    let objects = registry.open_object_store(&env, &store).expect("a store");
+    let log = Uri::parse("objects://").expect("a URI");
+    let logs = registry.open_log_store(&env, &store, Some(&log), &objects).expect("a log");
+    check_log_store(&LogSubject { env, store: logs, objects });
+}
+
+#[test]
+fn in_simulated_worlds() {
+    for seed in 0..4 {
+        let world = World::new(seed);
+        let env = world.process("tester").env();
+        check_log_store(&subject(&env, Arc::new(MemoryObjectStore::unnamed(&env))));
+    }
+}
+
+/// Whatever the store does wrong within its contract, the log hides it.
+#[test]
+fn on_a_bad_day() {
+    for seed in 0..6 {
+        // A few hundred small puts in sequence: late ones come soon, so that the whole stays short.
+        let case = Case::new(seed, Chances { delay_max: Duration::from_millis(5), lateness_max: Duration::from_millis(200), ..BAD });
+        let env = case.world.process("tester").env();
+        check_log_store(&subject(&env, Arc::clone(&case.objects)));
+        assert!(case.plan.injected() > 100);
+    }
+}
+
+/// Steady state: one put for each group of commits, nothing when idle, no list and no read.
+#[test]
+fn writes_cost_one_put_each_and_idleness_nothing() {
+    let case = Case::new(1, Chances::NONE);
+    let process = case.world.process("writer");
+    let tracer = Tracer::new(&process.env());
+    let case = Case { objects: Arc::new(TraceObjectStore::new(Arc::clone(&case.objects), tracer.clone())), ..case };
+    process.run(case.clone().write(process.clone(), 30)).expect("nobody ends the writer");
+    case.world.run_for(Duration::from_secs(60));
+    let told = case.told.lock();
+    assert_eq!((told.acknowledged, &told.wrong), (30, &Vec::new()));
+    let puts = tracer.of_kind(RequestKind::Put).requests;
+    assert!((2..=31).contains(&puts), "{puts} puts of 30 entries");
+    assert_eq!(tracer.of_kind(RequestKind::List).requests, 1, "one list at opening looks for garbage");
+}
+
+#[test]
+fn a_uri_that_names_a_place_is_refused() {
+    let (env, registry) = (Env::real(), Registry::with_defaults());
+    let store = Uri::parse("mem://refusals").expect("a URI");
+    let objects = registry.open_object_store(&env, &store).expect("a store");
+    for (uri, said) in [("objects://somewhere", "s3://bucket/log"), ("objects://?form=mapped", "takes no parameters")] {
+        let error = registry.open_log_store(&env, &store, Some(&Uri::parse(uri).expect("a URI")), &objects).expect_err(uri);
+        assert!(error.kind() == ErrorKind::Invalid && error.to_string().contains(said), "{error}");
+    }
+}

@@ -1,0 +1,159 @@
+//! Takeovers: by chance, and the histories that matter one by one.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::harness::{Case, contest};
+use crate::conformance::log::{append, entry};
+use crate::layer::RequestKind;
+use crate::layer::fault::{Chances, Fault, Lateness, Rule};
+use crate::{ErrorKind, LogOffset, LogStore, ObjectName, Purpose, Request, Result};
+
+#[test]
+fn nothing_acknowledged_is_lost_and_nothing_late_counts() {
+    let wrong: Vec<String> = (0..150).filter_map(|seed| contest(seed).err()).take(3).collect();
+    assert_eq!(wrong, Vec::<String>::new());
+}
+
+/// Deletes a slot's object behind everybody's back.
+pub(super) async fn lose(case: &Case, slot: u32) -> Result<()> {
+    let name = ObjectName::new(format!("{:016x}/log-objects/{:016x}/{:04x}/{slot:08x}", 7, 1, 0))?;
+    let request = Request::new(Purpose::Collection, crate::Epoch::NONE);
+    case.objects.length(request, &name).await?;
+    case.objects.delete(request, &name).await
+}
+
+/// A log of `entries` objects, of which one is lost; what the takeover comes to.
+pub(super) fn takeover_with_a_hole(entries: u64, lost: u32) -> Result<LogOffset> {
+    let case = Case::new(3, Chances::NONE);
+    let writer = case.world.process("writer");
+    let env = writer.env();
+    let log = env.block_on(case.store(&writer).open(&case.context(&writer, 1), 1)).expect("opened");
+    for number in 0..entries {
+        append(&env, &*log, 0, &entry(number, 10)).expect("appended");
+    }
+    env.block_on(lose(&case, lost)).expect("it was there");
+    let successor = case.world.process("successor");
+    let record = case.record().expect("named");
+    successor.env().block_on(case.store(&successor).fence(&case.context(&successor, 2), &record, LogOffset::ZERO))
+}
+
+#[test]
+fn a_missing_object_is_damage_and_no_end() {
+    for entries in [3, 9, 15, 40, 90] {
+        for lost in [0, 1, 2, 7, 14, 15, 16, 17, 30, 47, 48, 62, 80] {
+            if u64::from(lost) + 1 < entries {
+                let error = takeover_with_a_hole(entries, lost).expect_err("damage");
+                assert_eq!(error.kind(), ErrorKind::Corrupt, "slot {lost} of {entries}: {error}");
+                assert!(error.object_name().is_some_and(|name| name.ends_with(&format!("{lost:08x}"))), "{error}");
+            }
+        }
+    }
+}
+
+/// A put that is on its way while the successor seals its slot, frees the log, and only then lands.
+#[test]
+fn a_put_that_lands_after_the_log_was_freed_finds_the_seal() {
+    let case = Case::new(4, Chances::NONE);
+    let writer = case.world.process("writer");
+    let (env, store) = (writer.env(), case.store(&writer));
+    let log = env.block_on(store.open(&case.context(&writer, 1), 1)).expect("opened");
+    append(&env, &*log, 0, &entry(0, 10)).expect("appended");
+    case.plan.inject(Rule::of_kind(RequestKind::Put, Fault::Late(Lateness::Released)).times(1));
+    let late = log.append(0, &entry(1, 10)).expect("appended").accepted.expect("not yet accepted");
+    case.world.run_for(Duration::from_millis(1));
+    writer.pause();
+    let successor = case.world.process("successor");
+    let (context, record) = (case.context(&successor, 2), case.record().expect("named"));
+    let fencer = case.store(&successor);
+    let sealed = successor.env().block_on(fencer.fence(&context, &record, LogOffset::ZERO)).expect("fenced");
+    case.chain.unname(&record);
+    successor.env().block_on(fencer.free(&context, &record)).expect("freed");
+    let plan = case.plan.clone();
+    successor.env().block_on(async move { plan.release().await });
+    writer.resume();
+    let error = env.block_on(late).expect("it resolves").expect_err("the slot is sealed");
+    assert_eq!(error.kind(), ErrorKind::Fenced, "{error}");
+    assert_eq!(sealed.segment(), 1);
+    assert_eq!(log.append(0, &entry(2, 10)).expect_err("finished").kind(), ErrorKind::Fenced);
+}
+
+/// A lane whose first object is late and whose next ones are in place: what two successors in turn say where it ends.
+pub(super) fn ends_with_data_behind_the_seal() -> Result<(LogOffset, LogOffset)> {
+    let case = Case::new(8, Chances::NONE);
+    let writer = case.world.process("writer");
+    let env = writer.env();
+    let log = env.block_on(case.store(&writer).open(&case.context(&writer, 1), 1))?;
+    case.plan.inject(Rule::of_kind(RequestKind::Put, Fault::Late(Lateness::Released)).times(1));
+    for number in 0..4 {
+        drop(log.append(0, &entry(number, 900))?);
+    }
+    case.world.run_for(Duration::from_millis(1));
+    writer.pause();
+    let objects = Arc::clone(&case.objects);
+    let second = ObjectName::new(format!("{:016x}/log-objects/{:016x}/{:04x}/{:08x}", 7, 1, 0, 2))?;
+    let (reader, record) = (case.world.process("reader"), case.record().expect("named"));
+    reader.env().block_on(async move { objects.length(Request::new(Purpose::Log, crate::Epoch::NONE), &second).await })?;
+    let fence = |epoch: u64| {
+        let successor = case.world.process("successor");
+        successor.env().block_on(case.store(&successor).fence(&case.context(&successor, epoch), &record, LogOffset::ZERO))
+    };
+    Ok((fence(2)?, fence(3)?))
+}
+
+#[test]
+fn the_first_seal_counts() {
+    assert_eq!(ends_with_data_behind_the_seal().expect("fenced twice"), (LogOffset::ZERO, LogOffset::ZERO));
+}
+
+/// An epoch's log has one writer; a second one, whoever started it, is noticed.
+#[test]
+fn a_second_writer_of_an_epoch_is_noticed() {
+    let case = Case::new(5, Chances::NONE);
+    let process = case.world.process("writer");
+    let (env, store) = (process.env(), case.store(&process));
+    let _log = env.block_on(store.open(&case.context(&process, 1), 1)).expect("opened");
+    let error = env.block_on(store.open(&case.context(&process, 1), 1)).expect_err("taken");
+    assert!(error.kind() == ErrorKind::Corrupt && error.to_string().contains("another process"), "{error}");
+}
+
+/// A store that fails for a while delays writes; one that refuses for good ends the log, and says so.
+#[test]
+fn failures_pass_and_refusals_end() {
+    let case = Case::new(6, Chances::NONE);
+    let process = case.world.process("writer");
+    let env = process.env();
+    let log = env.block_on(case.store(&process).open(&case.context(&process, 1), 1)).expect("opened");
+    case.plan.inject(Rule::of_kind(RequestKind::Put, Fault::Error(ErrorKind::Retry)));
+    let waiting = log.append(0, &entry(0, 10)).expect("appended").accepted.expect("not yet accepted");
+    case.world.run_for(Duration::from_secs(600));
+    assert!(!waiting.is_ready());
+    case.plan.clear();
+    env.block_on(waiting).expect("it resolves").expect("accepted once the store is back");
+    case.plan.inject(Rule::of_kind(RequestKind::Put, Fault::Error(ErrorKind::PermissionDenied)));
+    let refused = log.append(0, &entry(1, 10)).expect("appended").accepted.expect("not yet accepted");
+    let error = env.block_on(refused).expect("it resolves").expect_err("refused for good");
+    assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{error}");
+    assert_eq!(log.sync(0, LogOffset::new(9, 9)).expect_err("ended").kind(), ErrorKind::PermissionDenied);
+}
+
+/// What a fenced writer puts behind the seal is found and deleted by the next opening.
+#[test]
+fn garbage_of_older_epochs_goes_with_the_next_opening() {
+    let case = Case::new(7, Chances::NONE);
+    let process = case.world.process("writer");
+    let env = process.env();
+    let store = case.store(&process);
+    let log = env.block_on(store.open(&case.context(&process, 1), 1)).expect("opened");
+    for number in 0..5 {
+        append(&env, &*log, 0, &entry(number, 10)).expect("appended");
+    }
+    case.chain.unname(&case.record().expect("named"));
+    drop(env.block_on(store.open(&case.context(&process, 3), 1)).expect("opened"));
+    case.world.run_for(Duration::from_secs(5));
+    let request = Request::new(Purpose::Open, crate::Epoch::NONE);
+    let objects = Arc::clone(&case.objects);
+    let left = env.block_on(async move { objects.list(request, "", None, 100).await }).expect("listed");
+    let names: Vec<&str> = left.objects.iter().map(|info| info.name.as_str()).collect();
+    assert_eq!(names, ["0000000000000007/log-objects/0000000000000003/0000/00000000"]);
+}

@@ -1,0 +1,88 @@
+//! Real servers: what the project's own test server cannot show.
+//!
+//! `build once → start on free ports, on a temporary directory → conformance of both interfaces → demo → kill -9 in a loop → stop`.
+
+mod servers;
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::process::Command;
+
+use clap::Args;
+
+use servers::{Kind, Server};
+
+/// Options of `real`.
+#[derive(Args)]
+pub struct Arguments {
+    /// Which servers; all when not given. May be given several times.
+    #[arg(long = "server", value_enum)]
+    servers: Vec<Kind>,
+    /// Rounds of the crash test on each.
+    #[arg(long, default_value_t = 30)]
+    rounds: u32,
+    /// About how long the demo writes on each, in seconds.
+    #[arg(long, default_value_t = 20)]
+    seconds: u32,
+    /// Only servers that are built already: what CI does.
+    #[arg(long)]
+    cached: bool,
+    /// Only the conformance suites.
+    #[arg(long)]
+    quick: bool,
+}
+
+/// Runs it.
+pub fn run(root: &Path, arguments: &Arguments) -> Result<(), String> {
+    let kinds = if arguments.servers.is_empty() { Kind::ALL.to_vec() } else { arguments.servers.clone() };
+    let (mut passed, mut skipped, mut failed) = (Vec::new(), Vec::new(), Vec::new());
+    for kind in kinds {
+        let server = match Server::start(kind, arguments.cached) {
+            Ok(server) => server,
+            Err(why) => {
+                eprintln!("{kind} is skipped: {why}");
+                skipped.push(format!("{kind} ({why})"));
+                continue;
+            }
+        };
+        eprintln!("{kind} serves at {}", server.address());
+        match try_out(root, &server, arguments) {
+            Ok(()) => passed.push(kind.to_string()),
+            Err(error) => failed.push(format!("{kind}: {error}")),
+        }
+    }
+    println!("passed: {}; skipped: {}", list(&passed), list(&skipped));
+    if failed.is_empty() { Ok(()) } else { Err(failed.join("\n")) }
+}
+
+fn list(names: &[String]) -> String {
+    if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+}
+
+fn try_out(root: &Path, server: &Server, arguments: &Arguments) -> Result<(), String> {
+    let conformance = "run --quiet --package tombolo-storage --features cloud --example conformance --";
+    cargo(root, server, conformance, &[server.uri("conformance").into()])?;
+    if arguments.quick {
+        return Ok(());
+    }
+    let command = "run --quiet --release --package tombolo-cli --features cloud --";
+    cargo(root, server, command, &["doctor".into(), server.uri("doctor").into()])?;
+    let seconds = arguments.seconds.to_string();
+    cargo(root, server, command, &["demo".into(), "--store".into(), server.uri("demo").into(), "--seconds".into(), seconds.into()])?;
+    let rounds = arguments.rounds.to_string();
+    let crash = ["crash", "--life-ms", "1500", "--rounds", &rounds, "--store"].map(OsString::from);
+    cargo(root, server, command, &[&crash[..], &[server.uri("crash").into()]].concat())
+}
+
+fn cargo(root: &Path, server: &Server, line: &str, rest: &[OsString]) -> Result<(), String> {
+    let shown: Vec<_> = rest.iter().map(|argument| argument.to_string_lossy()).collect();
+    eprintln!("$ cargo {line} {}", shown.join(" "));
+    let status = Command::new(env!("CARGO"))
+        .args(line.split_whitespace())
+        .args(rest)
+        .envs(server.credentials())
+        .current_dir(root)
+        .status()
+        .map_err(|error| format!("cannot start cargo: {error}"))?;
+    if status.success() { Ok(()) } else { Err(format!("{} ended with {status}", shown.join(" "))) }
+}

@@ -1,0 +1,213 @@
+//! Servers: how each is built, started, and told its bucket. They end when dropped.
+
+use std::fmt;
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use clap::ValueEnum;
+
+const VERSITYGW: &str = "github.com/versity/versitygw/cmd/versitygw@v1.8.0";
+const MINIO: &str = "github.com/minio/minio@v0.0.0-20260212201848-7aac2a2c5b7c";
+const AZURITE: &str = "azurite@3.37.0";
+
+/// The account that every Azurite has, and its key: both are in its documentation.
+const AZURITE_ACCOUNT: &str = "devstoreaccount1";
+const AZURITE_KEY: &str = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==";
+
+const USER: &str = "tombolo";
+const PASSWORD: &str = "tombolo-tests-only";
+const BUCKET: &str = "bucket";
+
+/// How long a server may take to listen.
+const START_PATIENCE: Duration = Duration::from_secs(60);
+
+/// A kind of server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Kind {
+    /// Versity's S3 gateway over a directory.
+    Versitygw,
+    /// MinIO; several minutes to build.
+    Minio,
+    /// Azurite, the emulator of Azure's blob storage.
+    Azurite,
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Kind::Versitygw => "versitygw",
+            Kind::Minio => "minio",
+            Kind::Azurite => "azurite",
+        })
+    }
+}
+
+impl Kind {
+    /// All of them.
+    pub const ALL: [Kind; 3] = [Kind::Versitygw, Kind::Minio, Kind::Azurite];
+
+    /// The program to start, built when it is not there.
+    fn program(self, cached: bool) -> Result<PathBuf, String> {
+        let home = std::env::var_os("HOME").ok_or("there is no home directory to keep it in")?;
+        let cache = Path::new(&home).join(".cache/tombolo-real");
+        let program = match self {
+            Kind::Versitygw | Kind::Minio => cache.join("bin").join(self.to_string()),
+            Kind::Azurite => cache.join("azurite/node_modules/azurite/dist/src/blob/main.js"),
+        };
+        if program.is_file() {
+            return Ok(program);
+        }
+        if cached {
+            return Err("it is not built yet: cargo xtask real builds it".to_owned());
+        }
+        std::fs::create_dir_all(cache.join("bin")).map_err(|error| format!("making {}: {error}", cache.display()))?;
+        let mut build = match self {
+            Kind::Versitygw | Kind::Minio => {
+                let mut go = Command::new("go");
+                go.args(["install", if self == Kind::Minio { MINIO } else { VERSITYGW }])
+                    .env("GOBIN", cache.join("bin"))
+                    .current_dir(&cache);
+                go
+            }
+            Kind::Azurite => {
+                let mut npm = Command::new("npm");
+                npm.args(["install", "--no-audit", "--no-fund", "--prefix"]).arg(cache.join("azurite")).arg(AZURITE);
+                npm
+            }
+        };
+        eprintln!("$ {build:?}   (once; minutes)");
+        match build.stdout(Stdio::null()).status() {
+            Ok(status) if status.success() && program.is_file() => Ok(program),
+            Ok(status) => Err(format!("building it ended with {status}")),
+            Err(error) => Err(format!("{} cannot be started: {error}", build.get_program().display())),
+        }
+    }
+}
+
+/// A server that runs.
+pub struct Server {
+    kind: Kind,
+    port: u16,
+    child: Child,
+    directory: PathBuf,
+}
+
+impl Server {
+    /// Builds it if need be, and starts it on a free port.
+    pub fn start(kind: Kind, cached: bool) -> Result<Server, String> {
+        let program = kind.program(cached)?;
+        let port = free_port()?;
+        let directory = std::env::temp_dir().join(format!("tombolo-real-{kind}-{}", std::process::id()));
+        let data = directory.join(if kind == Kind::Azurite { "data".to_owned() } else { format!("data/{BUCKET}") });
+        std::fs::create_dir_all(&data).map_err(|error| format!("making {}: {error}", data.display()))?;
+        let data = directory.join("data");
+        let address = format!("127.0.0.1:{port}");
+        let mut command = match kind {
+            Kind::Versitygw => {
+                let mut command = Command::new(&program);
+                command.args(["--port", &address, "posix"]).arg(&data).env("ROOT_ACCESS_KEY", USER).env("ROOT_SECRET_KEY", PASSWORD);
+                command
+            }
+            Kind::Minio => {
+                let mut command = Command::new(&program);
+                command.args(["server", "--quiet", "--address", &address]).arg(&data);
+                command.env("MINIO_ROOT_USER", USER).env("MINIO_ROOT_PASSWORD", PASSWORD);
+                command
+            }
+            Kind::Azurite => {
+                let mut command = Command::new("node");
+                command.arg(&program).args(["--blobHost", "127.0.0.1", "--blobPort", &port.to_string(), "--location"]).arg(&data);
+                command.args(["--skipApiVersionCheck", "--disableTelemetry", "--silent"]);
+                command
+            }
+        };
+        let log = std::fs::File::create(directory.join("log")).map_err(|error| format!("making its log: {error}"))?;
+        let errors = log.try_clone().map_err(|error| format!("making its log: {error}"))?;
+        let child = command.stdin(Stdio::null()).stdout(log).stderr(errors).spawn().map_err(|error| format!("starting it: {error}"))?;
+        let mut server = Server { kind, port, child, directory };
+        server.wait_until_it_listens()?;
+        if kind == Kind::Azurite {
+            server.make_container()?;
+        }
+        Ok(server)
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+
+    /// The URI of a database on it.
+    pub fn uri(&self, database: &str) -> String {
+        let address = self.address();
+        match self.kind {
+            Kind::Azurite => format!("az://{BUCKET}/{database}?endpoint=http://{address}/{AZURITE_ACCOUNT}&account={AZURITE_ACCOUNT}"),
+            _ => format!("s3://{BUCKET}/{database}?endpoint=http://{address}"),
+        }
+    }
+
+    /// What its users are told through the environment.
+    pub fn credentials(&self) -> Vec<(&'static str, &'static str)> {
+        match self.kind {
+            Kind::Azurite => vec![("AZURE_STORAGE_ACCOUNT_NAME", AZURITE_ACCOUNT), ("AZURE_STORAGE_ACCOUNT_KEY", AZURITE_KEY)],
+            _ => vec![("AWS_ACCESS_KEY_ID", USER), ("AWS_SECRET_ACCESS_KEY", PASSWORD), ("AWS_REGION", "us-east-1")],
+        }
+    }
+
+    fn wait_until_it_listens(&mut self) -> Result<(), String> {
+        let end = Instant::now() + START_PATIENCE;
+        while TcpStream::connect(self.address()).is_err() {
+            if let Ok(Some(status)) = self.child.try_wait() {
+                return Err(format!("it ended with {status}: {}", self.last_words()));
+            }
+            if Instant::now() > end {
+                return Err(format!("it does not listen: {}", self.last_words()));
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        Ok(())
+    }
+
+    fn last_words(&self) -> String {
+        let log = std::fs::read_to_string(self.directory.join("log")).unwrap_or_default();
+        log.lines().last().unwrap_or("it said nothing").to_owned()
+    }
+
+    /// Azure's containers are made by a signed request; node, which runs the emulator, has what signing takes.
+    fn make_container(&self) -> Result<(), String> {
+        let script = r"
+const crypto = require('crypto'), http = require('http');
+const [port, account, key, container] = process.argv.slice(1);
+const date = new Date().toUTCString(), version = '2021-12-02';
+const resource = `/${account}/${account}/${container}\nrestype:container`;
+const text = ['PUT', '', '', '', '', '', '', '', '', '', '', '', `x-ms-date:${date}\nx-ms-version:${version}`, resource].join('\n');
+const signature = crypto.createHmac('sha256', Buffer.from(key, 'base64')).update(text, 'utf8').digest('base64');
+const headers = { 'x-ms-date': date, 'x-ms-version': version, Authorization: `SharedKey ${account}:${signature}`, 'Content-Length': 0 };
+const path = `/${account}/${container}?restype=container`;
+http.request({ host: '127.0.0.1', port, path, method: 'PUT', headers }, answer => process.exit(answer.statusCode === 201 ? 0 : 1))
+  .on('error', () => process.exit(1)).end();
+";
+        let arguments = [&self.port.to_string(), AZURITE_ACCOUNT, AZURITE_KEY, BUCKET].map(str::to_owned);
+        match Command::new("node").args(["-e", script, "--"]).args(arguments).status() {
+            Ok(status) if status.success() => Ok(()),
+            Ok(status) => Err(format!("making a container ended with {status}")),
+            Err(error) => Err(format!("making a container: {error}")),
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // Best effort: it may have ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let _ = std::fs::remove_dir_all(&self.directory);
+    }
+}
+
+fn free_port() -> Result<u16, String> {
+    let listener = TcpListener::bind("127.0.0.1:0").map_err(|error| format!("finding a free port: {error}"))?;
+    Ok(listener.local_addr().map_err(|error| format!("finding a free port: {error}"))?.port())
+}
