@@ -3,13 +3,14 @@
 use std::ops::Range;
 
 use bytes::Bytes;
+use object_store::path::Path;
 use object_store::{GetOptions, GetRange};
 use tombolo_env::BoxFuture;
 
 use super::failure::Failure;
-use super::{CloudObjectStore, Effect, wire};
+use super::{Client, CloudObjectStore, Effect, wire};
 use crate::backend::all;
-use crate::{ErrorKind, ObjectName, Request, Result};
+use crate::{ObjectName, Request, Result};
 
 /// Gaps that are read along rather than asked for around: what a round trip's time carries.
 const GAP_BYTES_MAX: u64 = 64 << 10;
@@ -58,6 +59,11 @@ fn cut(bytes: &Bytes, start: u64, range: &Range<u64>) -> Bytes {
     bytes.slice(at(range.start)..at(range.end).max(at(range.start)))
 }
 
+/// The bytes of an object, or of a range of it: all that the answer promised.
+async fn get(client: &dyn Client, key: &Path, range: Option<GetRange>) -> object_store::Result<Bytes> {
+    client.get_opts(key, GetOptions { range, ..GetOptions::default() }).await?.bytes().await
+}
+
 impl CloudObjectStore {
     pub(super) async fn read_range(&self, request: Request, name: &ObjectName, range: Range<u64>) -> Result<Bytes> {
         const DOING: &str = "reading an object";
@@ -65,26 +71,22 @@ impl CloudObjectStore {
             return self.head(request, name).await.map(|_| Bytes::new());
         }
         let (client, key, place) = (self.client(), self.key(name)?, self.bucket().place(name.as_str()));
-        let wanted = match range {
+        let wanted = match range.clone() {
             // All of it: some servers answer a range from the first byte on as if there were none, which the client does not take.
             Range { start: 0, end } if end > END_MAX => None,
             Range { start, end } if end > END_MAX => Some(GetRange::Offset(start)),
             range => Some(GetRange::Bounded(range)),
         };
         let work = async move {
-            let get = async {
-                let got = client.get_opts(&key, GetOptions { range: wanted, ..GetOptions::default() }).await?;
-                let length = got.range.end - got.range.start;
-                Ok((got.bytes().await?, length))
-            };
-            match wire::listen(get).await {
-                Ok((bytes, length)) if bytes.len() as u64 == length => Ok(bytes),
-                Ok((bytes, length)) => {
-                    let message = format!("{DOING}: the answer broke off after {} of {length} bytes", bytes.len());
-                    Err(crate::Error::new(ErrorKind::Retry, message).object(place))
-                }
+            match wire::listen(get(&*client, &key, wanted)).await {
+                Ok(bytes) => Ok(bytes),
                 // The object is there and ends before the range begins. Some servers answer an empty object so, whatever the range.
                 Err(Failure { status: Some(416), .. }) => Ok(Bytes::new()),
+                // A range that holds the whole object, answered as if there were none.
+                Err(Failure { is_whole: true, .. }) => match wire::listen(get(&*client, &key, None)).await {
+                    Ok(whole) => Ok(cut(&whole, 0, &range)),
+                    Err(failure) => Err(failure.error(DOING, &place)),
+                },
                 Err(failure) => Err(failure.error(DOING, &place)),
             }
         };

@@ -28,6 +28,8 @@ pub(super) struct Answer {
     pub(super) code: Option<String>,
     /// How the transport failed.
     pub(super) transport: Option<HttpErrorKind>,
+    /// It was an answer of success with a whole object, whatever was asked for.
+    pub(super) is_whole: bool,
     /// It was no request to the store, but for credentials.
     pub(super) is_for_credentials: bool,
 }
@@ -74,7 +76,7 @@ impl HttpService for Listening {
         };
         let status = response.status();
         if status.is_success() {
-            note(Answer::default());
+            note(Answer { is_whole: status.as_u16() == 200, ..Answer::default() });
             return Ok(response);
         }
         let (parts, body) = response.into_parts();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tombolo_env::Env;
 
-use super::server::Server;
+use super::server::{ConditionalPut, Server};
 use crate::backend::cloud::writer::PART_BYTES;
 use crate::conformance::log::{LogSubject, check_log_store};
 use crate::conformance::object_store;
@@ -41,12 +41,15 @@ fn objects_keep_every_promise() {
     env.block_on(object_store(&env, objects)).expect("all promises");
     let (whole_bucket, _) = open(&env, &server.uri("", ""));
     env.block_on(object_store(&env, whole_bucket)).expect("all promises, without a prefix");
+    let careless_of_ranges = Server::with(ConditionalPut::Atomic, true);
+    let (objects, _) = open(&env, &careless_of_ranges.uri("db", ""));
+    env.block_on(object_store(&env, objects)).expect("all promises, where a range that holds all is taken for none");
     assert_eq!(server.open_uploads(), 0);
 }
 
 #[test]
 fn the_log_keeps_every_promise() {
-    let (env, server) = (Env::real(), Server::start());
+    let (env, server) = (Env::real(), Server::with(ConditionalPut::Atomic, true));
     let (objects, store) = open(&env, &server.uri("db", ""));
     assert_eq!(store.identity(), "object-log");
     check_log_store(&LogSubject { env, store, objects });

@@ -67,6 +67,8 @@ struct Shared {
     state: Mutex<State>,
     rules: Mutex<Vec<Rule>>,
     conditional_put: ConditionalPut,
+    /// A range that holds the whole object is answered as if there were none, as versitygw does.
+    answers_whole: bool,
     is_ended: AtomicBool,
 }
 
@@ -102,14 +104,19 @@ impl Answer {
 
 impl Server {
     pub(in super::super) fn start() -> Server {
-        Server::with(ConditionalPut::Atomic)
+        Server::with(ConditionalPut::Atomic, false)
     }
 
-    pub(in super::super) fn with(conditional_put: ConditionalPut) -> Server {
+    pub(in super::super) fn with(conditional_put: ConditionalPut, answers_whole: bool) -> Server {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let address = listener.local_addr().expect("an address").to_string();
-        let shared =
-            Arc::new(Shared { state: Mutex::default(), rules: Mutex::default(), conditional_put, is_ended: AtomicBool::new(false) });
+        let shared = Arc::new(Shared {
+            state: Mutex::default(),
+            rules: Mutex::default(),
+            conditional_put,
+            answers_whole,
+            is_ended: AtomicBool::new(false),
+        });
         let serving = Arc::clone(&shared);
         std::thread::spawn(move || {
             for stream in listener.incoming() {
@@ -277,6 +284,11 @@ impl Shared {
                 let end = end.parse::<usize>().map_or(length, |end| (end + 1).min(length));
                 if start >= length {
                     return Answer::refusal(416, "InvalidRange");
+                }
+                if start == 0 && end == length && self.answers_whole {
+                    return Answer { body: stored.bytes, ..Answer::new(200) }
+                        .header("Last-Modified", "Sun, 22 Nov 2026 08:00:00 GMT")
+                        .header("ETag", "\"e\"");
                 }
                 let answer = Answer { body: stored.bytes[start..end].to_vec(), ..Answer::new(206) };
                 answer.header("Content-Range", &format!("bytes {start}-{}/{length}", end - 1))

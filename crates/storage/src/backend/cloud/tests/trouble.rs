@@ -190,7 +190,7 @@ fn parts_and_their_completion_survive_a_bad_day() {
 #[test]
 fn a_store_without_a_real_conditional_put_breaks_a_promise() {
     for kind in [ConditionalPut::LooksThenPuts, ConditionalPut::Ignored] {
-        let (env, server) = (Env::real(), Server::with(kind));
+        let (env, server) = (Env::real(), Server::with(kind, false));
         let (store, _) = open(&env, &server.uri("db", ""));
         let error = env.block_on(exclusive::prove(&env, &store)).expect_err("found out at creation");
         assert!(error.kind() == ErrorKind::Unsupported && error.to_string().contains("exactly one winner"), "{kind:?}: {error}");
