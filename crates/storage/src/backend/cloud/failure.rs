@@ -25,8 +25,8 @@ pub(super) struct Failure {
     pub(super) is_uncertain: bool,
     /// The status of the answer, if there was one.
     pub(super) status: Option<u16>,
-    /// The store answered with a whole object.
-    pub(super) is_whole: bool,
+    /// The status of an answer of success that could not be used.
+    pub(super) success: Option<u16>,
     /// What happened, in words; neither address nor credentials are in it.
     what: String,
     advice: Option<&'static str>,
@@ -90,7 +90,7 @@ impl Failure {
             (None, Some(_)) => "the connection to the store broke".to_owned(),
             (None, None) => innermost(error),
         };
-        Failure { kind, is_uncertain, status: answer.status, is_whole: answer.is_whole, what, advice }
+        Failure { kind, is_uncertain, status: answer.status, success: answer.success, what, advice }
     }
 
     /// The error, of a request that did not take effect.

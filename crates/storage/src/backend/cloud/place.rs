@@ -12,7 +12,7 @@
 //! Credentials come from the environment, from files that it names, or from the machine's own role, as object_store finds them; never from a
 //! URI, and never into a message.
 
-use std::net::IpAddr;
+use core::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use bytes::Bytes;
 use object_store::path::Path;
-use object_store::{GetOptions, GetRange};
+use object_store::{GetOptions, GetRange, ObjectStoreExt};
 use tombolo_env::BoxFuture;
 
 use super::failure::Failure;
@@ -64,6 +64,19 @@ async fn get(client: &dyn Client, key: &Path, range: Option<GetRange>) -> object
     client.get_opts(key, GetOptions { range, ..GetOptions::default() }).await?.bytes().await
 }
 
+/// Reads a range whose answer the client could not use, from servers that are careless of ranges: one answers a range behind the end with success, one
+/// a range that holds all as if there were none (200 instead of 206). `None`: it was something else.
+async fn read_around(client: &dyn Client, key: &Path, range: &Range<u64>, status: u16) -> Option<std::result::Result<Bytes, Failure>> {
+    let meta = wire::listen(client.head(key)).await.ok()?;
+    if range.start >= meta.size {
+        return Some(Ok(Bytes::new()));
+    }
+    if status != 200 {
+        return None;
+    }
+    Some(wire::listen(get(client, key, None)).await.map(|whole| cut(&whole, 0, range)))
+}
+
 impl CloudObjectStore {
     pub(super) async fn read_range(&self, request: Request, name: &ObjectName, range: Range<u64>) -> Result<Bytes> {
         const DOING: &str = "reading an object";
@@ -82,12 +95,11 @@ impl CloudObjectStore {
                 Ok(bytes) => Ok(bytes),
                 // The object is there and ends before the range begins. Some servers answer an empty object so, whatever the range.
                 Err(Failure { status: Some(416), .. }) => Ok(Bytes::new()),
-                // A range that holds the whole object, answered as if there were none.
-                Err(Failure { is_whole: true, .. }) => match wire::listen(get(&*client, &key, None)).await {
-                    Ok(whole) => Ok(cut(&whole, 0, &range)),
-                    Err(failure) => Err(failure.error(DOING, &place)),
-                },
-                Err(failure) => Err(failure.error(DOING, &place)),
+                Err(failure) => match failure.success {
+                    Some(status) => read_around(&*client, &key, &range, status).await.unwrap_or(Err(failure)),
+                    None => Err(failure),
+                }
+                .map_err(|failure| failure.error(DOING, &place)),
             }
         };
         self.run(request, DOING, Effect::Nothing, work).await

@@ -28,8 +28,8 @@ pub(super) struct Answer {
     pub(super) code: Option<String>,
     /// How the transport failed.
     pub(super) transport: Option<HttpErrorKind>,
-    /// It was an answer of success with a whole object, whatever was asked for.
-    pub(super) is_whole: bool,
+    /// The status of an answer of success; the error came with its body, or of what the client made of it.
+    pub(super) success: Option<u16>,
     /// It was no request to the store, but for credentials.
     pub(super) is_for_credentials: bool,
 }
@@ -76,7 +76,7 @@ impl HttpService for Listening {
         };
         let status = response.status();
         if status.is_success() {
-            note(Answer { is_whole: status.as_u16() == 200, ..Answer::default() });
+            note(Answer { success: Some(status.as_u16()), ..Answer::default() });
             return Ok(response);
         }
         let (parts, body) = response.into_parts();
