@@ -49,6 +49,24 @@ pub(super) async fn fence(place: &Place, by: Epoch, from: LogOffset) -> Result<(
     Walk { place, by, from, end: from, heads: Heads { first: from.segment(), heads: Vec::new() } }.run().await
 }
 
+/// How far a lane that nobody may have sealed yet holds data without a gap: no fence takes any of it back, since a seal goes into the first empty slot.
+pub(super) async fn follow(place: &Place, epoch: Epoch, from: LogOffset) -> Result<(LogOffset, Heads)> {
+    let mut walk = Walk { place, by: epoch, from, end: from, heads: Heads { first: from.segment(), heads: Vec::new() } };
+    let (mut slot, mut reads) = (from.segment(), READS_MIN);
+    loop {
+        for found in walk.read(slot, reads).await? {
+            if matches!(found, Slot::Empty) && slot > from.segment() {
+                return Ok((walk.end, walk.heads));
+            }
+            if let Some(sealed) = walk.take(slot, found)? {
+                return Ok((sealed, walk.heads));
+            }
+            slot += 1;
+        }
+        reads = (reads * 2).min(READS_MAX);
+    }
+}
+
 struct Walk<'a> {
     place: &'a Place,
     by: Epoch,

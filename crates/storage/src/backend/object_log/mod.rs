@@ -218,6 +218,14 @@ impl LogStore for ObjectLogStore {
         })
     }
 
+    fn tail<'a>(&'a self, context: &'a LogContext, log: &'a LogRecord, from: LogOffset) -> BoxFuture<'a, Result<Box<dyn LogReader>>> {
+        Box::pin(async move {
+            let place = self.find(context, log)?;
+            let (end, heads) = fence::follow(&place, context.epoch, from).await?;
+            Ok(Box::new(read::Reader::new(place, context.epoch, heads, from, end)) as Box<dyn LogReader>)
+        })
+    }
+
     fn free<'a>(&'a self, context: &'a LogContext, log: &'a LogRecord) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
             let place = self.find(context, log)?;
