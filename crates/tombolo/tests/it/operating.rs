@@ -197,7 +197,7 @@ fn a_listener_is_told_of_flushes_checkpoints_and_takeover() {
 }
 
 #[test]
-fn an_idle_database_makes_no_request() {
+fn an_idle_database_makes_a_request_a_minute_at_most() {
     run(|stores| async move {
         let db = stores.open(&["memory_bytes=1048576", "memtable_bytes=65536"]).await;
         let keys = db.default_keyspace();
@@ -212,7 +212,10 @@ fn an_idle_database_makes_no_request() {
         stores.env.sleep(Duration::from_secs(60)).await;
         let (requests, log) = (stores.plan.requests(), db.stats().log_bytes);
         stores.env.sleep(Duration::from_secs(3600)).await;
-        assert_eq!((stores.plan.requests() - requests, db.stats().log_bytes), (0, log));
+        // It looks whether a reader or a standby has come.
+        let made = stores.plan.requests() - requests;
+        assert!(made <= 60, "{made} requests in an hour");
+        assert_eq!(db.stats().log_bytes, log);
         drop(snapshot);
         assert_eq!(keys.get(b"in the log").await.unwrap().unwrap(), b"1");
     });
