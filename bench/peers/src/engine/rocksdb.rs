@@ -280,6 +280,6 @@ impl Session for Thread<'_> {
                 None => batch.delete_cf(self.family()?, key),
             }
         }
-        self.db.write_opt(&batch, &self.write).map_err(error)
+        self.db.write_opt(batch, &self.write).map_err(error)
     }
 }
