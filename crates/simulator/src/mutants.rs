@@ -43,9 +43,6 @@ pub const ALL: &[Hunt] = &[
     // the loss shows when both are taken out. A log without such a page has the record alone.
     hunt(Mutant::LogReplayBeforeSealRecorded, "stale-appender", 64).with(Mutant::LogFenceForgetsSeal),
     hunt(Mutant::LogIgnoreRecordedSeal, "stale-appender", 64).with(Mutant::LogFenceForgetsSeal),
-    hunt(Mutant::LogTailShowsAccepted, "readers", 64),
-    hunt(Mutant::ReaderShowsUnpinned, "readers", 64),
-    hunt(Mutant::LeaseRenewedLate, "readers", 128),
     hunt(Mutant::TableNameReused, "random", 64),
     hunt(Mutant::LogSyncErrorIgnored, "random", 400),
     hunt(Mutant::PutUnknownTakenAsFailed, "random", 400),

@@ -75,7 +75,6 @@ pub enum Mutant {
     LeaseByWallClock,
     LeaseExpiresLastingPins,
     LeaseRenewedLate,
-    ReaderShowsUnpinned,
     // A reader's cut
     ReaderKeepsFlushedEntries,
     // Rule 14

@@ -11,7 +11,6 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tombolo_format::manifest::TableName;
-use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Error, ErrorKind, LogContext, LogId, LogOffset, LogRecord, LogStore, Result};
 
 use crate::collection::{Pinned, pin_for_reader};
@@ -180,7 +179,7 @@ impl Follower {
         if holds && Arc::ptr_eq(newest, &self.state) {
             return Ok(());
         }
-        let kept = if holds && (tables_of(newest).iter().eq(self.pin.tables()) || is_enabled(Mutant::ReaderShowsUnpinned)) {
+        let kept = if holds && tables_of(newest).iter().eq(self.pin.tables()) {
             Kept { state: Arc::clone(newest), pin: Arc::clone(&self.pin) }
         } else {
             let kept = pin_newest(&mut self.chain, self.lease).await?;
