@@ -76,7 +76,8 @@ pub trait FileSystem: Send + Sync + fmt::Debug {
     fn remove_file(&self, path: &Path) -> io::Result<()>;
     /// Removes an empty directory.
     fn remove_directory(&self, path: &Path) -> io::Result<()>;
-    /// All names of a directory in one atomic answer (one `getdents` call whose buffer holds them all), sorted by name, without `.` and `..`.
+    /// All names of a directory in one atomic answer (one `getdents` call whose buffer holds them all), in no order, without `.` and
+    /// `..`.
     fn list_atomically(&self, path: &Path) -> io::Result<Vec<DirectoryEntry>>;
     /// Makes the names of a directory durable.
     fn sync_directory(&self, path: &Path) -> io::Result<()>;

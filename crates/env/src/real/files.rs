@@ -176,8 +176,7 @@ fn parent(path: &Path) -> &Path {
 /// one moment's state; a second call must find nothing more, or all begins again with a larger buffer.
 pub(super) fn list_atomically(path: &Path, mut buffer_bytes: usize) -> io::Result<Vec<DirectoryEntry>> {
     while buffer_bytes <= LIST_BUFFER_BYTES_MAX {
-        if let Some(mut entries) = list_in_one_call(path, buffer_bytes)? {
-            entries.sort_unstable();
+        if let Some(entries) = list_in_one_call(path, buffer_bytes)? {
             return Ok(entries);
         }
         buffer_bytes *= 4;

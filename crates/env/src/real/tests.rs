@@ -122,7 +122,9 @@ fn a_list_that_does_not_fit_begins_again() {
     }
     names.sort();
     for buffer_bytes in [64, 512, 4096, 1 << 20] {
-        let listed: Vec<String> = list_atomically(directory.path(), buffer_bytes).unwrap().into_iter().map(|entry| entry.name).collect();
+        let listed = list_atomically(directory.path(), buffer_bytes).unwrap();
+        let mut listed: Vec<String> = listed.into_iter().map(|entry| entry.name).collect();
+        listed.sort();
         assert_eq!(listed, names);
     }
 }

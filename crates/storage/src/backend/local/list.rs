@@ -4,7 +4,8 @@
 //! directory beside the objects, is therefore answered as of one moment. A prefix that spans directories is walked in ascending
 //! order of names, one moment per directory: a name made behind the walk's back is not shown, while a name shown was there.
 
-use std::collections::BTreeSet;
+use std::cmp::Reverse;
+use std::collections::{BTreeSet, BinaryHeap};
 use std::io;
 use std::path::Path;
 
@@ -32,19 +33,16 @@ struct Walk<'a> {
     found: Vec<ObjectInfo>,
 }
 
-/// What a directory holds, in the order of the names of objects: a directory sorts as what lies in it.
-fn order(mut entries: Vec<DirectoryEntry>) -> Vec<String> {
-    let mut names: Vec<String> = entries
-        .drain(..)
-        .map(|mut entry| {
-            if entry.is_directory {
-                entry.name.push('/');
-            }
-            entry.name
-        })
-        .collect();
-    names.sort_unstable();
-    names
+/// What a directory holds, the smallest first; a directory sorts as what lies in it. A heap: who wants the first name of many (the newest
+/// record, among the claims of years) does not pay for their order.
+fn order(entries: Vec<DirectoryEntry>) -> BinaryHeap<Reverse<String>> {
+    let name = |DirectoryEntry { mut name, is_directory }| {
+        if is_directory {
+            name.push('/');
+        }
+        Reverse(name)
+    };
+    entries.into_iter().map(name).collect()
 }
 
 impl Walk<'_> {
@@ -86,7 +84,8 @@ impl Walk<'_> {
         };
         // Names of this directory are about to be shown: they must be there after a loss of power.
         let mut durable = false;
-        for entry in order(entries) {
+        let mut entries = order(entries);
+        while let Some(Reverse(entry)) = entries.pop() {
             let name = format!("{base}{entry}");
             if !self.matches(&name) {
                 continue;
