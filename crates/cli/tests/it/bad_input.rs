@@ -1,8 +1,9 @@
 //! Wrong usage, wrong places, no permission: a typed error that names the thing and the next step, and nothing touched.
 
 use std::fs;
+use std::process::Command;
 
-use super::{fails, json, ok, tombolo, uri};
+use super::{Ran, fails, json, ok, ran, tombolo, uri};
 
 #[test]
 fn wrong_uris_are_refused_with_the_right_way_to_write_them() {
@@ -128,4 +129,43 @@ fn inspect_names_what_it_cannot_read() {
     fs::write(&file, "mine").unwrap();
     fails(&["inspect", file.to_str().unwrap()], 5, &["notes.txt", "expected", "--as", "found"]);
     fails(&["inspect", &uri(folder.path()), "0000000000000001/table/1"], 3, &["0000000000000001/table/1"]);
+}
+
+/// Runs the command in a process that may have so many files open.
+fn with_open_files(limit: u32, arguments: &[&str]) -> Ran {
+    let mut command = Command::new("timeout");
+    // A hang is a failure of the test, not of whoever runs it.
+    command.args(["100", "sh", "-c", &format!("ulimit -n {limit}; exec \"$@\""), "sh", env!("CARGO_BIN_EXE_tombolo")]).args(arguments);
+    ran(command, arguments)
+}
+
+#[test]
+fn without_open_files_left_a_command_ends_and_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    // Three are the standard ones; two are the least that a file beside its directory takes.
+    let outcomes: Vec<_> = std::thread::scope(|scope| {
+        let run = |limit: u32| {
+            let store = uri(&folder.path().join(format!("db{limit}")));
+            scope.spawn(move || {
+                ok(&["db", "put", &store, "before", "kept"]);
+                let put = with_open_files(limit, &["db", "put", &store, "k", "v"]);
+                let get = with_open_files(limit, &["db", "get", &store, "before"]);
+                (limit, store, put, get)
+            })
+        };
+        (4..=12).map(run).collect::<Vec<_>>().into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    for (limit, store, put, get) in &outcomes {
+        for refused in [put, get].into_iter().filter(|ran| ran.code != 0) {
+            assert_eq!(refused.code, 7, "{limit} files: {}", refused.stderr);
+            assert!(refused.stderr.contains("too many files are open: raise the limit (`ulimit -n`)"), "{limit} files: {}", refused.stderr);
+        }
+        assert_eq!(ok(&["db", "get", store, "before"]), "kept\n", "{limit} files");
+        if put.code == 0 {
+            assert_eq!(ok(&["db", "get", store, "k"]), "v\n", "{limit} files");
+        }
+    }
+    let (first, last) = (&outcomes[0], &outcomes[outcomes.len() - 1]);
+    assert_ne!((first.2.code, first.3.code), (0, 0), "four files are enough: the test tests nothing");
+    assert_eq!((last.2.code, last.3.code), (0, 0), "twelve files are not enough: {}{}", last.2.stderr, last.3.stderr);
 }

@@ -22,9 +22,16 @@ struct Ran {
     stderr: String,
 }
 
-/// Runs the command; no test of ours may panic it.
+/// Runs the command.
 fn tombolo(arguments: &[&str]) -> Ran {
-    let output: Output = Command::new(env!("CARGO_BIN_EXE_tombolo")).args(arguments).stdin(Stdio::null()).output().unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tombolo"));
+    command.args(arguments);
+    ran(command, arguments)
+}
+
+/// Runs what runs the command; no test of ours may panic it.
+fn ran(mut command: Command, arguments: &[&str]) -> Ran {
+    let output: Output = command.stdin(Stdio::null()).output().unwrap();
     let ran = Ran {
         code: output.status.code().unwrap_or(-1),
         stdout: String::from_utf8(output.stdout).unwrap(),

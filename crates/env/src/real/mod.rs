@@ -9,6 +9,7 @@ mod files;
 mod mapping;
 mod network;
 mod reads;
+mod timer;
 mod write_out;
 
 use std::cell::RefCell;
@@ -18,7 +19,6 @@ use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use async_io::Timer;
 use rand::RngCore;
 use rand::SeedableRng;
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -28,7 +28,12 @@ use crate::{BoxFuture, Env, FileSystem, HostFacts, Instant, Network, Platform, T
 pub(crate) fn env(io_uring: bool) -> Env {
     let reads = if io_uring { reads::Choice::Best } else { reads::Choice::Threads };
     let files = files::RealFiles { reads };
-    Env::new(Arc::new(RealPlatform { executor: executor::Executor::new(), files, network: network::RealNetwork }))
+    Env::new(Arc::new(RealPlatform {
+        executor: executor::Executor::new(),
+        timer: timer::Timer::default(),
+        files,
+        network: network::RealNetwork,
+    }))
 }
 
 /// Moments are counted from here, so that those of all real worlds of one process compare.
@@ -40,6 +45,7 @@ fn origin() -> std::time::Instant {
 #[derive(Debug)]
 struct RealPlatform {
     executor: executor::Executor,
+    timer: timer::Timer,
     files: files::RealFiles,
     network: network::RealNetwork,
 }
@@ -79,14 +85,10 @@ impl Platform for RealPlatform {
     }
 
     fn sleep_until(&self, deadline: Instant) -> BoxFuture<'static, ()> {
-        Box::pin(async move {
-            match origin().checked_add(Duration::from_nanos(deadline.as_nanos())) {
-                Some(moment) => {
-                    Timer::at(moment).await;
-                }
-                None => std::future::pending().await,
-            }
-        })
+        match origin().checked_add(Duration::from_nanos(deadline.as_nanos())) {
+            Some(moment) => Box::pin(self.timer.sleep_until(moment)),
+            None => Box::pin(std::future::pending()),
+        }
     }
 
     fn yield_now(&self) -> BoxFuture<'static, ()> {

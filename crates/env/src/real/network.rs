@@ -1,8 +1,12 @@
 //! TCP through the kernel's readiness events.
+//!
+//! The library that waits for them makes what it needs with the first socket, and panics when it cannot: so that is asked before.
 
+use std::fs::File;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use async_io::Async;
 
@@ -13,9 +17,25 @@ use crate::{BoxFuture, Connection, Listener, Network, completion};
 #[derive(Debug)]
 pub(super) struct RealNetwork;
 
+/// Descriptors that the first socket takes with all that comes with it (epoll, eventfd, timerfd), and one more.
+const FIRST_DESCRIPTORS: usize = 5;
+
+/// Makes sure, before the first socket of the process, that enough descriptors are left. Another thread may take them in between; at a
+/// process that is not at its very limit it does not.
+fn check_descriptors() -> io::Result<()> {
+    static CHECKED: AtomicBool = AtomicBool::new(false);
+    if !CHECKED.load(Ordering::Acquire) {
+        let left: io::Result<Vec<File>> = (0..FIRST_DESCRIPTORS).map(|_| File::open("/dev/null")).collect();
+        drop(left?);
+        CHECKED.store(true, Ordering::Release);
+    }
+    Ok(())
+}
+
 impl Network for RealNetwork {
     fn listen<'a>(&'a self, address: &'a str) -> BoxFuture<'a, io::Result<Box<dyn Listener>>> {
         Box::pin(async move {
+            check_descriptors()?;
             let mut last = no_address(address);
             for candidate in resolve(address).await? {
                 match Async::<TcpListener>::bind(candidate) {
@@ -29,6 +49,7 @@ impl Network for RealNetwork {
 
     fn connect<'a>(&'a self, address: &'a str) -> BoxFuture<'a, io::Result<Box<dyn Connection>>> {
         Box::pin(async move {
+            check_descriptors()?;
             let mut last = no_address(address);
             for candidate in resolve(address).await? {
                 match Async::<TcpStream>::connect(candidate).await {
