@@ -63,6 +63,7 @@ mod random;
 mod scheduler;
 mod state;
 mod trace;
+mod wire;
 
 use std::fmt;
 use std::future::Future;

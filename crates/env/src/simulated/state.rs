@@ -12,9 +12,9 @@ use parking_lot::Mutex;
 
 use super::disk::{Disk, InodeNumber};
 use super::fault::Fault;
-use super::network::NetworkState;
 use super::random::Random;
 use super::trace::Trace;
+use super::wire::NetworkState;
 use super::{HostId, ProcessId};
 use crate::BoxFuture;
 
