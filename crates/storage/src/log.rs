@@ -201,7 +201,8 @@ pub trait Log: Send + Sync + fmt::Debug {
     /// Verifies that the log is not fenced: for reads that must not be stale.
     fn confirm(&self) -> BoxFuture<'_, Result<()>>;
 
-    /// Makes all durable and writes down how far that is. Appends fail with `Closed` from here on.
+    /// Makes all durable and writes down how far that is. Appends fail with `Closed` from here on. When it has come to its end, well or not,
+    /// nothing of this log works on in the background.
     fn close(&self) -> BoxFuture<'_, Result<()>>;
 }
 

@@ -91,17 +91,9 @@ impl Memory {
     }
 }
 
-/// Removes the databases of a run. The log of a database that was just closed may still be making a segment ahead there: then again.
+/// Removes the databases of a run.
 pub fn remove(folder: &Path) -> Result<()> {
-    let mut attempts = 0..50;
-    loop {
-        match std::fs::remove_dir_all(folder) {
-            Err(error) if error.kind() == std::io::ErrorKind::DirectoryNotEmpty && attempts.next().is_some() => {
-                std::thread::sleep(Duration::from_millis(20));
-            }
-            removed => return removed.map_err(|error| Failure::io(error, format!("removing {}", folder.display()))),
-        }
-    }
+    std::fs::remove_dir_all(folder).map_err(|error| Failure::io(error, format!("removing {}", folder.display())))
 }
 
 /// Runs it.

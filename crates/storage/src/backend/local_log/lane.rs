@@ -95,7 +95,7 @@ pub(super) struct Lane {
     /// For messages.
     place: String,
     control: Control,
-    supply: Supply,
+    supply: Arc<Supply>,
     writer: Mutex<Writer>,
     group: Mutex<Group>,
     accepted: AtomicU64,
@@ -112,7 +112,7 @@ impl Lane {
         control: Control,
     ) -> Result<Lane> {
         let place = directory.display().to_string();
-        let supply = Supply::new(env, directory, options);
+        let supply = Arc::new(Supply::new(env, directory, options));
         let segment = supply.take(u64::from(FIRST_BYTE), u64::from(options.segment_bytes_min))?;
         let start = LogOffset::new(segment.number, FIRST_BYTE);
         let lane = Lane {
@@ -297,9 +297,8 @@ impl Lane {
         }
         let room = u64::from(writer.segment.capacity - writer.position);
         let wanted = writer.live_bytes().next_power_of_two();
-        if self.supply.wants_preparing(room, wanted) {
-            let lane = Arc::clone(self);
-            self.env.spawn(TaskClass::Foreground, "log segment", async move { lane.supply.prepare(wanted) }).detach();
+        if let Some(preparation) = self.supply.wants_preparing(room, wanted) {
+            self.env.spawn(TaskClass::Foreground, "log segment", async move { preparation.run() }).detach();
         }
     }
 
@@ -564,6 +563,11 @@ impl Lane {
         }
         writer.state = State::Closed;
         Ok(self.accepted())
+    }
+
+    /// Ready when no segment is being made ahead, and none will be.
+    pub(super) fn supply_closed(&self) -> Completion<()> {
+        self.supply.close()
     }
 
     /// Writes down outside the frames how far the lane is durable.

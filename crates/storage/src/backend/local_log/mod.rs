@@ -336,6 +336,16 @@ pub(crate) fn register(registry: &mut Registry) {
     registry.register_log_store("file", Arc::new(open_uri));
 }
 
+/// Makes a lane durable and refuses appends from here on.
+async fn close_lane(lane: &Arc<Lane>) -> Result<()> {
+    let end = lane.stop()?;
+    match lane.durable(end).await {
+        Some(result) => result?,
+        None => return Err(Error::new(ErrorKind::Closed, "the world ended before the log was closed")),
+    }
+    lane.note_durable()
+}
+
 fn lane_identity(context: &LogContext, log: &LogRecord) -> SegmentIdentity {
     SegmentIdentity { incarnation: context.incarnation.0, epoch: log.id.epoch.0, lane: log.id.lane, segment: 0 }
 }
@@ -406,15 +416,13 @@ impl Log for LocalLog {
 
     fn close(&self) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move {
+            let mut closed = Ok(());
             for lane in &self.lanes {
-                let end = lane.stop()?;
-                match lane.durable(end).await {
-                    Some(result) => result?,
-                    None => return Err(Error::new(ErrorKind::Closed, "the world ended before the log was closed")),
-                }
-                lane.note_durable()?;
+                closed = closed.and(close_lane(lane).await);
+                // However it ended: whoever has closed a log may delete its directory.
+                lane.supply_closed().await;
             }
-            Ok(())
+            closed
         })
     }
 }

@@ -1,12 +1,14 @@
 //! Segments made ahead of need, so that a writer seldom waits for one.
 //!
-//! Invariant: a number is given out once per lane; the segment in use has the greatest number of all that were ever taken.
+//! Invariants:
+//! 1. A number is given out once per lane; the segment in use has the greatest number of all that were ever taken.
+//! 2. Once [`Supply::close`] has come to its end nothing is made any more: the log's directory is its owner's to delete.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use tombolo_env::Env;
+use tombolo_env::{Completer, Completion, Env, completion};
 use tombolo_format::log_frame::SEGMENT_BYTES_MAX;
 
 use super::segment::Segment;
@@ -36,6 +38,10 @@ struct State {
     preparing: bool,
     /// Making one ahead failed: wait until the writer needs one and sees the error.
     failed: bool,
+    /// None is made ahead any more.
+    closed: bool,
+    /// Waits for the one that is being made ahead.
+    closer: Option<Completer<()>>,
 }
 
 /// The segments of one lane.
@@ -100,20 +106,36 @@ impl Supply {
         Ok(made)
     }
 
-    /// Whether somebody should call [`Supply::prepare`] now, while the segment in use has `room` left. Says so once. A large segment is made
-    /// anew only shortly before it is needed: by then a flush may have retired one, which need not be zeroed.
-    pub(super) fn wants_preparing(&self, room: u64, wanted: u64) -> bool {
+    /// What somebody should do now, while the segment in use has `room` left: make the next one, `wanted` bytes long within the limits. Says
+    /// so once. A large segment is made anew only shortly before it is needed: by then a flush may have retired one, which need not be
+    /// zeroed.
+    pub(super) fn wants_preparing(self: &Arc<Supply>, room: u64, wanted: u64) -> Option<Preparation> {
         let mut state = self.state.lock();
         let wanted = wanted.clamp(self.bytes_min, self.bytes_max);
         let now = room < ROOM_BYTES || state.stock.as_ref().is_some_and(|stock| u64::from(stock.capacity) >= wanted);
-        let wants = now && state.ready.is_none() && !state.preparing && !state.failed;
-        state.preparing |= wants;
-        wants
+        if !now || state.ready.is_some() || state.preparing || state.failed || state.closed {
+            return None;
+        }
+        state.preparing = true;
+        Some(Preparation { supply: Arc::clone(self), wanted })
     }
 
-    /// Makes the next segment, `wanted` bytes long within the limits: from the stock, or anew. After [`Supply::wants_preparing`] only.
-    pub(super) fn prepare(&self, wanted: u64) {
-        let wanted = wanted.clamp(self.bytes_min, self.bytes_max);
+    /// Has no more made ahead; ready when none is being made.
+    pub(super) fn close(&self) -> Completion<()> {
+        let (closer, closed) = completion();
+        let mut state = self.state.lock();
+        state.closed = true;
+        if state.preparing {
+            state.closer = Some(closer);
+        } else {
+            drop(state);
+            closer.complete(());
+        }
+        closed
+    }
+
+    /// Makes the next segment: from the stock, or anew.
+    fn prepare(&self, wanted: u64) {
         let (stock, number) = {
             let mut state = self.state.lock();
             let stock = state.stock.take_if(|stock| u64::from(stock.capacity) >= wanted);
@@ -127,7 +149,6 @@ impl Supply {
             None => self.make(number, wanted),
         };
         let mut state = self.state.lock();
-        state.preparing = false;
         match made.and_then(|made| self.renumber(&mut state, made)) {
             Ok(segment) => state.ready = Some(segment),
             Err(error) => {
@@ -167,6 +188,33 @@ impl Supply {
             && let Err(error) = self.env.files().remove_file(&segment.path)
         {
             tracing::warn!(%error, path = %segment.path.display(), "a retired log segment stays until its log is freed");
+        }
+    }
+}
+
+/// A segment that is to be made ahead. Whether it was made or given up, the supply knows when this is dropped.
+#[derive(Debug)]
+pub(super) struct Preparation {
+    supply: Arc<Supply>,
+    wanted: u64,
+}
+
+impl Preparation {
+    /// Makes it, on the calling thread.
+    pub(super) fn run(self) {
+        self.supply.prepare(self.wanted);
+    }
+}
+
+impl Drop for Preparation {
+    fn drop(&mut self) {
+        let closer = {
+            let mut state = self.supply.state.lock();
+            state.preparing = false;
+            state.closer.take()
+        };
+        if let Some(closer) = closer {
+            closer.complete(());
         }
     }
 }

@@ -25,6 +25,44 @@ fn the_log_keeps_its_promises_in_simulated_worlds() {
     }
 }
 
+#[test]
+fn nothing_is_made_in_a_log_that_was_closed() {
+    for form in FORMS {
+        let mut made_while_closing = 0;
+        for seed in 0..60 {
+            let case = Case::new(seed, form);
+            // A quarter of a segment is full, of the first or of the second: the last append has one made ahead, or the one before did.
+            let entries = [2, 3, 4, 10, 11, 12][usize::try_from(seed).unwrap() % 6];
+            let plan = Plan { entries, sync_every: 0, ..ROLLING };
+            let writer = case.world.process("writer");
+            let env = writer.env();
+            let (closing, inside) = (case.clone(), writer.clone());
+            let names = move || {
+                let mut names: Vec<_> =
+                    env.files().list_atomically(&Case::directory(1)).unwrap().into_iter().map(|file| file.name).collect();
+                names.sort();
+                names
+            };
+            let (before, after) = writer
+                .run(async move {
+                    let (store, context) = (closing.store(&inside), closing.context(&inside, 1));
+                    let log = store.open(&context, 1).await.unwrap();
+                    closing.write_to(&inside, &*log, plan).await.unwrap();
+                    let before = names();
+                    log.close().await.unwrap();
+                    let after = names();
+                    inside.sleep(std::time::Duration::from_secs(1)).await;
+                    assert_eq!(names(), after, "{form:?}, seed {seed}: made after the close");
+                    assert_eq!(log.append(0, &entry(99, 8)).unwrap_err().kind(), ErrorKind::Closed);
+                    (before, after)
+                })
+                .expect("nobody ends the writer");
+            made_while_closing += u32::from(before != after);
+        }
+        assert!(made_while_closing > 0, "{form:?}: no close met a segment that was being made");
+    }
+}
+
 /// Operations of a writer that nobody disturbs.
 fn operations(form: Form, plan: Plan) -> u64 {
     let case = Case::new(1, form);
