@@ -44,6 +44,7 @@ pub const ALL: &[Hunt] = &[
     hunt(Mutant::LogReplayBeforeSealRecorded, "stale-appender", 64).with(Mutant::LogFenceForgetsSeal),
     hunt(Mutant::LogIgnoreRecordedSeal, "stale-appender", 64).with(Mutant::LogFenceForgetsSeal),
     hunt(Mutant::TableNameReused, "random", 64),
+    hunt(Mutant::StaleJobInstalled, "two-writers", 128),
     hunt(Mutant::LogSyncErrorIgnored, "random", 400),
     hunt(Mutant::PutUnknownTakenAsFailed, "random", 400),
 ];

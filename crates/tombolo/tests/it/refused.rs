@@ -297,3 +297,33 @@ fn tables_that_a_verification_kept_are_deleted_after_it() {
         assert_eq!((stores.plan.injected(), tables(&stores).await.len()), (1, 1));
     });
 }
+
+/// A record of the manifest lands, its writer learns of neither that nor anything after: what the record names must be there.
+#[test]
+fn what_a_record_of_unknown_outcome_names_is_kept() {
+    for purpose in [Purpose::Flush, Purpose::Compaction] {
+        run(move |stores| async move {
+            let db = stores.open(&["automatic_compaction=false"]).await;
+            let keys = db.default_keyspace();
+            for key in [b"1", b"2"] {
+                keys.put(key, b"value").await.unwrap();
+                if purpose == Purpose::Compaction {
+                    db.flush().await.unwrap();
+                }
+            }
+            let in_manifest = |kind| move |asked: &Asked<'_>| asked.kind == kind && asked.name.contains("/manifest/");
+            stores.plan.inject(Rule::new(in_manifest(RequestKind::Put), Fault::Unknown { landed: true }).times(1));
+            stores.plan.inject(Rule::new(in_manifest(RequestKind::Read), Fault::Error(ErrorKind::PermissionDenied)).times(1));
+            let work = if purpose == Purpose::Flush { db.flush() } else { db.compact() };
+            assert_eq!(work.await.unwrap_err().kind(), ErrorKind::OutcomeUnknown, "{purpose:?}");
+            assert_eq!(stores.plan.injected(), 2, "{purpose:?}");
+            drop((db, keys));
+            let db = stores.open(&[]).await;
+            for key in [b"1", b"2"] {
+                assert_eq!(db.default_keyspace().get(key).await.unwrap().unwrap(), b"value", "{purpose:?}");
+            }
+            assert_eq!(db.stats().tables, 1, "{purpose:?}: the record did not land, and the test tests nothing");
+            assert!(db.verify().await.unwrap().damage.is_empty(), "{purpose:?}");
+        });
+    }
+}

@@ -5,7 +5,7 @@
 //! before (committed, then deleted below a snapshot) cannot be known, so nothing that the record named may be deleted.
 
 use bytes::Bytes;
-use tombolo_format::manifest::RecordKind;
+use tombolo_format::manifest::{Edit, RecordKind, decode_record};
 use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Epoch, Error, Result};
 
@@ -75,6 +75,10 @@ impl Append {
 
     fn committed(&mut self) -> Step<Result<Appended>> {
         match self.proposed.take() {
+            // What the mutant put in another's epoch tells its writer no less that it is fenced.
+            Some(proposed) if is_enabled(Mutant::StaleJobInstalled) && proposed.tip.epoch() != self.epoch => {
+                Step::Done(Ok(Appended::Fenced))
+            }
             Some(proposed) => Step::Done(Ok(Appended::Committed(proposed.tip))),
             None => Step::Done(misfit("append", &Answer::Deleted)),
         }
@@ -110,20 +114,40 @@ impl Append {
         match held {
             Some(held) if Some(&held) == own => self.committed(),
             Some(held) if is_enabled(Mutant::PutForeignRecordRetriedNext) => self.retry_next(&held),
+            Some(held) if is_enabled(Mutant::StaleJobInstalled) => self.install_stale(&held),
             Some(_) => Step::Done(Ok(Appended::Fenced)),
             // Deleted between put and read. A foreign claim is never deleted, so it was the own record: putting it again shows that.
             None => self.put(),
         }
     }
 
-    /// The mutant: takes the foreign record for one to append after.
+    fn proposed_kind(&self) -> Option<RecordKind> {
+        self.proposed.as_ref().and_then(|proposed| decode_record(&proposed.bytes).ok()).map(|record| record.kind)
+    }
+
+    /// A mutant: takes the foreign record for one to append after.
     fn retry_next(&mut self, held: &Bytes) -> Step<Result<Appended>> {
-        let kind = self.proposed.as_ref().and_then(|proposed| tombolo_format::manifest::decode_record(&proposed.bytes).ok());
-        match (self.tip.follow(held), kind) {
-            (Ok(tip), Some(record)) => {
+        match (self.tip.follow(held), self.proposed_kind()) {
+            (Ok(tip), Some(kind)) => {
                 self.tip = tip;
-                self.phase = Phase::Attempt(Payload(record.kind));
+                self.phase = Phase::Attempt(Payload(kind));
                 Step::Do(Effect::Random)
+            }
+            _ => Step::Done(Ok(Appended::Fenced)),
+        }
+    }
+
+    /// A mutant: takes what a compaction of an older epoch made for good as long as its inputs are there, and names it in the newest one.
+    fn install_stale(&mut self, held: &Bytes) -> Step<Result<Appended>> {
+        let is_job = |edits: &[Edit]| {
+            let ends_inputs = edits.iter().any(|edit| matches!(edit, Edit::TableObsolete { .. }));
+            ends_inputs && edits.iter().any(|edit| matches!(edit, Edit::TableAdded(_)))
+        };
+        match (self.tip.follow(held), self.proposed_kind()) {
+            (Ok(tip), Some(RecordKind::Edits(edits)))
+                if is_job(&edits) && tip.propose(tip.epoch(), 0, RecordKind::Edits(edits.clone())).is_ok() =>
+            {
+                self.retry_next(held)
             }
             _ => Step::Done(Ok(Appended::Fenced)),
         }
@@ -139,13 +163,16 @@ impl Machine for Append {
 
     fn step(&mut self, answer: Answer) -> Step<Result<Appended>> {
         match (self.phase.clone(), answer) {
-            (Phase::Attempt(Payload(kind)), Answer::Random(attempt)) => match self.tip.propose(self.epoch, attempt, kind) {
-                Ok(proposed) => {
-                    self.proposed = Some(proposed);
-                    self.put()
+            (Phase::Attempt(Payload(kind)), Answer::Random(attempt)) => {
+                let epoch = if is_enabled(Mutant::StaleJobInstalled) { self.tip.epoch() } else { self.epoch };
+                match self.tip.propose(epoch, attempt, kind) {
+                    Ok(proposed) => {
+                        self.proposed = Some(proposed);
+                        self.put()
+                    }
+                    Err(error) => Step::Done(Ok(Appended::Refused(error))),
                 }
-                Err(error) => Step::Done(Ok(Appended::Refused(error))),
-            },
+            }
             (Phase::Put, Answer::Put(answer)) => self.has_put(answer),
             (Phase::Read, Answer::Records(mut records)) => self.has_read(records.pop().flatten()),
             (_, answer) => Step::Done(misfit("append", &answer)),
