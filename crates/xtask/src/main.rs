@@ -5,6 +5,7 @@ mod habits;
 mod instructions;
 mod miri;
 mod peers;
+mod puts;
 mod real;
 mod source;
 
@@ -70,6 +71,8 @@ enum Habit {
     /// Binaries are kept in ~/.cache/tombolo-real. What cannot be built or started here is said and skipped; the exit code tells whether what
     /// ran passed.
     Real(real::Arguments),
+    /// Accepted and durable puts per second with both forms of the local log, in interleaved rounds.
+    Puts(puts::Puts),
     /// The demo in release, as the README shows it.
     Demo(habits::Demo),
     /// One history of operations under every option set gives one result, that of an ordered map.
@@ -98,6 +101,7 @@ fn main() -> ExitCode {
         Habit::Miri(arguments) => miri::run(&root, &arguments),
         Habit::Peers(arguments) => peers::run(&root, &arguments),
         Habit::Real(arguments) => real::run(&root, &arguments),
+        Habit::Puts(arguments) => puts::run(&root, &arguments),
         Habit::Demo(arguments) => habits::demo(&root, &arguments),
         Habit::Metamorphic(arguments) => habits::metamorphic(&root, &arguments),
         Habit::Simulate(arguments) => habits::simulate(&root, &arguments),
