@@ -112,7 +112,7 @@ impl Uri {
         }
         let Some((scheme, rest)) = text.split_once("://") else {
             let advice = if text.starts_with('/') { format!("for a directory of this host write file://{text}") } else { Uri::teach() };
-            return Err(Error::new(ErrorKind::Invalid, format!("{text:?} is no URI: it has no scheme")).advice(advice));
+            return Err(Error::new(ErrorKind::Invalid, format!("{text:?} is no URI: it has no scheme://")).advice(advice));
         };
         let proper = scheme.starts_with(|first: char| first.is_ascii_alphabetic())
             && scheme.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte));

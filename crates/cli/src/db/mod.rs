@@ -8,7 +8,7 @@ use std::ops::Bound;
 
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::json;
-use tombolo::{Db, Durability, Keyspace, KeyspaceOptions, OpenMode};
+use tombolo::{Db, Durability, Keyspace, KeyspaceOptions, Op, OpenMode};
 
 use crate::database::{DatabaseArguments, ReadArguments};
 use crate::failure::{Failure, Result};
@@ -253,8 +253,8 @@ pub fn run(command: &Command, output: &Output) -> Result<()> {
         Command::Properties(arguments) => look::properties(arguments, output),
         Command::Levels(arguments) => look::levels(arguments, output),
         Command::Verify(arguments) => verify(arguments, output),
-        Command::Compact(arguments) => compact(arguments, output),
-        Command::Flush(arguments) => flush(arguments, output),
+        Command::Compact(arguments) => rewrite(arguments, output, Db::compact),
+        Command::Flush(arguments) => rewrite(arguments, output, Db::flush),
         Command::Destroy(arguments) => destroy(arguments, output),
     }
 }
@@ -418,27 +418,12 @@ fn verify(arguments: &Verify, output: &Output) -> Result<()> {
     }
 }
 
-fn compact(arguments: &DatabaseArguments, output: &Output) -> Result<()> {
+/// Does what rewrites tables, and says what there was before and is now.
+fn rewrite(arguments: &DatabaseArguments, output: &Output, work: impl FnOnce(&Db) -> Op<()>) -> Result<()> {
     let interrupted = interrupt::listen()?;
     let db = arguments.open(OpenMode::Open)?;
     let before = db.stats();
-    interrupt::wait(db.compact(), &interrupted, || ())?;
-    let after = db.stats();
-    db.close().wait()?;
-    output.result(
-        || json!({ "tables_before": before.tables, "bytes_before": before.table_bytes, "tables": after.tables, "bytes": after.table_bytes }),
-        || {
-            let (from, to) = (text::bytes(before.table_bytes), text::bytes(after.table_bytes));
-            format!("{} tables of {from} before, {} tables of {to} now", before.tables, after.tables)
-        },
-    )
-}
-
-fn flush(arguments: &DatabaseArguments, output: &Output) -> Result<()> {
-    let interrupted = interrupt::listen()?;
-    let db = arguments.open(OpenMode::Open)?;
-    let before = db.stats();
-    interrupt::wait(db.flush(), &interrupted, || ())?;
+    interrupt::wait(work(&db), &interrupted, || ())?;
     let after = db.stats();
     db.close().wait()?;
     output.result(

@@ -59,8 +59,10 @@ impl Report {
         self.damage(
             0,
             "foreign file",
-            FormatError::damaged(0, expected, format!("{} bytes beginning with {:?}", bytes.len(), text::escape(head))),
+            FormatError::damaged(0, expected, format!("{} bytes beginning with {}", bytes.len(), text::escape(head))),
         );
+        let advice = "name a file of a database, or one of its objects; `tombolo inspect URI` lists those of a database";
+        self.first_error = self.first_error.take().map(|error| error.advice(advice));
     }
 
     /// The first damage, as the command's error.

@@ -8,6 +8,7 @@ mod commands;
 mod damage;
 mod doctor;
 mod processes;
+mod readme;
 mod transfer;
 
 use std::path::Path;
