@@ -183,6 +183,22 @@ fn a_write_that_is_not_durable_yet_is_not_shown() {
 }
 
 #[test]
+fn a_flushed_write_that_no_log_holds_takes_the_place_of_an_older_one_that_a_log_held() {
+    run(|env| async move {
+        let db = builder(&env, "file:///db").open().await.unwrap();
+        let reader = builder(&env, "file:///db").open_reader(following()).await.unwrap();
+        let (keys, shown) = (db.default_keyspace(), reader.default_keyspace());
+        keys.put(b"k", b"logged").await.unwrap();
+        keys.put_with(b"k", b"unlogged", Durability::Unlogged).await.unwrap();
+        reader.refresh().await.unwrap();
+        assert_eq!(shown.get(b"k").await.unwrap().unwrap(), b"logged");
+        db.flush().await.unwrap();
+        reader.refresh().await.unwrap();
+        assert_eq!(shown.get(b"k").await.unwrap().unwrap(), b"unlogged");
+    });
+}
+
+#[test]
 fn what_a_reader_looks_at_stays_until_it_lets_go() {
     run(|env| async move {
         let objects: Arc<dyn ObjectStore> = Arc::new(MemoryObjectStore::unnamed(&env));
@@ -364,7 +380,7 @@ mod mutants {
     fn flushed_entries_kept_in_memory() {
         notices(
             Mutant::ReaderKeepsFlushedEntries,
-            super::a_reader_shows_what_a_writer_acknowledged_over_flushes_compactions_keyspaces_and_takeovers,
+            super::a_flushed_write_that_no_log_holds_takes_the_place_of_an_older_one_that_a_log_held,
         );
     }
 
