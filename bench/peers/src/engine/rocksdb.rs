@@ -41,12 +41,6 @@ impl Tuning for Tuned {
     const TUNED: bool = true;
 }
 
-/// RocksDB asks the program whether its io_uring may be used; without this it never is. Only what sets `async_io` uses it.
-#[unsafe(no_mangle)]
-pub extern "C" fn RocksDbIOUringEnable() -> bool {
-    true
-}
-
 /// An open database.
 pub struct Rocks<T> {
     db: Handle,
