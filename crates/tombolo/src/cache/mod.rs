@@ -5,7 +5,7 @@
 //! shard take its mutex.
 //!
 //! Eviction is CLOCK over the slots of a shard, the shards in turn: what was not used since the hand last passed goes. A new block is not
-//! marked, so that a scan's blocks go before those that were read twice. The memory is that of [`frames`]; [`room`] says how it is come by.
+//! marked, so that a scan's blocks go before those that were read twice. The memory is that of `frames`; `room` says how it is come by.
 //!
 //! Invariants:
 //! 1. Keys are never used again (rule 6): an entry is never wrong, and nothing has to be invalidated.

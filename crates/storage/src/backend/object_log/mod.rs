@@ -15,7 +15,7 @@
 //! Invariants:
 //! 1. A slot is only ever put with the same bytes by its writer, who never leaves one out.
 //! 2. The slot of the replay point is there as long as the log is named.
-//! 3. At most [`PUTS_IN_FLIGHT_MAX`] slots lie between what is acknowledged and the last one put.
+//! 3. At most `PUTS_IN_FLIGHT_MAX` slots lie between what is acknowledged and the last one put.
 //!
 //! Cost: one put for each group of commits; nothing when idle. A takeover reads each object once and puts one.
 
