@@ -124,6 +124,7 @@ pub fn run(arguments: &Arguments, output: &Output) -> Result<()> {
     if let Some((folder, true)) = &folder {
         remove(folder)?;
     }
+    test.tested()?;
     let form = arguments.form.as_deref().unwrap_or("default");
     output.result(
         || json!({ "rounds": arguments.rounds, "seed": seed, "form": form, "batches_acknowledged": test.acknowledged, "batches_unacknowledged_surviving": test.surviving }),
@@ -149,6 +150,9 @@ fn folder(arguments: &Arguments) -> Result<(PathBuf, bool)> {
     Ok((folder, true))
 }
 
+/// Lives grow to at most so many times what was asked.
+const STRETCH_MAX: u64 = 64;
+
 /// Rounds of writing, killing and checking.
 pub struct Test {
     store: String,
@@ -162,6 +166,8 @@ pub struct Test {
     base: Vec<State>,
     /// The number of that batch.
     last: Vec<u64>,
+    /// How many times longer than asked lives are: doubled while nothing is acknowledged, on a machine too busy for short ones.
+    stretch: u64,
     /// Batches acknowledged so far.
     pub acknowledged: u64,
     surviving: u64,
@@ -174,7 +180,20 @@ impl Test {
     pub fn new(store: String, how: HowArguments, seed: u64, writer: &'static str, keys: u32, life_ms: RangeInclusive<u64>) -> Test {
         let threads = usize::from(THREADS);
         let (base, last) = (vec![State::default(); threads], vec![0; threads]);
-        Test { store, how, seed, writer, keys, life_ms, base, last, acknowledged: 0, surviving: 0, memory: Memory::default() }
+        Test { store, how, seed, writer, keys, life_ms, base, last, stretch: 1, acknowledged: 0, surviving: 0, memory: Memory::default() }
+    }
+
+    /// Whether anything was tested.
+    ///
+    /// # Errors
+    /// `Check` when no batch was acknowledged: nothing could be lost.
+    pub fn tested(&self) -> Result<()> {
+        match self.acknowledged {
+            0 => Err(Failure::Check(
+                "no batch was acknowledged before a kill, so nothing was tested; ask for more rounds, or try on a quieter machine".into(),
+            )),
+            _ => Ok(()),
+        }
     }
 
     /// Starts a writer, kills it, and checks what is there.
@@ -186,6 +205,9 @@ impl Test {
         let db = database::open(&self.store, &self.how, OpenMode::CreateOrOpen)?;
         for thread in 0..THREADS {
             self.check(&db, round, thread, heard[usize::from(thread)])?;
+        }
+        if self.acknowledged == 0 {
+            self.stretch = (self.stretch * 2).min(STRETCH_MAX);
         }
         if round.is_multiple_of(20)
             && let Some(damage) = db.verify().wait()?.damage.first()
@@ -206,7 +228,9 @@ impl Test {
         let heard = move |message| hear(&mut listening.lock().unwrap_or_else(PoisonError::into_inner), message);
         let writer = Writer::start(&self.writer_arguments(round), heard).map_err(|error| Failure::io(error, "starting a writer"))?;
         let mut random = tombolo_workload::random(self.seed, round);
-        std::thread::sleep(Duration::from_micros(random.random_range(self.life_ms.start() * 1000..=self.life_ms.end() * 1000)));
+        std::thread::sleep(Duration::from_micros(
+            random.random_range(self.life_ms.start() * 1000..=self.life_ms.end() * 1000) * self.stretch,
+        ));
         writer.kill().map_err(|error| Failure::io(error, "killing a writer"))?;
         let Ears { heard, failed, memory } = ears.lock().unwrap_or_else(PoisonError::into_inner).clone();
         self.memory.add(memory);

@@ -46,6 +46,7 @@ fn killed_writers_lose_nothing_in_both_forms() {
     for form in ["written", "mapped"] {
         let report = json(&ok(&["--json", "crash", "--rounds", "6", "--form", form, "--seed", "7"]));
         assert_eq!(report["rounds"].as_u64(), Some(6), "{report}");
+        assert!(report["batches_acknowledged"].as_u64() > Some(0), "{report}");
     }
 }
 
