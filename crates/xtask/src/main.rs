@@ -115,8 +115,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// The workspace's root: two folders above this crate.
+/// The workspace's root: two folders above this crate. Cargo says which checkout it runs; a program started without it checks the one it was built in.
 fn root() -> PathBuf {
-    let manifest = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+    let manifest = std::env::var_os("CARGO_MANIFEST_DIR").map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
     manifest.ancestors().nth(2).map_or(manifest.clone(), PathBuf::from)
 }

@@ -15,7 +15,7 @@ mod verdict;
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::IsTerminal;
+use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -150,24 +150,26 @@ pub fn run(root: &Path, arguments: &Arguments) -> Result<(), String> {
 }
 
 fn list(scenes: &[Scene]) -> Result<(), String> {
+    let mut text = String::new();
     for scene in scenes {
-        println!(
-            "{}{}",
-            scene.name,
-            if scene.engines.is_empty() { String::new() } else { format!(" ({} only)", scene.engines.join(", ")) }
-        );
+        let of = if scene.engines.is_empty() { String::new() } else { format!(" ({} only)", scene.engines.join(", ")) };
+        text += &format!("{}{of}\n", scene.name);
         for step in &scene.steps {
-            println!("    {}", step.text);
+            text += &format!("    {}\n", step.text);
             for key in [&step.row, &step.settled].into_iter().flatten() {
                 let bar = rows::bar(key).map_or_else(String::new, |bar| {
                     let rocksdb = bar.rocksdb.map_or_else(String::new, |least| format!("{least} x RocksDB, "));
                     format!(": {:?}, bar {rocksdb}{} x the best LSM peer", bar.measure, bar.peer).to_lowercase()
                 });
-                println!("        {} {} x{}{bar}", key.workload, key.shape, key.threads);
+                text += &format!("        {} {} x{}{bar}\n", key.workload, key.shape, key.threads);
             }
         }
     }
-    Ok(())
+    // A reader that has seen enough is no failure.
+    match io::stdout().write_all(text.as_bytes()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(format!("printing the rows: {error}")),
+        _ => Ok(()),
+    }
 }
 
 /// Where everything built is kept.
