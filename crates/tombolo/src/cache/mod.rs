@@ -121,6 +121,14 @@ impl Resident {
         }
     }
 
+    /// The bytes with which its frame begins, if it lies in one.
+    fn first_bytes(&self) -> &[u8] {
+        match self {
+            Resident::Block(block) => block.bytes(),
+            Resident::Partition(partition) => partition.filter.as_ref().map_or(partition.index.bytes(), |filter| filter.bytes()),
+        }
+    }
+
     /// At multiples of what a frame for it begins. The lines of a filter, which comes first, lie in cache lines: all frames do.
     fn alignment(&self) -> usize {
         match self {

@@ -14,6 +14,9 @@ use super::frames::{Evacuation, FrameMut, Then};
 use super::{BlockCache, CacheKey};
 use crate::budget::{Category, GiveWay};
 
+#[cfg(test)]
+mod tests;
+
 /// How often a region is evacuated for one resident.
 const EVACUATIONS_MAX: usize = 2;
 /// How many entries are put out for one resident before a region is evacuated.
@@ -90,8 +93,10 @@ impl BlockCache {
         for key in &evacuation.residents {
             let hash = key.hash();
             let shard = self.shard(hash);
-            // What was taken for a key is not in the cache yet, or not any more.
-            let Some((entry, was_used)) = shard.look(key, hash) else { continue };
+            // What was taken for a key is not in the cache yet, or not any more. To move what lies elsewhere would free nothing here, and
+            // have another slab evacuated again, for ever.
+            let here = shard.look(key, hash).filter(|(entry, _)| evacuation.holds(entry.resident.first_bytes()));
+            let Some((entry, was_used)) = here else { continue };
             let frame = if was_used { self.frame_for_a_move(*key, entry.resident.frame_bytes(), entry.resident.alignment()) } else { None };
             match frame {
                 None => {

@@ -4,12 +4,12 @@ use tombolo_format::key::{EntryKind, InternalKey, SequenceNumber, Trailer};
 use super::*;
 use crate::budget::Category;
 
-fn key(number: u64) -> CacheKey {
+pub(super) fn key(number: u64) -> CacheKey {
     CacheKey { table: TableName { epoch: 1, random: number / 100 }, offset: number % 100 * 8192 }
 }
 
 /// A block that holds its number, of about `bytes`.
-fn block(number: u64, bytes: usize) -> Resident {
+pub(super) fn block(number: u64, bytes: usize) -> Resident {
     let mut builder = BlockBuilder::new();
     let trailer = Trailer::new(SequenceNumber(number), EntryKind::Put);
     builder.add(InternalKey::new(b"key", trailer), &vec![0; bytes]);

@@ -97,7 +97,17 @@ impl Drop for Frame {
 #[derive(Debug)]
 pub(super) struct Evacuation {
     slab: usize,
+    region: Arc<Region>,
+    /// Whom its frames were taken for. What the cache has of one of them now may lie elsewhere.
     pub residents: Vec<CacheKey>,
+}
+
+impl Evacuation {
+    /// Whether these bytes lie in the slab.
+    pub fn holds(&self, bytes: &[u8]) -> bool {
+        let begin = self.region.base().as_ptr().addr();
+        (begin..begin + self.region.length()).contains(&bytes.as_ptr().addr())
+    }
 }
 
 /// What becomes of a slab that was evacuated.
@@ -307,8 +317,7 @@ impl Frames {
         state.close(number);
         let slab = state.slab_mut(number)?;
         slab.set_evacuated(true);
-        let residents = slab.residents();
-        Some(Evacuation { slab: number, residents })
+        Some(Evacuation { slab: number, region: Arc::clone(slab.region()), residents: slab.residents() })
     }
 
     /// Ends it; says whether the slab was empty.
