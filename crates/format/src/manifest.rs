@@ -107,8 +107,10 @@ pub struct KeyspaceOptions(pub Vec<(String, String)>);
 /// A change of the manifest's state. Snapshots are the same edits, from nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Edit {
-    /// First edit of an incarnation: the identity of the log store that the database uses.
+    /// First edit of an incarnation: who it is, and the identity of the log store that it uses.
     DatabaseCreated {
+        /// Random; names what the database keeps in places that other databases may share.
+        id: u64,
         /// See `LogStore::identity`.
         log_identity: String,
         /// Seconds since the Unix epoch.

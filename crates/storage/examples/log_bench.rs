@@ -58,6 +58,7 @@ impl Bench {
         let context = LogContext {
             env: self.env.clone(),
             incarnation: Incarnation(1),
+            database: 1,
             epoch: Epoch(self.epoch),
             chain: Arc::new(NoChain),
             objects: Arc::new(MemoryObjectStore::unnamed(&self.env)),

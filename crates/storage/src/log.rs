@@ -77,14 +77,26 @@ pub trait ConfigurationChain: Send + Sync + fmt::Debug {
 pub struct LogContext {
     /// The world.
     pub env: Env,
-    /// The database's life.
+    /// The database's life: unique among what its own object store has held.
     pub incarnation: Incarnation,
+    /// A random number that the life was given when it began: unique among all databases.
+    pub database: u64,
     /// This process's epoch; its claim is effective.
     pub epoch: Epoch,
     /// Where configurations are published.
     pub chain: Arc<dyn ConfigurationChain>,
     /// The object store of the same database.
     pub objects: Arc<dyn ObjectStore>,
+}
+
+impl LogContext {
+    /// What a log store keeps a database's logs under. Where it lies with the database's own objects that is the incarnation. A place of its
+    /// own may be given to many databases, whose incarnations all count from 1: there it is the random number, so that none of them takes
+    /// another's logs for garbage of its own.
+    #[must_use]
+    pub fn life(&self, is_paired: bool) -> Incarnation {
+        if is_paired { self.incarnation } else { Incarnation(self.database) }
+    }
 }
 
 /// A store of fenced logs.

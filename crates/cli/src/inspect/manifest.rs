@@ -154,9 +154,14 @@ fn edit_part(edit: &Edit, at: u64, report: &mut Report) {
         Edit::KeyspaceDropped { id } => ("keyspace dropped", vec![("id", json!(id))]),
         Edit::KeyspaceFlushed { id, sequence } => ("keyspace flushed", vec![("id", json!(id)), ("sequence", json!(sequence.0))]),
         Edit::StreamReached { stream, sequence } => ("stream reached", vec![("stream", json!(stream)), ("sequence", json!(sequence.0))]),
-        Edit::DatabaseCreated { log_identity, created_unix_seconds } => {
-            ("database created", vec![("log_identity", json!(log_identity)), ("created_unix_seconds", json!(created_unix_seconds))])
-        }
+        Edit::DatabaseCreated { id, log_identity, created_unix_seconds } => (
+            "database created",
+            vec![
+                ("id", json!(format!("{id:016x}"))),
+                ("log_identity", json!(log_identity)),
+                ("created_unix_seconds", json!(created_unix_seconds)),
+            ],
+        ),
     };
     report.part(at, None, what, fields);
 }

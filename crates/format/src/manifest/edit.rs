@@ -58,7 +58,8 @@ pub fn encode_edit(edit: &Edit, out: &mut Vec<u8>) -> Result<()> {
 fn encode_body(edit: &Edit, out: &mut Vec<u8>) -> Result<u8> {
     let mut body = Body(out);
     Ok(match edit {
-        Edit::DatabaseCreated { log_identity, created_unix_seconds } => {
+        Edit::DatabaseCreated { id, log_identity, created_unix_seconds } => {
+            body.u64(*id);
             body.u64(*created_unix_seconds);
             body.bytes(log_identity.as_bytes(), LOG_IDENTITY_BYTES_MAX, "a log identity")?;
             DATABASE_CREATED
@@ -204,8 +205,8 @@ fn decode_body(tag: u8, body: &[u8]) -> Result<Edit> {
     let mut reader = Reader::new(body);
     let edit = match tag {
         DATABASE_CREATED => {
-            let created_unix_seconds = reader.u64()?;
-            Edit::DatabaseCreated { log_identity: reader.text(LOG_IDENTITY_BYTES_MAX)?.to_owned(), created_unix_seconds }
+            let (id, created_unix_seconds) = (reader.u64()?, reader.u64()?);
+            Edit::DatabaseCreated { id, log_identity: reader.text(LOG_IDENTITY_BYTES_MAX)?.to_owned(), created_unix_seconds }
         }
         KEYSPACE_CREATED => {
             let (id, stream) = (reader.u32()?, reader.u32()?);

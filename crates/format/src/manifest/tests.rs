@@ -27,7 +27,7 @@ fn table(random: u64) -> TableDescription {
 fn all_edits() -> Vec<Edit> {
     let name = TableName { epoch: 3, random: 4 };
     vec![
-        Edit::DatabaseCreated { log_identity: "file:///log".into(), created_unix_seconds: 17 },
+        Edit::DatabaseCreated { id: 29, log_identity: "file:///log".into(), created_unix_seconds: 17 },
         Edit::KeyspaceCreated {
             id: 1,
             name: "default".into(),

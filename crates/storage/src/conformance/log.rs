@@ -83,6 +83,7 @@ impl LogHistory<'_> {
         LogContext {
             env: self.subject.env.clone(),
             incarnation: self.incarnation,
+            database: self.incarnation.0,
             epoch: Epoch(epoch),
             chain: Arc::<MemoryChain>::clone(&self.chain),
             objects: Arc::clone(&self.subject.objects),

@@ -33,6 +33,7 @@ pub async fn log(
     let mut context = LogContext {
         env: env.clone(),
         incarnation: Incarnation(env.random_u64()),
+        database: env.random_u64(),
         epoch: Epoch(1),
         chain: Arc::<MemoryChain>::clone(&chain),
         objects: Arc::clone(objects),

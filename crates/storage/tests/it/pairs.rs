@@ -28,7 +28,8 @@ fn open(env: &Env, uri: &str, chain: &Arc<MemoryChain>) -> Result<Pair> {
 impl Pair {
     fn context(&self, epoch: u64) -> LogContext {
         let chain: Arc<dyn ConfigurationChain> = Arc::<MemoryChain>::clone(&self.chain);
-        LogContext { env: self.env.clone(), incarnation: Incarnation(1), epoch: Epoch(epoch), chain, objects: Arc::clone(&self.objects) }
+        let (env, objects) = (self.env.clone(), Arc::clone(&self.objects));
+        LogContext { env, incarnation: Incarnation(1), database: 1, epoch: Epoch(epoch), chain, objects }
     }
 
     fn begin(&self, epoch: u64) -> Result<Arc<dyn Log>> {

@@ -41,6 +41,8 @@ fn refuse<T>(why: impl Into<String>) -> Result<T, EditError> {
 /// What a database was created with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Database {
+    /// Random, of this life alone.
+    pub id: u64,
     /// Identity of its log store.
     pub log_identity: String,
     /// When, in seconds since the Unix epoch.
@@ -323,11 +325,11 @@ impl State {
 
     fn apply_edit(&mut self, edit: &Edit, origin: Origin) -> Result<(), EditError> {
         match edit {
-            Edit::DatabaseCreated { log_identity, created_unix_seconds } => {
+            Edit::DatabaseCreated { id, log_identity, created_unix_seconds } => {
                 if self.database.is_some() {
                     return refuse("the database is created twice");
                 }
-                let created = Database { log_identity: log_identity.clone(), created_unix_seconds: *created_unix_seconds };
+                let created = Database { id: *id, log_identity: log_identity.clone(), created_unix_seconds: *created_unix_seconds };
                 self.database = Some(Arc::new(created));
                 Ok(())
             }
@@ -577,8 +579,9 @@ impl State {
     pub fn edits(&self) -> Vec<Edit> {
         let mut edits = Vec::with_capacity(self.tables.len() + 2 * self.unneeded.len() + 64);
         if let Some(database) = &self.database {
-            let Database { log_identity, created_unix_seconds } = &**database;
-            edits.push(Edit::DatabaseCreated { log_identity: log_identity.clone(), created_unix_seconds: *created_unix_seconds });
+            let Database { id, log_identity, created_unix_seconds } = &**database;
+            let (id, created_unix_seconds) = (*id, *created_unix_seconds);
+            edits.push(Edit::DatabaseCreated { id, log_identity: log_identity.clone(), created_unix_seconds });
         }
         self.keyspace_edits(&mut edits);
         for (id, log) in &*self.logs {

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tombolo_env::Env;
-use tombolo_storage::{ConfigurationChain, Epoch, Error, ErrorKind, LogContext, LogStore, ObjectStore, Result};
+use tombolo_storage::{Error, ErrorKind, LogStore, ObjectStore, Result};
 
 use crate::budget::MemoryBudget;
 use crate::engine::{Engine, Following, ReadOnly};
@@ -98,13 +98,7 @@ pub(crate) async fn open(request: FollowRequest) -> Result<Arc<Engine>> {
     let engine = without_claim(WithoutClaim { env, place, objects, incarnation, state, options, budget, membership, kept_by })?;
     let following = Arc::new(Following::new(reader.lag_max, began));
     engine.set_read_only(ReadOnly::Following(Arc::clone(&following)), &refused());
-    let context = LogContext {
-        env: engine.env.clone(),
-        incarnation,
-        epoch: Epoch::NONE,
-        chain: Arc::new(engine.manifest.clone()) as Arc<dyn ConfigurationChain>,
-        objects: Arc::clone(&engine.objects),
-    };
+    let context = engine.context.clone();
     let mut follower = Follower::new(&engine, log_store, context, chain, reader.lease, pin, memtable_bytes)?;
     if let Err(error) = follower.round().await {
         follower.release_all().await;

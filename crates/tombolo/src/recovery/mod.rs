@@ -83,13 +83,7 @@ pub(crate) async fn open_on(request: Request, known: Option<Tip>) -> Result<Arc<
     }
     let manifest_options = ManifestOptions { mode, log_identity: log_store.identity() };
     let (manifest, _) = Manifest::claim(&env, Arc::clone(&objects), manifest_options, known).await?;
-    let context = LogContext {
-        env: env.clone(),
-        incarnation: manifest.incarnation(),
-        epoch: manifest.epoch(),
-        chain: chain(&manifest),
-        objects: Arc::clone(&objects),
-    };
+    let context = manifest.log_context(chain(&manifest));
     let (old_logs, replayed, log) = match recover(&options, &budget, &manifest, &*log_store, &context).await {
         Ok(recovered) => recovered,
         Err(error) => return Err(judge(&context, error).await),
@@ -170,7 +164,7 @@ pub(crate) async fn destroy(request: Request) -> Result<()> {
     }
     let manifest_options = ManifestOptions { mode: manifest::OpenMode::Open, log_identity: log_store.identity() };
     let (manifest, _) = Manifest::open(&env, Arc::clone(&objects), manifest_options).await?;
-    let context = LogContext { env, incarnation: manifest.incarnation(), epoch: manifest.epoch(), chain: chain(&manifest), objects };
+    let context = manifest.log_context(chain(&manifest));
     let logs = seal_logs(&manifest, &*log_store, &context).await?;
     manifest.destroy().await?;
     for log in &logs {

@@ -8,8 +8,8 @@ use std::sync::atomic::Ordering;
 
 use tombolo_env::{BoxFuture, Completion, Env, completion};
 use tombolo_storage::{
-    Appended, ConfigurationChain, Epoch, Error, ErrorKind, Incarnation, Log, LogAppend, LogContext, LogOffset, LogReader, LogRecord,
-    LogStore, ObjectStore, Pressure, Result, Survival,
+    Appended, Epoch, Error, ErrorKind, Incarnation, Log, LogAppend, LogContext, LogOffset, LogReader, LogRecord, LogStore, ObjectStore,
+    Pressure, Result, Survival,
 };
 
 use super::info;
@@ -75,13 +75,7 @@ pub(crate) struct WithoutClaim {
 pub(crate) fn without_claim(parts: WithoutClaim) -> Result<Arc<Engine>> {
     let WithoutClaim { env, place, objects, incarnation, state, options, budget, membership, kept_by } = parts;
     let manifest = Manifest::fixed(&env, Arc::clone(&objects), incarnation, Arc::clone(&state), refused());
-    let context = LogContext {
-        env: env.clone(),
-        incarnation,
-        epoch: Epoch::NONE,
-        chain: Arc::new(manifest.clone()) as Arc<dyn ConfigurationChain>,
-        objects: Arc::clone(&objects),
-    };
+    let context = LogContext { epoch: Epoch::NONE, ..manifest.log_context(Arc::new(manifest.clone())) };
     let catalog = Catalog::default();
     for keyspace in state.keyspaces() {
         catalog.insert(&info(keyspace.id, &keyspace.name, &keyspace.options)?);

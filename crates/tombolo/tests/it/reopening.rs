@@ -152,3 +152,30 @@ fn a_log_of_many_small_objects_is_flushed() {
     assert!((1..=4).contains(&flushes), "{flushes} flushes of 2000 small writes");
     assert!(log_bytes < 2000 * 150, "{log_bytes} bytes of log are left");
 }
+
+/// Opens, shows what was written before, writes one thing more, and lets go without closing or flushing.
+async fn live_with_log(env: Env, store: &'static str, log: &'static str, number: u32) -> Result<()> {
+    let options = Options::parse(["memory_bytes=1048576", "memtable_bytes=65536"])?;
+    let db = Db::builder(store).log(log).env(env).options(options).open().await?;
+    let keys = db.default_keyspace();
+    for before in 0..number {
+        assert_eq!(keys.get(key(before)).await?.as_deref(), Some(store.as_bytes()), "{store}, life {number}, key {before}");
+    }
+    keys.put(key(number), store).await
+}
+
+#[test]
+fn databases_may_keep_their_logs_in_one_place() {
+    for log in ["file:///logs", "file:///logs?form=written"] {
+        let world = World::new(7);
+        let mut lives = [0; 2];
+        // Their epochs overtake one another.
+        for database in [0, 1, 1, 1, 0, 0, 0, 0, 1] {
+            let store = ["file:///a", "file:///b"][database];
+            let process = world.process("brief");
+            process.run(live_with_log(process.env(), store, log, lives[database])).unwrap().unwrap();
+            world.host(0).power_loss();
+            lives[database] += 1;
+        }
+    }
+}

@@ -105,6 +105,15 @@ impl LocalLogStore {
         LocalLogStore { env: env.clone(), directory: directory.into(), is_paired, options }
     }
 
+    /// What the logs of a database are kept under.
+    fn life(&self, context: &LogContext) -> Incarnation {
+        context.life(self.is_paired)
+    }
+
+    fn lane_identity(&self, context: &LogContext, id: LogId) -> SegmentIdentity {
+        SegmentIdentity { incarnation: self.life(context).0, epoch: id.epoch.0, lane: id.lane, segment: 0 }
+    }
+
     fn logs(&self, incarnation: Incarnation) -> PathBuf {
         self.directory.join(format!("{:016x}", incarnation.0)).join("log")
     }
@@ -121,8 +130,8 @@ impl LocalLogStore {
 
     /// Where a log lies that the manifest names.
     fn find(&self, context: &LogContext, log: &LogRecord) -> Result<PathBuf> {
-        let path = self.lane_directory(context.incarnation, log.id);
-        let expected = LocalLogStore::configuration(context.incarnation);
+        let path = self.lane_directory(self.life(context), log.id);
+        let expected = LocalLogStore::configuration(self.life(context));
         match log.configuration.first() {
             Some(&version) if version > CONFIGURATION_VERSION => {
                 Err(Error::new(ErrorKind::Unsupported, format!("a newer version wrote the log's record ({version})"))
@@ -136,8 +145,8 @@ impl LocalLogStore {
     }
 
     fn make_lane(&self, context: &LogContext, id: LogId) -> Result<Arc<Lane>> {
-        let directory = self.lane_directory(context.incarnation, id);
-        let identity = SegmentIdentity { incarnation: context.incarnation.0, epoch: id.epoch.0, lane: id.lane, segment: 0 };
+        let directory = self.lane_directory(self.life(context), id);
+        let identity = self.lane_identity(context, id);
         let files = self.env.files();
         files.create_directories(&directory).map_err(|error| Error::io(error, "making a log", directory.display()))?;
         let control = Control::create(&self.env, &directory, owner_of(identity))?;
@@ -169,7 +178,7 @@ impl LocalLogStore {
 
     /// Deletes logs of older epochs that the manifest does not name: a predecessor died before it could. Best effort.
     fn collect(&self, context: &LogContext) {
-        let logs = self.logs(context.incarnation);
+        let logs = self.logs(self.life(context));
         let named: Vec<LogId> = context.chain.named().into_iter().map(|record| record.id).collect();
         for entry in self.env.files().list_atomically(&logs).unwrap_or_default() {
             let Some(id) = parse_lane_name(&entry.name) else { continue };
@@ -199,7 +208,7 @@ impl LogStore for LocalLogStore {
             self.env.yield_now().await;
             // A network file system cannot carry the fence word.
             check_file_system(&self.env, &self.directory, self.options.single_host)?;
-            let logs = self.logs(context.incarnation);
+            let logs = self.logs(self.life(context));
             self.env.files().create_directories(&logs).map_err(|error| Error::io(error, "making a log", logs.display()))?;
             let mut made = Vec::new();
             for lane in 0..lanes {
@@ -209,7 +218,7 @@ impl LogStore for LocalLogStore {
                         // Nothing names them yet. One that another call of this epoch made stays.
                         let kept = u32::from(error.kind() != ErrorKind::AlreadyExists);
                         for lane in 0..lane + kept {
-                            let _ = self.remove(&self.lane_directory(context.incarnation, LogId { epoch: context.epoch, lane }));
+                            let _ = self.remove(&self.lane_directory(self.life(context), LogId { epoch: context.epoch, lane }));
                         }
                         return Err(error);
                     }
@@ -218,7 +227,7 @@ impl LogStore for LocalLogStore {
             }
             for lane in 0..lanes {
                 let id = LogId { epoch: context.epoch, lane };
-                let configuration = LocalLogStore::configuration(context.incarnation);
+                let configuration = LocalLogStore::configuration(self.life(context));
                 context.chain.publish(LogRecord { id, configuration }).await?;
             }
             self.collect(context);
@@ -234,7 +243,7 @@ impl LogStore for LocalLogStore {
                 return Err(Error::new(ErrorKind::Bug, message).object(directory.display()));
             }
             self.env.yield_now().await;
-            fence::fence(&self.env, &directory, lane_identity(context, log), context.epoch, from)
+            fence::fence(&self.env, &directory, self.lane_identity(context, log.id), context.epoch, from)
         })
     }
 
@@ -248,7 +257,7 @@ impl LogStore for LocalLogStore {
         Box::pin(async move {
             let directory = self.find(context, log)?;
             self.env.yield_now().await;
-            let reader = read::open(&self.env, &directory, lane_identity(context, log), from, to)?;
+            let reader = read::open(&self.env, &directory, self.lane_identity(context, log.id), from, to)?;
             Ok(Box::new(reader) as Box<dyn LogReader>)
         })
     }
@@ -257,7 +266,7 @@ impl LogStore for LocalLogStore {
         Box::pin(async move {
             let directory = self.find(context, log)?;
             self.env.yield_now().await;
-            let lane = lane_identity(context, log);
+            let lane = self.lane_identity(context, log.id);
             let to = control::durable_end(&self.env, &directory, owner_of(lane))?;
             let reader = read::open(&self.env, &directory, lane, from, to.max(from))?;
             Ok(Box::new(reader) as Box<dyn LogReader>)
@@ -344,10 +353,6 @@ async fn close_lane(lane: &Arc<Lane>) -> Result<()> {
         None => return Err(Error::new(ErrorKind::Closed, "the world ended before the log was closed")),
     }
     lane.note_durable()
-}
-
-fn lane_identity(context: &LogContext, log: &LogRecord) -> SegmentIdentity {
-    SegmentIdentity { incarnation: context.incarnation.0, epoch: log.id.epoch.0, lane: log.id.lane, segment: 0 }
 }
 
 fn owner_of(lane: SegmentIdentity) -> LaneHeader {

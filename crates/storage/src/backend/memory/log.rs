@@ -97,7 +97,7 @@ impl MemoryLogStore {
 
     fn lane(&self, context: &LogContext, log: &LogRecord) -> Result<SharedLane> {
         self.check(log)?;
-        match self.shared.lanes.lock().get(&(context.incarnation, log.id)) {
+        match self.shared.lanes.lock().get(&(context.life(false), log.id)) {
             Some(lane) => Ok(Arc::clone(lane)),
             None => {
                 Err(Error::new(ErrorKind::Corrupt, "a log that the manifest names is gone: it was in the memory of a process that ended")
@@ -115,7 +115,7 @@ impl LogStore for MemoryLogStore {
             let mut opened = Vec::new();
             for lane in 0..lanes {
                 let id = LogId { epoch: context.epoch, lane };
-                let fresh = Arc::clone(self.shared.lanes.lock().entry((context.incarnation, id)).or_default());
+                let fresh = Arc::clone(self.shared.lanes.lock().entry((context.life(false), id)).or_default());
                 {
                     let fresh = fresh.lock();
                     if fresh.fenced {
@@ -181,7 +181,7 @@ impl LogStore for MemoryLogStore {
         Box::pin(async move {
             self.env.yield_now().await;
             self.check(log)?;
-            self.shared.lanes.lock().remove(&(context.incarnation, log.id));
+            self.shared.lanes.lock().remove(&(context.life(false), log.id));
             Ok(())
         })
     }

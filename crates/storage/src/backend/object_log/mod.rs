@@ -97,6 +97,11 @@ impl ObjectLogStore {
         self
     }
 
+    /// What the logs of a database are kept under.
+    fn life(&self, context: &LogContext) -> Incarnation {
+        context.life(self.is_paired)
+    }
+
     fn configuration(incarnation: Incarnation) -> Bytes {
         [CONFIGURATION, &incarnation.0.to_le_bytes()].concat().into()
     }
@@ -107,8 +112,8 @@ impl ObjectLogStore {
 
     /// Where a log lies that the manifest names.
     fn find(&self, context: &LogContext, log: &LogRecord) -> Result<Place> {
-        let place = self.place(context.incarnation, log.id);
-        let expected = ObjectLogStore::configuration(context.incarnation);
+        let place = self.place(self.life(context), log.id);
+        let expected = ObjectLogStore::configuration(self.life(context));
         if log.configuration == expected {
             return Ok(place);
         }
@@ -137,10 +142,9 @@ impl ObjectLogStore {
     /// fenced. Best effort.
     async fn collect(self, context: LogContext) {
         let named: Vec<LogId> = context.chain.named().into_iter().map(|record| record.id).collect();
-        let prefix = Place::all(context.incarnation);
-        let garbage = move |name: &ObjectName| {
-            Place::log_of(name, context.incarnation).is_some_and(|id| id.epoch < context.epoch && !named.contains(&id))
-        };
+        let life = self.life(&context);
+        let prefix = Place::all(life);
+        let garbage = move |name: &ObjectName| Place::log_of(name, life).is_some_and(|id| id.epoch < context.epoch && !named.contains(&id));
         if let Err(error) = self.delete_data(context.epoch, &prefix, garbage).await {
             tracing::warn!(%error, "log objects that nothing names stay for now");
         }
@@ -178,11 +182,11 @@ impl LogStore for ObjectLogStore {
             let mut made = Vec::new();
             for lane in 0..lanes {
                 let id = LogId { epoch: context.epoch, lane };
-                made.push(Lane::begin(self.place(context.incarnation, id), self.object_bytes_wanted).await?);
+                made.push(Lane::begin(self.place(self.life(context), id), self.object_bytes_wanted).await?);
             }
             for lane in 0..lanes {
                 let id = LogId { epoch: context.epoch, lane };
-                context.chain.publish(LogRecord { id, configuration: ObjectLogStore::configuration(context.incarnation) }).await?;
+                context.chain.publish(LogRecord { id, configuration: ObjectLogStore::configuration(self.life(context)) }).await?;
             }
             let collecting = self.clone().collect(context.clone());
             self.env.spawn(TaskClass::Background, "log collection", collecting).detach();
@@ -198,7 +202,7 @@ impl LogStore for ObjectLogStore {
             let mut kept = self.kept.lock();
             let bytes = kept.values().map(fence::Heads::bytes).sum::<usize>() + heads.bytes();
             if bytes <= KEPT_BYTES_MAX {
-                kept.insert((context.incarnation, log.id), heads);
+                kept.insert((self.life(context), log.id), heads);
             }
             Ok(sealed)
         })
@@ -213,7 +217,7 @@ impl LogStore for ObjectLogStore {
     ) -> BoxFuture<'a, Result<Box<dyn LogReader>>> {
         Box::pin(async move {
             let place = self.find(context, log)?;
-            let heads = self.kept.lock().remove(&(context.incarnation, log.id)).unwrap_or_default();
+            let heads = self.kept.lock().remove(&(self.life(context), log.id)).unwrap_or_default();
             Ok(Box::new(read::Reader::new(place, context.epoch, heads, from, to)) as Box<dyn LogReader>)
         })
     }
@@ -230,7 +234,7 @@ impl LogStore for ObjectLogStore {
         Box::pin(async move {
             let place = self.find(context, log)?;
             ObjectLogStore::check_older(context, log, &place, "frees")?;
-            self.kept.lock().remove(&(context.incarnation, log.id));
+            self.kept.lock().remove(&(self.life(context), log.id));
             self.delete_data(context.epoch, &place.prefix(), |_| true).await
         })
     }

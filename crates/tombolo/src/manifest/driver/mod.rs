@@ -23,7 +23,7 @@ use parking_lot::Mutex;
 use tombolo_env::{BoxFuture, Completer, Completion, Env, TaskClass, completion};
 use tombolo_format::manifest::{Edit, RecordKind, TableName};
 use tombolo_storage::mutant::{Mutant, is_enabled};
-use tombolo_storage::{ConfigurationChain, Epoch, Error, ErrorKind, Incarnation, LogRecord, ObjectStore, Purpose, Result};
+use tombolo_storage::{ConfigurationChain, Epoch, Error, ErrorKind, Incarnation, LogContext, LogRecord, ObjectStore, Purpose, Result};
 
 use super::chain::load::{Load, Proof};
 use super::chain::open::{Open, Policy, not_found};
@@ -155,8 +155,8 @@ impl Manifest {
         let tip = io.run(&mut machine, Patience::Bounded).await.flatten().map_err(|error| error.context(format!("opening {at}")))?;
         let manifest = Manifest::start(io, tip);
         if manifest.state().database().is_none() {
-            let created_unix_seconds = env.unix_time().as_secs();
-            manifest.committed(vec![Edit::DatabaseCreated { log_identity: options.log_identity, created_unix_seconds }]).await?;
+            let (id, created_unix_seconds) = (env.random_u64(), env.unix_time().as_secs());
+            manifest.committed(vec![Edit::DatabaseCreated { id, log_identity: options.log_identity, created_unix_seconds }]).await?;
         }
         let state = manifest.state();
         Ok((manifest, state))
@@ -221,6 +221,13 @@ impl Manifest {
     /// The database's life.
     pub fn incarnation(&self) -> Incarnation {
         self.inner().incarnation
+    }
+
+    /// What the logs of this epoch are opened with; their configurations go through `chain`.
+    pub fn log_context(&self, chain: Arc<dyn ConfigurationChain>) -> LogContext {
+        let database = self.state().database().map_or(0, |database| database.id);
+        let Inner { io, incarnation, epoch, .. } = &**self.inner();
+        LogContext { env: io.env.clone(), incarnation: *incarnation, database, epoch: *epoch, chain, objects: Arc::clone(&io.store) }
     }
 
     /// A name for a new attempt at a table: never used before, never used again (rule 6).

@@ -57,7 +57,7 @@ fn edits() -> impl Strategy<Value = Edit> {
         2 => (1u64..3, lane(), 0u64..5).prop_map(|(epoch, lane, offset)| Edit::LogReplayPoint { epoch, lane, offset }),
         1 => (1u64..3, lane()).prop_map(|(epoch, lane)| Edit::LogUnnamed { epoch, lane }),
         2 => (0u32..3, 0u64..9).prop_map(|(stream, sequence)| Edit::StreamReached { stream, sequence: SequenceNumber(sequence) }),
-        1 => Just(Edit::DatabaseCreated { log_identity: "log".into(), created_unix_seconds: 1 }),
+        1 => Just(Edit::DatabaseCreated { id: 1, log_identity: "log".into(), created_unix_seconds: 1 }),
     ]
 }
 

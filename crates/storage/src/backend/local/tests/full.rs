@@ -204,7 +204,7 @@ fn a_log_leaves_room_for_what_trims_it() {
             let log_store = Registry::default().open_log_store(&env, &uri, None, &objects).expect("a log");
             let chain: Arc<dyn ConfigurationChain> = Arc::new(crate::conformance::log::MemoryChain::default());
             let (incarnation, objects_of_log) = (crate::Incarnation(1), Arc::clone(&objects));
-            let context = LogContext { env: env.clone(), incarnation, epoch: Epoch(1), chain, objects: objects_of_log };
+            let context = LogContext { env: env.clone(), incarnation, database: 1, epoch: Epoch(1), chain, objects: objects_of_log };
             let log = log_store.open(&context, 1).await.expect("a log");
             let payload = Bytes::from(vec![7; 200_000]);
             let append = |number: u64| {

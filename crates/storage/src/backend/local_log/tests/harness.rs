@@ -64,7 +64,14 @@ impl Case {
     pub(super) fn context(&self, process: &Process, epoch: u64) -> LogContext {
         let env = process.env();
         let objects = Arc::new(MemoryObjectStore::unnamed(&env));
-        LogContext { env, incarnation: Incarnation(7), epoch: Epoch(epoch), chain: Arc::<MemoryChain>::clone(&self.chain), objects }
+        LogContext {
+            env,
+            incarnation: Incarnation(7),
+            database: 7,
+            epoch: Epoch(epoch),
+            chain: Arc::<MemoryChain>::clone(&self.chain),
+            objects,
+        }
     }
 
     pub(super) fn record(&self, epoch: u64) -> Option<LogRecord> {

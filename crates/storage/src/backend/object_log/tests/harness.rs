@@ -76,7 +76,14 @@ impl Case {
 
     pub(super) fn context(&self, process: &Process, epoch: u64) -> LogContext {
         let chain: Arc<dyn ConfigurationChain> = Arc::<MemoryChain>::clone(&self.chain);
-        LogContext { env: process.env(), incarnation: Incarnation(7), epoch: Epoch(epoch), chain, objects: Arc::clone(&self.objects) }
+        LogContext {
+            env: process.env(),
+            incarnation: Incarnation(7),
+            database: 7,
+            epoch: Epoch(epoch),
+            chain,
+            objects: Arc::clone(&self.objects),
+        }
     }
 
     pub(super) fn record(&self) -> Option<LogRecord> {
