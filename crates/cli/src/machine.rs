@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
+use tombolo_env::memory::{heap_bytes, mapped_bytes};
 
 /// What figures depend on.
 #[derive(Clone, Debug)]
@@ -54,6 +55,9 @@ pub fn kilobytes(text: &str, name: &str) -> u64 {
 pub struct Memory {
     /// Resident bytes that are its own: heap, stacks, caches.
     pub own_bytes: u64,
+    /// Bytes that the program holds: of the allocator and of mappings that are no files. What the allocator keeps of freed blocks is resident, and no
+    /// part of it.
+    pub held_bytes: u64,
     /// Resident bytes of mapped files: the mapped log, the program itself. The kernel takes them back when it needs them.
     pub mapped_bytes: u64,
 }
@@ -62,7 +66,10 @@ impl Memory {
     /// Looks.
     pub fn look() -> Memory {
         let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-        Memory { own_bytes: kilobytes(&status, "RssAnon"), mapped_bytes: kilobytes(&status, "RssFile") + kilobytes(&status, "RssShmem") }
+        let own_bytes = kilobytes(&status, "RssAnon");
+        // Where the allocator does not tell, all that is resident counts as held.
+        let held_bytes = heap_bytes().map_or(own_bytes, |heap| heap + mapped_bytes() as u64);
+        Memory { own_bytes, held_bytes, mapped_bytes: kilobytes(&status, "RssFile") + kilobytes(&status, "RssShmem") }
     }
 }
 

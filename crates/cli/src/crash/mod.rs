@@ -74,6 +74,8 @@ struct Ears {
 pub struct Memory {
     /// The most bytes of its own (heap and stacks, not mapped files) that one process was seen with.
     pub own_peak_bytes: u64,
+    /// The most bytes that one process was seen to hold: of the allocator and of mappings, not what was freed and is kept for later.
+    pub held_peak_bytes: u64,
     /// The most bytes charged to the budget.
     pub budget_peak_bytes: u64,
     /// Faults met, in all.
@@ -85,6 +87,7 @@ pub struct Memory {
 impl Memory {
     fn add(&mut self, other: Memory) {
         self.own_peak_bytes = self.own_peak_bytes.max(other.own_peak_bytes);
+        self.held_peak_bytes = self.held_peak_bytes.max(other.held_peak_bytes);
         self.budget_peak_bytes = self.budget_peak_bytes.max(other.budget_peak_bytes);
         self.faults += other.faults;
         self.reopened += other.reopened;
@@ -323,10 +326,11 @@ fn hear(ears: &mut Ears, message: Message) {
             }
         }
         Message::Ended { text, .. } => ears.failed = Some(text),
-        Message::Memory { own_peak_bytes, budget_peak_bytes, faults, reopened } => {
-            // Each replaces the one before, the first apart: they are of the whole time since the process began.
+        Message::Memory { own_peak_bytes, held_peak_bytes, budget_peak_bytes, faults, reopened } => {
+            // Each replaces the one before, the first two apart: they are of the whole time since the process began.
             let own_peak_bytes = own_peak_bytes.max(ears.memory.own_peak_bytes);
-            ears.memory = Memory { own_peak_bytes, budget_peak_bytes, faults, reopened };
+            let held_peak_bytes = held_peak_bytes.max(ears.memory.held_peak_bytes);
+            ears.memory = Memory { own_peak_bytes, held_peak_bytes, budget_peak_bytes, faults, reopened };
         }
         Message::Opened { .. } | Message::Refused { .. } | Message::Unreadable { .. } => {}
     }

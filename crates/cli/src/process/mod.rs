@@ -71,6 +71,8 @@ pub enum Message {
     Memory {
         /// Resident bytes of its own, mapped files apart; the most, once several were put together.
         own_peak_bytes: u64,
+        /// Bytes that it holds: of the allocator and of mappings, not what was freed and is kept; the most, likewise.
+        held_peak_bytes: u64,
         /// The most bytes that were charged to the memory budget at once.
         budget_peak_bytes: u64,
         /// Faults that its stores were made to have.
@@ -114,8 +116,8 @@ impl Message {
                 numbers(&[*count], &mut body);
                 6
             }
-            Message::Memory { own_peak_bytes, budget_peak_bytes, faults, reopened } => {
-                numbers(&[*own_peak_bytes, *budget_peak_bytes, *faults, *reopened], &mut body);
+            Message::Memory { own_peak_bytes, held_peak_bytes, budget_peak_bytes, faults, reopened } => {
+                numbers(&[*own_peak_bytes, *held_peak_bytes, *budget_peak_bytes, *faults, *reopened], &mut body);
                 7u8
             }
         };
@@ -166,7 +168,13 @@ impl Message {
                 Message::Ended { exit_code: *exit_code, text: String::from_utf8_lossy(text).into_owned() }
             }
             6 => Message::Unreadable { count: number()? },
-            7 => Message::Memory { own_peak_bytes: number()?, budget_peak_bytes: number()?, faults: number()?, reopened: number()? },
+            7 => Message::Memory {
+                own_peak_bytes: number()?,
+                held_peak_bytes: number()?,
+                budget_peak_bytes: number()?,
+                faults: number()?,
+                reopened: number()?,
+            },
             _ => return None,
         })
     }

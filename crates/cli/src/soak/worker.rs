@@ -278,8 +278,10 @@ impl Worker<'_> {
                 }
             }
             std::thread::sleep(Duration::from_millis(random.random_range(20..200)));
+            let memory = Memory::look();
             self.report(Message::Memory {
-                own_peak_bytes: Memory::look().own_bytes,
+                own_peak_bytes: memory.own_bytes,
+                held_peak_bytes: memory.held_bytes,
                 budget_peak_bytes: db.memory().peak_bytes(),
                 faults: self.plan.injected(),
                 reopened: self.reopened.load(Ordering::Relaxed),

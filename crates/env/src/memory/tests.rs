@@ -17,6 +17,19 @@ fn regions_are_zeroed_aligned_and_rounded() {
 }
 
 #[test]
+#[cfg(all(target_env = "gnu", not(miri)))]
+fn the_heap_is_counted_and_what_was_freed_is_not() {
+    // More than other tests of the same process allocate meanwhile.
+    const BYTES: usize = 64 << 20;
+    let before = super::heap_bytes().unwrap();
+    let kept = std::hint::black_box(vec![1u8; BYTES]);
+    let with = super::heap_bytes().unwrap();
+    drop(kept);
+    let after = super::heap_bytes().unwrap();
+    assert!(with > before + BYTES as u64 / 2 && after < with - BYTES as u64 / 2, "{before} {with} {after}");
+}
+
+#[test]
 fn impossible_lengths_are_refused() {
     assert!(Region::new(0).is_err());
     assert!(Region::new(usize::MAX).is_err());

@@ -24,10 +24,19 @@ pub struct TableOptions {
     pub filter_bits_per_key: u32,
     /// An index partition ends once it has this many bytes.
     pub partition_bytes: usize,
+    /// Output is worth taking once it has this many bytes.
+    pub output_bytes: usize,
     /// The keyspace, for the properties.
     pub keyspace: u32,
     /// When the oldest data was written, for the properties.
     pub oldest_unix_seconds: u64,
+}
+
+impl TableOptions {
+    /// Room for the output, and for what a last block of the usual size has beyond it.
+    fn output_capacity(&self) -> usize {
+        self.output_bytes + self.output_bytes / 8
+    }
 }
 
 impl Default for TableOptions {
@@ -38,6 +47,7 @@ impl Default for TableOptions {
             compression: Compression::Lz4,
             filter_bits_per_key: BITS_PER_KEY_DEFAULT,
             partition_bytes: 8 << 10,
+            output_bytes: 256 << 10,
             keyspace: 0,
             oldest_unix_seconds: 0,
         }
@@ -62,7 +72,7 @@ pub struct TableSummary {
 }
 
 /// Builds a table: [`TableBuilder::add`] in order, write what [`TableBuilder::take_output`] gives whenever
-/// [`TableBuilder::output_bytes`] is worth it, then [`TableBuilder::finish`].
+/// [`TableBuilder::wants_output_taken`], then [`TableBuilder::finish`].
 ///
 /// Memory: one data block, the output not yet taken, and the table's filters and index (about 2 % of the data).
 #[derive(Debug)]
@@ -200,6 +210,12 @@ impl TableBuilder {
         self.taken + self.out.len() as u64 + self.data.block_bytes() as u64
     }
 
+    /// Whether there is enough output to be worth taking.
+    #[inline]
+    pub fn wants_output_taken(&self) -> bool {
+        self.out.len() >= self.options.output_bytes
+    }
+
     /// Bytes that [`TableBuilder::take_output`] would give.
     pub fn output_bytes(&self) -> usize {
         self.out.len()
@@ -208,14 +224,17 @@ impl TableBuilder {
     /// Bytes of memory that it takes, what [`TableBuilder::take_output`] gave last included.
     pub fn memory_bytes(&self) -> usize {
         let block = self.data.block_bytes() + self.raw.capacity();
-        2 * self.out.capacity() + block + self.index.block_bytes() + self.filter.memory_bytes() + self.partition_bytes
+        2 * self.out.capacity().max(self.options.output_capacity())
+            + block
+            + self.index.block_bytes()
+            + self.filter.memory_bytes()
+            + self.partition_bytes
     }
 
     /// The table's next bytes.
     pub fn take_output(&mut self) -> Bytes {
         self.taken += self.out.len() as u64;
-        let capacity = self.out.len();
-        std::mem::replace(&mut self.out, Vec::with_capacity(capacity)).into()
+        std::mem::take(&mut self.out).into()
     }
 
     /// Completes the table: its last bytes, and what it is. `None` when nothing was added.
@@ -262,6 +281,10 @@ impl TableBuilder {
 
     /// Stores `raw` as the next block.
     fn seal_raw(&mut self, compression: Compression) -> BlockHandle {
+        if self.out.capacity() == 0 {
+            // A buffer that grows by doubling would be half empty.
+            self.out.reserve_exact(self.options.output_capacity());
+        }
         let offset = self.position();
         stored::seal(&mut self.compressor, compression, &self.raw, self.identity, offset, &mut self.out)
     }

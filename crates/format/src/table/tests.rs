@@ -111,6 +111,24 @@ fn a_table_of_one_entry_and_of_large_entries_round_trips() {
 }
 
 #[test]
+fn memory_is_two_pieces_of_output_and_little_more() {
+    let output_bytes = 64 << 10;
+    let options = TableOptions { output_bytes, compression: Compression::None, ..TableOptions::default() };
+    let mut builder = TableBuilder::new(options, IDENTITY);
+    let mut taken = 0;
+    for (key, sequence, _) in many(4000) {
+        builder.add(&key, SequenceNumber(sequence), EntryKind::Put, &[7; 400]).unwrap();
+        if builder.wants_output_taken() {
+            let (memory, block_filters_and_index) = (builder.memory_bytes(), 100 << 10);
+            assert!(memory <= 2 * (output_bytes + output_bytes / 8) + block_filters_and_index, "{memory} bytes after {taken} pieces");
+            assert!((output_bytes..output_bytes + output_bytes / 4).contains(&builder.take_output().len()));
+            taken += 1;
+        }
+    }
+    assert!(taken > 10);
+}
+
+#[test]
 fn many_versions_of_one_key_span_blocks_and_partitions() {
     let entries: Vec<Owned> = (0..500u64).rev().map(|sequence| (b"same".to_vec(), sequence, sequence.to_le_bytes().to_vec())).collect();
     let (bytes, _) = build(&entries, options(Compression::None));

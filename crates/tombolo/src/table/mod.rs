@@ -43,7 +43,7 @@ pub use ahead::KeyRange;
 pub use iterator::{Step, TableIterator};
 pub use several::{Near, NearProbe};
 pub use tombolo_format::table::TableOptions;
-pub use writer::{NewTable, TableWriter};
+pub use writer::{NewTable, TableWriter, piece_bytes};
 
 /// What a point read looks for: made once, used for every table.
 #[derive(Clone, Copy, Debug)]

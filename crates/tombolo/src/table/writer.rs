@@ -4,7 +4,7 @@
 //! TableWriter::create → add … (flush when it asks for it) → finish → TableDescription
 //! ```
 //!
-//! Memory: one data block, at most 256 KiB of output and what the store holds, and the table's filters and index.
+//! Memory: one data block, a piece of output and the one that the store holds, and the table's filters and index.
 //! Nothing is visible before `finish` returned; dropping the writer leaves nothing.
 
 use tombolo_format::FormatError;
@@ -13,8 +13,17 @@ use tombolo_format::manifest::{TableDescription, TableName};
 use tombolo_format::table::{TableBuilder, TableOptions};
 use tombolo_storage::{Error, ErrorKind, Life, ObjectKind, ObjectName, ObjectStore, ObjectWriter, Placement, Request, Result};
 
-/// Output is handed to the store in pieces of this size.
-const PIECE_BYTES: usize = 256 << 10;
+/// Output is handed to the store in pieces of this size; of a small memory budget in smaller ones.
+const PIECE_BYTES: u64 = 256 << 10;
+/// Below it, a write costs more than it brings.
+const PIECE_BYTES_MIN: u64 = 16 << 10;
+/// A piece has at most so much of the budget: flushes and compactions run side by side, with two pieces each.
+const PIECE_PART: u64 = 64;
+
+/// Size of the pieces in which a table is written, under a memory budget of so many bytes.
+pub fn piece_bytes(budget_bytes: u64) -> usize {
+    usize::try_from((budget_bytes / PIECE_PART).clamp(PIECE_BYTES_MIN, PIECE_BYTES)).unwrap_or(usize::MAX)
+}
 
 /// What a new table will be.
 #[derive(Clone, Debug)]
@@ -75,7 +84,7 @@ impl TableWriter {
     /// Whether enough output waits to be handed to the store.
     #[inline]
     pub fn wants_flush(&self) -> bool {
-        self.builder.output_bytes() >= PIECE_BYTES
+        self.builder.wants_output_taken()
     }
 
     /// Bytes that [`TableWriter::flush`] would hand to the store.

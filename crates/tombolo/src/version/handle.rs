@@ -15,7 +15,9 @@ use crate::budget::{Category, Charge};
 use crate::cache::{BlockCache, Pinned};
 use crate::manifest::names;
 use crate::options::{Compression, KeyspaceOptions};
-use crate::table::{KeyRange, Lookup, Near, NearProbe, NewTable, Probe, Step, Table, TableIterator, TableOptions, TableWriter as Writer};
+use crate::table::{
+    KeyRange, Lookup, Near, NearProbe, NewTable, Probe, Step, Table, TableIterator, TableOptions, TableWriter as Writer, piece_bytes,
+};
 
 /// Where tables are read from and written to.
 #[derive(Clone, Debug)]
@@ -241,6 +243,7 @@ impl TableWriter {
             compression,
             filter_bits_per_key: u32::from(options.filter_bits),
             value_alignment: u32::from(options.value_alignment),
+            output_bytes: piece_bytes(tables.cache.budget().bytes()),
             keyspace,
             oldest_unix_seconds: oldest_unix_seconds.unwrap_or_else(|| tables.env.unix_time().as_secs()),
             ..TableOptions::default()
