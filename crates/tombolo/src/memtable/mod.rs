@@ -90,6 +90,11 @@ impl Memtable {
         self.lists.load().get(&keyspace).cloned()
     }
 
+    /// Whether there are writes to a keyspace.
+    pub(crate) fn has_list(&self, keyspace: u32) -> bool {
+        self.lists.load().get(&keyspace).is_some()
+    }
+
     /// Gives the newest version of `key`, whose hash is `hash`, visible at `sequence` to `read`.
     #[inline]
     pub(crate) fn get<R>(

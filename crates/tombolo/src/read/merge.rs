@@ -207,6 +207,11 @@ impl Merge {
         self.sources.iter().filter(|source| !matches!(source, Source::Memtable(_))).count()
     }
 
+    /// How many memtables it reads.
+    pub(crate) fn memtables(&self) -> usize {
+        self.sources.len() - self.tables()
+    }
+
     /// When one table or run is all that is left, the table at whose entry the merge stands. Move it by one, the way the merge goes, and
     /// then either it stands at an entry, or [`Merge::finish_alone`] goes on.
     #[inline]

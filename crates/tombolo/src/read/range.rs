@@ -126,7 +126,9 @@ impl RangeCursor {
         }
         self.stands = None;
         self.sequence = sequence;
-        if !Arc::ptr_eq(&view, &self.view) {
+        // The view may be the same, and a memtable of it have got its first write to the keyspace since.
+        let lists = view.memtables().filter(|memtable| memtable.has_list(self.keyspace)).count();
+        if !Arc::ptr_eq(&view, &self.view) || lists != self.merge.memtables() {
             self.merge = Merge::of_view(&view, self.keyspace, self.range.as_ref(), Purpose::Scan);
             self.view = view;
         }

@@ -69,3 +69,19 @@ fn a_key_that_was_deleted_after_many_versions_is_passed_both_ways() {
     assert_eq!(keys(&mut cursor, RangeCursor::prev), None);
     assert_eq!(keys(&mut cursor, RangeCursor::next), Some(b"a".to_vec()));
 }
+
+/// A memtable gets a keyspace's list with its first write to it, which may come after the cursor.
+#[test]
+fn a_refreshed_cursor_sees_the_first_write_to_a_keyspace_in_the_memtable_that_it_looked_at_before() {
+    let (active, mut writer) = Memtable::create(&crate::budget::MemoryBudget::of_any_size(1 << 30), 1 << 20);
+    let view = Arc::new(View { active, waiting: Vec::new(), version: Arc::new(Version::default()), kept_by: None });
+    let mut cursor = cursor(&view, 0);
+    assert_eq!(take(&mut cursor, RangeCursor::next).0, None);
+    writer.reserve(MemtableWriter::entry_bytes(1, 8), 1).unwrap();
+    writer.insert(0, b"a", Trailer::new(SequenceNumber(1), EntryKind::Put), &1u64.to_le_bytes());
+    cursor.refresh(Arc::clone(&view), SequenceNumber(1));
+    cursor.stand_at_start();
+    assert_eq!(take(&mut cursor, RangeCursor::next).0, Some((b"a".to_vec(), 1)));
+    cursor.stand_at_end();
+    assert_eq!(take(&mut cursor, RangeCursor::prev).0, Some((b"a".to_vec(), 1)));
+}
