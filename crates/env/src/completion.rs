@@ -44,10 +44,19 @@ impl<T> Completer<T> {
             waker.wake();
         }
     }
+
+    /// Whether nobody waits for the result, or will: the other side was dropped.
+    pub fn is_abandoned(&self) -> bool {
+        Arc::strong_count(&self.0) == 1
+    }
 }
 
 impl<T> Drop for Completer<T> {
     fn drop(&mut self) {
+        if self.is_abandoned() {
+            // What it would wake has gone on without it.
+            return;
+        }
         let waker = {
             let mut slot = self.0.lock();
             slot.closed = true;

@@ -5,21 +5,46 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use parking_lot::Mutex;
 use tombolo_env::{Completer, Completion, completion};
 
+/// Subscriptions from which on it is looked through for those that nobody waits for any more.
+const KEPT_MIN: usize = 16;
+
 /// A change that many may wait for. To miss none: [`Signal::subscribe`], then look, then wait.
+///
+/// Whoever waits for something else as well drops its subscription when that comes first, and subscribes again, perhaps for as long as the
+/// change does not come. Invariant: at most twice as many subscriptions are held as somebody waits for, and [`KEPT_MIN`] more.
 #[derive(Debug, Default)]
-pub(crate) struct Signal(Mutex<Vec<Completer<()>>>);
+pub(crate) struct Signal(Mutex<Waiting>);
+
+#[derive(Debug, Default)]
+struct Waiting {
+    waiting: Vec<Completer<()>>,
+    /// With so many they are looked through.
+    look_at: usize,
+}
 
 impl Signal {
     /// Resolves at the next [`Signal::raise`] that begins after this call.
     pub(crate) fn subscribe(&self) -> Completion<()> {
         let (completer, completion) = completion();
-        self.0.lock().push(completer);
+        let mut subscribed = self.0.lock();
+        let Waiting { waiting, look_at } = &mut *subscribed;
+        let abandoned: Vec<_> = if waiting.len() >= (*look_at).max(KEPT_MIN) {
+            let abandoned = waiting.extract_if(.., |completer| completer.is_abandoned()).collect();
+            *look_at = 2 * waiting.len();
+            abandoned
+        } else {
+            Vec::new()
+        };
+        waiting.push(completer);
+        drop(subscribed);
+        // Outside the lock: with each goes what waited last, whose destructors may do anything.
+        drop(abandoned);
         completion
     }
 
     /// Wakes all who subscribed; outside the lock.
     pub(crate) fn raise(&self) {
-        let waiting = std::mem::take(&mut *self.0.lock());
+        let Waiting { waiting, .. } = std::mem::take(&mut *self.0.lock());
         for completer in waiting {
             completer.complete(());
         }
@@ -56,3 +81,6 @@ impl Drop for Taken<'_> {
         self.0.ended.raise();
     }
 }
+
+#[cfg(test)]
+mod tests;

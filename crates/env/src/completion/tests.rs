@@ -45,6 +45,18 @@ fn only_the_last_waker_is_woken_and_only_once() {
 }
 
 #[test]
+fn whoever_has_dropped_its_side_is_known_and_not_woken() {
+    let (completer, mut result) = completion::<u8>();
+    let counter = Arc::new(Counter::default());
+    assert!(poll(&mut result, &counter).is_pending());
+    assert!(!completer.is_abandoned());
+    drop(result);
+    assert!(completer.is_abandoned());
+    drop(completer);
+    assert_eq!(counter.count(), 0);
+}
+
+#[test]
 fn a_dropped_completer_wakes_with_nothing() {
     let (completer, mut result) = completion::<u8>();
     let counter = Arc::new(Counter::default());
