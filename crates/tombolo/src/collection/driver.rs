@@ -389,13 +389,16 @@ async fn prove_pin(io: &Io, incarnation: Incarnation, pin: &Pin, known: Option<T
     }
     let mut step = machine.begin();
     let mut unknown = Backoff::new();
+    let mut is_unknown = false;
     loop {
         let effect = match step {
             Step::Done(outcome) => return outcome,
             Step::Do(effect) => effect,
         };
         let answer = perform(io, incarnation, effect).await?;
-        if matches!(answer, Answer::Put(PutAnswer::Unknown)) {
+        // From the first unknown outcome on the same put is made again whatever the answer, so a refusal needs a pause as well.
+        is_unknown |= matches!(answer, Answer::Put(PutAnswer::Unknown));
+        if is_unknown && matches!(answer, Answer::Put(PutAnswer::Unknown | PutAnswer::Refused(_))) {
             unknown.pause(&io.env).await;
         }
         step = machine.step(answer);

@@ -4,6 +4,8 @@ use tombolo_env::simulated::World;
 use tombolo_format::key::SequenceNumber;
 use tombolo_format::manifest::{KeyspaceOptions, TableDescription};
 use tombolo_storage::backend::memory::MemoryObjectStore;
+use tombolo_storage::layer::RequestKind;
+use tombolo_storage::layer::fault::{Fault, FaultObjectStore, FaultPlan, Rule};
 use tombolo_storage::{Placement, Request};
 
 use super::*;
@@ -192,4 +194,23 @@ impl Database {
         assert_eq!(self.manifest.committed(edits).await.unwrap_err().kind(), ErrorKind::Fenced);
         assert!(self.collector.collect(|_| false).await.unwrap_or_default().deleted.is_empty());
     }
+}
+
+/// A pin of unknown outcome is put again until it is known, but not faster than a failing store can bear.
+#[test]
+fn a_store_that_refuses_a_pin_of_unknown_outcome_is_asked_ever_more_slowly() {
+    let database = Database::new();
+    let plan = FaultPlan::scripted();
+    let failing: Arc<dyn ObjectStore> = Arc::new(FaultObjectStore::new(&database.env, Arc::clone(&database.store), plan.clone()));
+    let puts = || Rule::of_kind(RequestKind::Put, Fault::Error(ErrorKind::PermissionDenied)).times(60);
+    plan.inject(Rule::of_kind(RequestKind::Put, Fault::Unknown { landed: false }).times(1));
+    plan.inject(puts().skip(1));
+    database.env.block_on(async {
+        let began = database.env.now();
+        let pinned = pin(&database.env, &failing, CHECKPOINT, |_| Vec::new()).await.unwrap();
+        let took = database.env.now().since(began);
+        assert_eq!(plan.injected(), 61);
+        assert!(took > Duration::from_secs(45), "61 puts within {took:?}");
+        pinned.release().await.unwrap();
+    });
 }
