@@ -76,8 +76,8 @@ impl Cursor {
     pub(crate) fn open(keyspace: &Keyspace, snapshot: Option<Snapshot>, range: KeyRange) -> Cursor {
         let handle = Arc::clone(keyspace.handle());
         let engine = &handle.engine;
+        let view = snapshot.as_ref().and_then(Snapshot::view).map_or_else(|| engine.view_owned(), Arc::clone);
         let inner = read::check(engine, keyspace.info()).map(|()| {
-            let view = snapshot.as_ref().and_then(Snapshot::view).map_or_else(|| engine.view_owned(), Arc::clone);
             let sequence = snapshot.as_ref().map_or_else(|| engine.stream.visible(), Snapshot::number);
             RangeCursor::new(view, keyspace.id(), sequence, range)
         });
@@ -235,8 +235,8 @@ impl Cursor {
     /// `Closed`; `NotFound` when the keyspace was dropped.
     pub fn refresh(&mut self) -> Result<()> {
         let engine = Arc::clone(&self.held.handle.engine);
-        read::check(&engine, self.keyspace.info())?;
         let view = self.snapshot.as_ref().and_then(Snapshot::view).map_or_else(|| engine.view_owned(), Arc::clone);
+        read::check(&engine, self.keyspace.info())?;
         let sequence = self.snapshot.as_ref().map_or_else(|| engine.stream.visible(), Snapshot::number);
         let inner = self.inner()?;
         let behind = !Arc::ptr_eq(&view, inner.view());

@@ -204,12 +204,12 @@ impl Keyspace {
     /// As [`Keyspace::get`].
     pub fn approximate_size<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Op<RangeSize> {
         let engine = Arc::clone(self.engine());
+        let (view, keyspace, env) = (Kept::new(&engine, engine.view_owned()), self.info.id, engine.env.clone());
         if let Err(error) = read::check(&engine, &self.info) {
             return Op::ready(Err(error));
         }
         let owned = |bound: std::ops::Bound<&K>| bound.map(|key| key.as_ref().to_vec());
         let (lower, upper) = (owned(range.start_bound()), owned(range.end_bound()));
-        let (view, keyspace, env) = (Kept::new(&engine, engine.view_owned()), self.info.id, engine.env.clone());
         Op::start_read(&env, "approximate size", async move {
             lifecycle::range_size(&engine, &view, keyspace, lower.as_ref().map(Vec::as_slice), upper.as_ref().map(Vec::as_slice)).await
         })
@@ -237,9 +237,6 @@ impl Keyspace {
 
     pub(crate) fn get_at(&self, moment: Moment<'_>, key: &[u8]) -> Op<Option<Value>> {
         let engine = self.engine();
-        if let Err(error) = read::check(engine, &self.info) {
-            return Op::ready(Err(error));
-        }
         let now;
         let view = match moment.view {
             Some(view) => view,
@@ -248,6 +245,9 @@ impl Keyspace {
                 &now
             }
         };
+        if let Err(error) = read::check(engine, &self.info) {
+            return Op::ready(Err(error));
+        }
         let alignment = self.info.value_alignment();
         let sequence = moment.sequence.unwrap_or_else(|| engine.stream.visible());
         match read::get_value_in_memory(view, self.info.id, key, sequence) {
@@ -277,9 +277,6 @@ impl Keyspace {
         read: impl FnOnce(&[u8]) -> R + Send + 'static,
     ) -> Op<Option<R>> {
         let engine = self.engine();
-        if let Err(error) = read::check(engine, &self.info) {
-            return Op::ready(Err(error));
-        }
         let now;
         let view = match moment.view {
             Some(view) => view,
@@ -288,6 +285,9 @@ impl Keyspace {
                 &now
             }
         };
+        if let Err(error) = read::check(engine, &self.info) {
+            return Op::ready(Err(error));
+        }
         let sequence = moment.sequence.unwrap_or_else(|| engine.stream.visible());
         let alignment = self.info.value_alignment();
         let mut read = Some(move |value: &[u8]| read_aligned(value, alignment, read));
@@ -304,8 +304,8 @@ impl Keyspace {
     /// As [`Keyspace::get_with`], waiting here, so that `read` may borrow.
     pub(crate) fn get_with_here<R>(&self, key: &[u8], read: impl FnOnce(&[u8]) -> R) -> Result<Option<R>> {
         let engine = self.engine();
-        read::check(engine, &self.info)?;
         let view = engine.view();
+        read::check(engine, &self.info)?;
         let sequence = engine.stream.visible();
         let alignment = self.info.value_alignment();
         let mut read = Some(move |value: &[u8]| read_aligned(value, alignment, read));
@@ -322,8 +322,8 @@ impl Keyspace {
     /// As [`Keyspace::get`], waiting here: a miss needs no hand-off.
     pub(crate) fn get_here(&self, key: &[u8]) -> Result<Option<Value>> {
         let engine = self.engine();
-        read::check(engine, &self.info)?;
         let view = engine.view();
+        read::check(engine, &self.info)?;
         let sequence = engine.stream.visible();
         let value = match read::get_value_in_memory(&view, self.info.id, key, sequence)? {
             InMemory::Answer(value) => value,
@@ -337,10 +337,10 @@ impl Keyspace {
 
     pub(crate) fn multi_get_at<K: AsRef<[u8]>>(&self, moment: Moment<'_>, keys: &[K]) -> Op<Vec<Option<Value>>> {
         let engine = self.engine();
+        let view = moment.view.map_or_else(|| engine.view_owned(), Arc::clone);
         if let Err(error) = read::check(engine, &self.info) {
             return Op::ready(Err(error));
         }
-        let view = moment.view.map_or_else(|| engine.view_owned(), Arc::clone);
         let sequence = moment.sequence.unwrap_or_else(|| engine.stream.visible());
         let found = match read::get_several_in_memory(&view, self.info.id, keys, sequence) {
             Err(error) => return Op::ready(Err(error)),

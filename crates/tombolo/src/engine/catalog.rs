@@ -64,7 +64,8 @@ impl KeyspaceInfo {
     }
 }
 
-/// All keyspaces. Changed only in the commit section of the main stream; a change costs the same among ten and among ten thousand.
+/// All keyspaces. Changed only in the commit section of the main stream, of a reader only by its rounds; a change costs the same among ten
+/// and among ten thousand.
 #[derive(Debug, Default)]
 pub(crate) struct Catalog {
     all: RwLock<All>,
@@ -82,12 +83,14 @@ struct All {
 }
 
 impl Catalog {
+    /// Adds a keyspace. Of one that had its name before, the removal comes first.
     pub(crate) fn insert(&self, keyspace: &Arc<KeyspaceInfo>) {
         // A keyspace is of one catalog.
         let _first = keyspace.catalog.set(Arc::clone(&self.identity));
         let mut all = self.all.write();
         all.by_id.insert(keyspace.id, Arc::clone(keyspace));
-        all.by_name.insert(Arc::clone(&keyspace.name), Arc::clone(keyspace));
+        let before = all.by_name.insert(Arc::clone(&keyspace.name), Arc::clone(keyspace));
+        debug_assert!(before.is_none_or(|before| before.id == keyspace.id), "two keyspaces of one name");
     }
 
     pub(crate) fn remove(&self, id: u32) {
@@ -115,6 +118,11 @@ impl Catalog {
 
     pub(crate) fn by_name(&self, name: &str) -> Option<Arc<KeyspaceInfo>> {
         self.all.read().by_name.get(name).cloned()
+    }
+
+    /// The numbers of all.
+    pub(crate) fn ids(&self) -> Vec<u32> {
+        self.all.read().by_id.keys().copied().collect()
     }
 
     pub(crate) fn len(&self) -> usize {

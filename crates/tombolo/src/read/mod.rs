@@ -5,7 +5,9 @@
 //!
 //! Invariants:
 //! 1. A read loads the view first and the visible sequence number after; so compaction, which makes a new view, takes nothing from it.
-//! 2. The first answer of `active, waiting (newest first), level 0 (newest first), level 1, …` is the newest.
+//! 2. It looks whether its keyspace lives after it loaded the view: a view that lacks a keyspace is shown after the keyspace is marked as
+//!    dropped, so that what was dropped is never taken for empty.
+//! 3. The first answer of `active, waiting (newest first), level 0 (newest first), level 1, …` is the newest.
 
 mod merge;
 mod range;
@@ -174,7 +176,7 @@ async fn for_all<T>(futures: &mut Vec<BoxFuture<'_, Result<T>>>, mut each: impl 
     .await
 }
 
-/// Whether reads of a keyspace may go on.
+/// Whether reads of a keyspace may go on; asked after the view is loaded.
 ///
 /// # Errors
 /// `Closed`, `NotFound` when it was dropped.

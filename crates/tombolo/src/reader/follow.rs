@@ -2,7 +2,8 @@
 //!
 //! The order in which a round shows things matters. Reads load the view first and the visible number after. So the number is raised before
 //! the view is replaced: who sees the new view, whose tables may lack versions that compaction dropped, looks at a number that needs none of
-//! them; who sees the old one with the new number sees all of the old one, which is a cut as well.
+//! them; who sees the old one with the new number sees all of the old one, which is a cut as well. Keyspaces that were dropped leave the
+//! catalog before that, and new ones come after it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -235,6 +236,7 @@ impl Follower {
         self.is_behind |= !more.is_empty();
         self.full.extend(more);
         let keyspaces = self.replay.keyspaces()?;
+        hide_keyspaces(engine, &keyspaces);
         engine.stream.visible.fetch_max(self.replay.last_sequence(&self.state).0, Ordering::AcqRel);
         if std::mem::take(&mut self.is_behind) {
             engine.manifest.show(Arc::clone(&self.state));
@@ -252,18 +254,22 @@ impl Follower {
     }
 }
 
-/// Makes the catalog show these keyspaces.
+/// Takes out of the catalog what is not among these keyspaces. Before their view is shown: in that, what was dropped is merely empty. And
+/// before others are added, which may have the names of what was dropped.
+fn hide_keyspaces(engine: &Engine, keyspaces: &[Arc<KeyspaceInfo>]) {
+    let living: BTreeSet<u32> = keyspaces.iter().map(|keyspace| keyspace.id).collect();
+    for gone in engine.catalog.ids().into_iter().filter(|id| !living.contains(id)) {
+        engine.catalog.remove(gone);
+    }
+}
+
+/// Makes the catalog show these keyspaces, which the view has already.
 fn show_keyspaces(engine: &Engine, keyspaces: &[Arc<KeyspaceInfo>]) {
     for keyspace in keyspaces {
         match engine.catalog.by_id(keyspace.id) {
             Some(known) if known.options() == keyspace.options() => {}
             Some(known) => known.set_options(KeyspaceOptions::clone(&keyspace.options())),
             None => engine.catalog.insert(keyspace),
-        }
-    }
-    for known in engine.catalog.all() {
-        if keyspaces.iter().all(|keyspace| keyspace.id != known.id) {
-            engine.catalog.remove(known.id);
         }
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tombolo::{
-    Batch, Builder, Db, Durability, Env, ErrorKind, KeyspaceOptions, Options, Reader, ReaderOptions, Registry, Result, Snapshot,
+    Batch, Builder, Db, Durability, Env, ErrorKind, Keyspace, KeyspaceOptions, Options, Reader, ReaderOptions, Registry, Result, Snapshot,
 };
 use tombolo_env::TaskClass;
 use tombolo_env::simulated::World;
@@ -141,6 +141,36 @@ fn a_reader_shows_what_a_writer_acknowledged_over_flushes_compactions_keyspaces_
             assert_eq!(reader.default_keyspace().get(b"k").await.unwrap_err().kind(), ErrorKind::Closed);
         });
     }
+}
+
+/// The writer drops a keyspace and makes another one of the same name between two rounds of a reader.
+#[test]
+fn a_keyspace_that_was_dropped_and_made_again_is_another_one_to_a_reader() {
+    run(|env| async move {
+        let db = builder(&env, "file:///db").open().await.unwrap();
+        let made = db.create_keyspace("k", KeyspaceOptions::default()).await.unwrap();
+        made.put(b"old", b"1").await.unwrap();
+        let reader = builder(&env, "file:///db").open_reader(following()).await.unwrap();
+        for flushed in [false, true] {
+            let old = reader.keyspace("k").unwrap();
+            db.drop_keyspace("k").await.unwrap();
+            let made = db.create_keyspace("k", KeyspaceOptions::default()).await.unwrap();
+            made.put(b"new", b"2").await.unwrap();
+            if flushed {
+                db.flush().await.unwrap();
+            }
+            reader.refresh().await.unwrap();
+            let shown = reader.keyspace("k").unwrap();
+            assert_eq!(shown.id(), made.id());
+            assert_eq!(reader.db().keyspaces().iter().map(Keyspace::id).collect::<Vec<_>>(), [0, made.id()]);
+            assert_eq!(shown.get(b"old").await.unwrap(), None);
+            assert_eq!(shown.get(b"new").await.unwrap().unwrap(), b"2");
+            assert_eq!(old.get(b"old").await.unwrap_err().kind(), ErrorKind::NotFound, "what was dropped stays dropped");
+        }
+        db.drop_keyspace("k").await.unwrap();
+        reader.refresh().await.unwrap();
+        assert_eq!(reader.keyspace("k").unwrap_err().kind(), ErrorKind::NotFound);
+    });
 }
 
 #[test]
