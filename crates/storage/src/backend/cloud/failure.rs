@@ -6,11 +6,12 @@
 //! | 412, 304; 409 but for a conflict of requests | `AlreadyExists` | no |
 //! | 409 `ConditionalRequestConflict`, `OperationAborted` | `Retry` | no |
 //! | 401, 403, and whatever speaks of tokens and signatures | `PermissionDenied` | no |
-//! | 429, 503 `SlowDown` and its like | `Retry` | no |
+//! | 429, 503 `SlowDown` and its like, 400 `RequestTimeout` (of a body that did not arrive) | `Retry` | no |
 //! | 408, any other 5xx, an error in an answer of success | `Retry` | yes |
 //! | 416 | `Invalid`, and the range lies beyond the end | no |
 //! | no connection | `Retry` | no |
 //! | a connection that broke, was cut short, or timed out | `Retry` | yes |
+//! | whatever came from who gives out credentials, 404 too; 429, 408 and 5xx from there | `PermissionDenied`; `Retry` | no |
 
 use object_store::client::HttpErrorKind;
 
@@ -64,6 +65,7 @@ const CHECK_KEYS: &str = "check the credentials in the environment: AWS_ACCESS_K
 const GIVE_RIGHTS: &str = "give the account the rights to list, read, put and delete objects under the database's prefix";
 const NO_KEYS: &str = "no credentials were found: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, GOOGLE_APPLICATION_CREDENTIALS, or \
                        AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY, or give this machine a role";
+const NO_KEYS_NOW: &str = "look at the service that gives this machine its credentials; requests go on by themselves once it answers";
 const CREATE_BUCKET: &str = "check the name and the region, or create the bucket";
 const WAIT: &str = "the store throttles; requests are made again more slowly. If it stays, spread the load or ask for a higher limit";
 const REACH: &str = "check the endpoint, the region and the network between";
@@ -75,6 +77,8 @@ impl Failure {
     pub(super) fn judge(error: &object_store::Error, answer: &Answer) -> Failure {
         let code = answer.code.as_deref().unwrap_or_default();
         let (kind, is_uncertain, advice) = match (answer.status, answer.transport) {
+            // Nothing was asked of the store: no word on objects, and no effect.
+            (Some(408 | 429 | 500..=599), _) if answer.is_for_credentials => (ErrorKind::Retry, false, Some(NO_KEYS_NOW)),
             _ if answer.is_for_credentials => (ErrorKind::PermissionDenied, false, Some(NO_KEYS)),
             (Some(status), _) => by_status(status, code),
             (None, Some(HttpErrorKind::Connect)) => (ErrorKind::Retry, false, Some(REACH)),
@@ -82,7 +86,8 @@ impl Failure {
             (None, None) => by_error(error),
         };
         let what = match (answer.status, answer.transport) {
-            _ if answer.is_for_credentials => "the machine's credentials cannot be had".to_owned(),
+            (Some(status), _) if answer.is_for_credentials => format!("the credentials cannot be had: who gives them out answered {status}"),
+            _ if answer.is_for_credentials => "the credentials cannot be had".to_owned(),
             (Some(status), _) if code.is_empty() => format!("the store answered {status}"),
             (Some(status), _) => format!("the store answered {status} {code}"),
             (None, Some(HttpErrorKind::Connect)) => "no connection to the store".to_owned(),
@@ -123,7 +128,7 @@ fn by_status(status: u16, code: &str) -> (ErrorKind, bool, Option<&'static str>)
             (ErrorKind::OutOfSpace, false, Some("free space, or raise the quota; writes resume by themselves"))
         }
         (_, code) if THROTTLED.contains(&code) => (ErrorKind::Retry, false, Some(WAIT)),
-        (409, "ConditionalRequestConflict" | "OperationAborted") => (ErrorKind::Retry, false, None),
+        (409, "ConditionalRequestConflict" | "OperationAborted") | (400, "RequestTimeout") => (ErrorKind::Retry, false, None),
         (_, "AuthorizationHeaderMalformed" | "PermanentRedirect") | (301 | 307 | 308, _) => (ErrorKind::Invalid, false, Some(SET_REGION)),
         (404, _) => (ErrorKind::NotFound, false, None),
         (304 | 409 | 412, _) => (ErrorKind::AlreadyExists, false, None),
@@ -137,12 +142,11 @@ fn by_status(status: u16, code: &str) -> (ErrorKind, bool, Option<&'static str>)
     }
 }
 
-/// Nothing was heard on the wire: the client itself refused, or could not make sense of an answer.
+/// No refusal was heard on the wire: the client itself refused, or could not make sense of an answer. That an object is not there, or is, is the
+/// store's to say.
 fn by_error(error: &object_store::Error) -> (ErrorKind, bool, Option<&'static str>) {
     use object_store::Error as E;
     match error {
-        E::NotFound { .. } => (ErrorKind::NotFound, false, None),
-        E::AlreadyExists { .. } | E::Precondition { .. } => (ErrorKind::AlreadyExists, false, None),
         E::NotSupported { .. } | E::NotImplemented { .. } => (ErrorKind::Unsupported, false, None),
         E::PermissionDenied { .. } => (ErrorKind::PermissionDenied, false, Some(GIVE_RIGHTS)),
         E::Unauthenticated { .. } => (ErrorKind::PermissionDenied, false, Some(CHECK_KEYS)),

@@ -11,6 +11,9 @@ const PAGE_KEYS_MAX: usize = 1000;
 /// Foreign keys that a list of one name steps over.
 const FOREIGN_KEYS_MAX: usize = 16;
 
+/// Pages without a key, one after another, that a list goes on behind. Azure gives them where its partitions meet, and for directories.
+const EMPTY_PAGES_MAX: usize = 256;
+
 impl CloudObjectStore {
     pub(super) async fn list_names(&self, request: Request, prefix: &str, after: Option<&ObjectName>, limit: usize) -> Result<Listed> {
         let after = after.map(|name| self.bucket().key_text(name.as_str()));
@@ -25,28 +28,36 @@ impl CloudObjectStore {
         }
     }
 
-    /// The smallest name. A key before it that is no name of ours is stepped over; that it is still the first in the end shows that nothing
-    /// came before it meanwhile.
+    /// The smallest name, at one moment: what took several requests is asked for once more, and believed when nothing changed.
     async fn first(&self, request: Request, prefix: &str, after: Option<String>) -> Result<Listed> {
-        let (mut from, mut foreign) = (after.clone(), None);
+        let found = self.walk_to_first(request, prefix, after.clone()).await?;
+        if found.requests > 1 && self.walk_to_first(request, prefix, after).await?.last != found.last {
+            return Err(Error::new(ErrorKind::Retry, "names changed while what lies before them was stepped over").object(self.place(prefix)));
+        }
+        Ok(found.listed)
+    }
+
+    /// The smallest name. Keys before it that are no names of ours are stepped over.
+    async fn walk_to_first(&self, request: Request, prefix: &str, mut after: Option<String>) -> Result<Page> {
+        let mut requests = 0;
         for _ in 0..FOREIGN_KEYS_MAX {
-            let page = self.keys(request, prefix, from, 1).await?;
-            let Some(key) = page.last.filter(|_| page.listed.objects.is_empty()) else {
-                let Some(foreign) = foreign else { return Ok(page.listed) };
-                if self.keys(request, prefix, after, 1).await?.last == Some(foreign) {
-                    return Ok(page.listed);
-                }
-                return Err(Error::new(ErrorKind::Retry, "names changed while foreign objects before them were stepped over"));
-            };
-            foreign.get_or_insert(key.clone());
-            from = Some(key);
+            let page = self.keys(request, prefix, after, 1).await?;
+            requests += page.requests;
+            if page.last.is_none() || !page.listed.objects.is_empty() {
+                return Ok(Page { requests, ..page });
+            }
+            after = page.last;
         }
         Err(Error::new(ErrorKind::Invalid, format!("{FOREIGN_KEYS_MAX} keys under {prefix:?} are no names of objects"))
-            .object(self.bucket().place(prefix))
+            .object(self.place(prefix))
             .advice("give the database a prefix of its own, and move away what is not its own"))
     }
 
-    /// A page, put together from as many requests as foreign keys make necessary.
+    fn place(&self, prefix: &str) -> String {
+        self.bucket().place(prefix)
+    }
+
+    /// A page, put together from as many requests as foreign keys and short pages make necessary.
     async fn page(&self, request: Request, prefix: &str, mut after: Option<String>, limit: usize) -> Result<Listed> {
         let mut objects: Vec<ObjectInfo> = Vec::new();
         loop {
@@ -60,7 +71,8 @@ impl CloudObjectStore {
         }
     }
 
-    /// One request for at most `count` keys.
+    /// At most `count` keys: one request, and more of them only behind pages that have no key and are not the last. Without a key there is
+    /// none any more.
     async fn keys(&self, request: Request, prefix: &str, after: Option<String>, count: usize) -> Result<Page> {
         const DOING: &str = "listing objects";
         let (client, prefix) = (self.client(), self.bucket().key_text(prefix));
@@ -70,12 +82,24 @@ impl CloudObjectStore {
         let (asked_prefix, asked_after) = (prefix.clone(), after.clone());
         let work = async move {
             let prefix = Some(asked_prefix.as_str()).filter(|prefix| !prefix.is_empty());
-            let options = PaginatedListOptions { offset: asked_after, max_keys: Some(asked), ..PaginatedListOptions::default() };
-            wire::listen(client.list_paginated(prefix, options)).await.map_err(|failure| failure.error(DOING, &place))
+            let mut page_token = None;
+            for requests in 1..=EMPTY_PAGES_MAX {
+                let options =
+                    PaginatedListOptions { offset: asked_after.clone(), max_keys: Some(asked), page_token, ..PaginatedListOptions::default() };
+                let found = wire::listen(client.list_paginated(prefix, options)).await.map_err(|failure| failure.error(DOING, &place))?;
+                if !found.result.objects.is_empty() || found.page_token.is_none() {
+                    return Ok((found, requests));
+                }
+                page_token = found.page_token;
+            }
+            // Whoever took this for the end would miss what is there.
+            Err(Error::new(ErrorKind::Retry, format!("{DOING}: {EMPTY_PAGES_MAX} pages without a key, and the list goes on"))
+                .object(&place)
+                .advice("try again later; if it stays, look for what else fills the bucket, or give the database a bucket of its own"))
         };
-        let found = self.run(request, DOING, Effect::Nothing, work).await?;
+        let (found, requests) = self.run(request, DOING, Effect::Nothing, work).await?;
         let more = found.page_token.is_some() || found.result.objects.len() > count;
-        let mut page = Page { listed: Listed { objects: Vec::new(), more }, last: after };
+        let mut page = Page { listed: Listed { objects: Vec::new(), more }, last: after, requests };
         let before = page.last.clone();
         for meta in found.result.objects.iter().take(count) {
             let key = meta.location.as_ref();
@@ -95,10 +119,12 @@ impl CloudObjectStore {
     }
 }
 
-/// What one request gave.
+/// What a request gave, or several when pages were empty.
 struct Page {
     /// The names among the keys; whether more keys follow.
     listed: Listed,
     /// The last key, to go on after; `None` when there was none.
     last: Option<String>,
+    /// How many it took.
+    requests: usize,
 }

@@ -185,7 +185,7 @@ pub(super) fn open(uri: &Uri) -> Result<(Bucket, Arc<dyn Client>)> {
 }
 
 /// One attempt each: what is tried again is decided by whoever knows whether it may be.
-fn no_retries() -> RetryConfig {
+pub(super) fn no_retries() -> RetryConfig {
     RetryConfig { backoff: BackoffConfig::default(), max_retries: 0, retry_timeout: Duration::ZERO }
 }
 
@@ -224,7 +224,7 @@ fn open_s3(uri: &Uri, bucket: &mut Bucket) -> Result<Arc<dyn Client>> {
         .with_disable_bulk_delete(true)
         .with_skip_signature(uri.flag("anonymous")?)
         .with_client_options(client_options(uri, bucket.has_tls)?)
-        .with_http_connector(wire::Connector);
+        .with_http_connector(wire::Connector::default());
     Ok(Arc::new(builder.build().map_err(|error| refused(uri, &error))?))
 }
 
@@ -243,7 +243,7 @@ fn open_azure(uri: &Uri, bucket: &mut Bucket) -> Result<Arc<dyn Client>> {
         .with_retry(no_retries())
         .with_skip_signature(uri.flag("anonymous")?)
         .with_client_options(client_options(uri, bucket.has_tls)?)
-        .with_http_connector(wire::Connector);
+        .with_http_connector(wire::Connector::default());
     Ok(Arc::new(builder.build().map_err(|error| refused(uri, &error))?))
 }
 
@@ -257,7 +257,7 @@ fn open_google(uri: &Uri, bucket: &mut Bucket) -> Result<Arc<dyn Client>> {
         .with_retry(no_retries())
         .with_skip_signature(uri.flag("anonymous")?)
         .with_client_options(client_options(uri, bucket.has_tls)?)
-        .with_http_connector(wire::Connector);
+        .with_http_connector(wire::Connector::default());
     Ok(Arc::new(builder.build().map_err(|error| refused(uri, &error))?))
 }
 

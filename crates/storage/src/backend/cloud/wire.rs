@@ -1,10 +1,12 @@
 //! What came over the wire: status and code of a refusal, or how the transport failed.
 //!
 //! object_store turns answers into errors that no longer say all of it. So its HTTP client is wrapped: the last answer of a request's task is
-//! kept beside the task, and [`listen`] puts it together with the error.
+//! kept beside the task (the first refusal, once there is one), and [`listen`] puts it together with the error.
 
 use std::cell::RefCell;
 use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -15,9 +17,6 @@ use super::failure::Failure;
 
 /// Bytes of a refusal's body that are looked at for its code.
 const REFUSAL_BYTES_MAX: usize = 64 << 10;
-
-/// The addresses at which machines of the clouds find their credentials.
-const METADATA_HOSTS: [&str; 4] = ["169.254.169.254", "169.254.170.2", "metadata.google.internal", "[fd00:ec2::254]"];
 
 /// The last thing that came, or did not.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -30,7 +29,7 @@ pub(super) struct Answer {
     pub(super) transport: Option<HttpErrorKind>,
     /// The status of an answer of success; the error came with its body, or of what the client made of it.
     pub(super) success: Option<u16>,
-    /// It was no request to the store, but for credentials.
+    /// It was no request to the store, but one for credentials.
     pub(super) is_for_credentials: bool,
 }
 
@@ -47,36 +46,64 @@ pub(super) async fn listen<T>(work: impl Future<Output = object_store::Result<T>
     ANSWER.scope(RefCell::default(), heard).await
 }
 
-/// Makes clients that listen.
-#[derive(Debug)]
-pub(super) struct Connector;
+/// Makes the clients of one store, which listen.
+///
+/// A builder makes one for each source of credentials, and the store's own last: whoever is not the last is asked for credentials, wherever that
+/// is, and what it says of those is no word on objects.
+#[derive(Debug, Default)]
+pub(super) struct Connector {
+    /// Clients made so far.
+    made: Arc<AtomicUsize>,
+}
 
 impl HttpConnector for Connector {
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
-        Ok(HttpClient::new(Listening(ReqwestConnector::default().connect(options)?)))
+        let client = ReqwestConnector::default().connect(options)?;
+        let number = self.made.fetch_add(1, Ordering::Relaxed) + 1;
+        Ok(HttpClient::new(Listening { client, number, made: Arc::clone(&self.made) }))
     }
 }
 
 #[derive(Debug)]
-struct Listening(HttpClient);
+struct Listening {
+    client: HttpClient,
+    /// Its place among those that the builder made, from one.
+    number: usize,
+    made: Arc<AtomicUsize>,
+}
+
+impl Listening {
+    fn is_for_credentials(&self) -> bool {
+        self.number < self.made.load(Ordering::Relaxed)
+    }
+}
+
+/// Keeps an answer. The store's first refusal stays: nothing is tried again within a call, so that whatever follows is cleaning up, as giving
+/// up an upload is after a copy that failed.
+fn note(answer: Answer) {
+    let _ = ANSWER.try_with(|heard| {
+        let mut heard = heard.borrow_mut();
+        let is_settled = !heard.is_for_credentials && (heard.status.is_some() || heard.transport.is_some());
+        if !is_settled {
+            *heard = answer;
+        }
+    });
+}
 
 #[async_trait]
 impl HttpService for Listening {
     async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
-        let is_for_credentials = request.uri().host().is_some_and(|host| METADATA_HOSTS.contains(&host));
-        let note = |answer: Answer| {
-            let _ = ANSWER.try_with(|heard| *heard.borrow_mut() = Answer { is_for_credentials, ..answer });
-        };
-        let response = match self.0.execute(request).await {
+        let heard = Answer { is_for_credentials: self.is_for_credentials(), ..Answer::default() };
+        let response = match self.client.execute(request).await {
             Ok(response) => response,
             Err(error) => {
-                note(Answer { transport: Some(error.kind()), ..Answer::default() });
+                note(Answer { transport: Some(error.kind()), ..heard });
                 return Err(error);
             }
         };
         let status = response.status();
         if status.is_success() {
-            note(Answer { success: Some(status.as_u16()), ..Answer::default() });
+            note(Answer { success: Some(status.as_u16()), ..heard });
             return Ok(response);
         }
         let (parts, body) = response.into_parts();
@@ -86,7 +113,7 @@ impl HttpService for Listening {
             Err(_) => Bytes::new(),
         };
         let code = parts.headers.get("x-ms-error-code").and_then(|code| code.to_str().ok()).map(str::to_owned).or_else(|| code_of(&body));
-        note(Answer { status: Some(status.as_u16()), code, ..Answer::default() });
+        note(Answer { status: Some(status.as_u16()), code, ..heard });
         Ok(HttpResponse::from_parts(parts, body.into()))
     }
 }

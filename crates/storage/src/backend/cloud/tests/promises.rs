@@ -5,7 +5,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tombolo_env::Env;
 
-use super::server::{ConditionalPut, Server};
+use super::server::{ConditionalPut, Server, Trouble};
+use crate::backend::cloud::CloudObjectStore;
 use crate::backend::cloud::writer::PART_BYTES;
 use crate::conformance::log::{LogSubject, check_log_store};
 use crate::conformance::object_store;
@@ -158,4 +159,57 @@ fn foreign_objects_are_neither_shown_nor_in_the_way() {
     }
     let error = env.block_on(store.list(request(), "", None, 1)).expect_err("too many to step over");
     assert!(error.kind() == ErrorKind::Invalid && error.next_step().is_some(), "{error}");
+}
+
+/// Stores may answer a list with a page without a key and a token to go on with: Azure does so where its partitions meet.
+#[test]
+fn a_page_without_keys_is_not_the_end() {
+    let (env, server) = (Env::real(), Server::start());
+    for key in ["db/m", "db/n", "db/o", "e"] {
+        server.plant(key, b"own");
+    }
+    let shown = |listed: crate::Listed| (listed.objects.iter().map(|info| info.name.to_string()).collect::<Vec<_>>().join(" "), listed.more);
+    for uri in [server.uri("db", ""), server.azure_uri("db")] {
+        let store = CloudObjectStore::open(&env, &Uri::parse(&uri).expect("a URI")).expect("a store");
+        for (after, limit, names, more) in [
+            (None, 0, "", true),
+            (None, 1, "m", true),
+            (None, 2, "m n", true),
+            (None, 9, "m n o", false),
+            (Some("n"), 1, "o", false),
+            (Some("n"), 9, "o", false),
+            (Some("o"), 1, "", false),
+            (Some("o"), 9, "", false),
+        ] {
+            for pages in [0, 1, 3] {
+                server.next("GET", pages, Trouble::EmptyPage(None));
+                let listed = env.block_on(store.list(request(), "", after.map(name).as_ref(), limit)).expect("a list");
+                assert_eq!(shown(listed), (names.to_owned(), more), "{uri}, {limit} after {after:?}, {pages} empty pages");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_list_that_does_not_end_fails_and_so_does_one_that_changes_underway() {
+    let (env, server) = (Env::real(), Server::start());
+    server.plant("db/m", b"own");
+    let store = CloudObjectStore::open(&env, &Uri::parse(&server.uri("db", "")).expect("a URI")).expect("a store");
+    // The smallest name appears behind the first of two pages.
+    let (mut pages, shared) = (0, server.handle());
+    server.trouble(move |_| {
+        pages += 1;
+        if pages == 2 {
+            shared.plant("db/b", b"own");
+        }
+        (pages == 1).then_some(Trouble::EmptyPage(Some("db/c")))
+    });
+    let error = env.block_on(store.list(request(), "", None, 1)).expect_err("of no single moment");
+    assert!(error.kind() == ErrorKind::Retry && error.to_string().contains("changed"), "{error}");
+    assert_eq!(env.block_on(store.list(request(), "", None, 1)).expect("a list").objects[0].name, name("b"));
+    server.trouble(|_| Some(Trouble::EmptyPage(None)));
+    for limit in [0, 1, 5] {
+        let error = env.block_on(store.list(request(), "", None, limit)).expect_err("no end");
+        assert!(error.kind() == ErrorKind::Retry && error.to_string().contains("pages without a key"), "{error}");
+    }
 }

@@ -24,6 +24,8 @@ pub(in super::super) enum Trouble {
     CutBody(usize),
     /// No answer, for so long.
     Silence(Duration),
+    /// A list's page without a key, and more to come: after where the page began, or after a key.
+    EmptyPage(Option<&'static str>),
 }
 
 /// How the server puts what must be absent.
@@ -45,6 +47,12 @@ pub(in super::super) struct Asked {
     pub(in super::super) query: BTreeMap<String, String>,
     headers: BTreeMap<String, String>,
     body: Vec<u8>,
+}
+
+impl Asked {
+    pub(in super::super) fn is_list(&self) -> bool {
+        self.query.contains_key("list-type") || self.query.contains_key("comp")
+    }
 }
 
 type Rule = Box<dyn FnMut(&Asked) -> Option<Trouble> + Send>;
@@ -135,6 +143,16 @@ impl Server {
         format!("s3://bucket/{prefix}?endpoint=http://{}&anonymous=yes{parameters}", self.address)
     }
 
+    /// As [`Server::uri`], for the protocol of Azure, of which only lists are answered.
+    pub(in super::super) fn azure_uri(&self, prefix: &str) -> String {
+        format!("az://bucket/{prefix}?endpoint=http://{}&account=tests&anonymous=yes", self.address)
+    }
+
+    /// Where it listens, as a URL.
+    pub(in super::super) fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
     /// Asks `rule` about every request from here on.
     pub(in super::super) fn trouble(&self, rule: impl FnMut(&Asked) -> Option<Trouble> + Send + 'static) {
         self.shared.rules.lock().push(Box::new(rule));
@@ -149,9 +167,14 @@ impl Server {
         });
     }
 
+    /// What rules may use of it while it serves.
+    pub(in super::super) fn handle(&self) -> Handle {
+        Handle(Arc::clone(&self.shared))
+    }
+
     /// Puts an object past the protocol.
     pub(in super::super) fn plant(&self, key: &str, bytes: &[u8]) {
-        self.shared.state.lock().objects.insert(key.to_owned(), Stored { bytes: bytes.to_vec(), metadata: Vec::new() });
+        self.handle().plant(key, bytes);
     }
 
     /// An object's bytes.
@@ -167,6 +190,16 @@ impl Server {
     /// Uploads that were begun and neither completed nor given up.
     pub(in super::super) fn open_uploads(&self) -> usize {
         self.shared.state.lock().uploads.len()
+    }
+}
+
+/// See [`Server::handle`].
+pub(in super::super) struct Handle(Arc<Shared>);
+
+impl Handle {
+    /// Puts an object past the protocol.
+    pub(in super::super) fn plant(&self, key: &str, bytes: &[u8]) {
+        self.0.state.lock().objects.insert(key.to_owned(), Stored { bytes: bytes.to_vec(), metadata: Vec::new() });
     }
 }
 
@@ -243,6 +276,7 @@ impl Shared {
                     std::thread::sleep(time);
                     return;
                 }
+                Some(Trouble::EmptyPage(after)) => (self.list(&asked, Some(after)), None),
                 Some(Trouble::CutBody(bytes)) => (self.serve(&asked), Some(bytes)),
                 None => (self.serve(&asked), None),
             };
@@ -255,16 +289,16 @@ impl Shared {
     fn serve(&self, asked: &Asked) -> Answer {
         let upload = asked.query.get("uploadId");
         match (asked.method.as_str(), upload) {
-            ("GET", _) if asked.query.contains_key("list-type") => self.list(asked),
+            ("GET", _) if asked.is_list() => self.list(asked, None),
             ("GET" | "HEAD", _) => self.get(asked),
             ("PUT", Some(upload)) => self.put_part(asked, upload),
             ("PUT", None) => self.put(asked),
             ("POST", Some(upload)) => self.complete(asked, upload),
             ("POST", None) => self.begin_upload(),
-            ("DELETE", Some(upload)) => {
-                self.state.lock().uploads.remove(upload);
-                Answer::new(204)
-            }
+            ("DELETE", Some(upload)) => match self.state.lock().uploads.remove(upload) {
+                Some(_) => Answer::new(204),
+                None => Answer::refusal(404, "NoSuchUpload"),
+            },
             ("DELETE", None) => {
                 self.state.lock().objects.remove(&asked.key);
                 Answer::new(204)
@@ -372,29 +406,63 @@ impl Shared {
         Answer { body: body.into(), ..Answer::new(200) }
     }
 
-    fn list(&self, asked: &Asked) -> Answer {
+    /// A page of the keys. `empty`: one without keys, which goes on after the key given, or after where it began.
+    fn list(&self, asked: &Asked, empty: Option<Option<&str>>) -> Answer {
         let state = self.state.lock();
-        let prefix = asked.query.get("prefix").cloned().unwrap_or_default();
-        let after = asked.query.get("continuation-token").or_else(|| asked.query.get("start-after")).cloned().unwrap_or_default();
-        let limit: usize = asked.query.get("max-keys").map_or(1000, |limit| limit.parse().expect("a number"));
-        let mut matching =
-            state.objects.range::<String, _>((Bound::Excluded(after), Bound::Unbounded)).filter(|(key, _)| key.starts_with(&prefix));
-        let page: Vec<_> = matching.by_ref().take(limit).collect();
-        let more = matching.next().is_some();
-        let mut body = format!("<ListBucketResult><IsTruncated>{more}</IsTruncated>");
-        for (key, stored) in &page {
-            let _ = write!(
-                body,
-                "<Contents><Key>{key}</Key><LastModified>2026-11-22T08:00:00.000Z</LastModified><ETag>\"e\"</ETag><Size>{}</Size></Contents>",
-                stored.bytes.len()
-            );
-        }
-        if let (true, Some((last, _))) = (more, page.last()) {
-            let _ = write!(body, "<NextContinuationToken>{last}</NextContinuationToken>");
-        }
-        body.push_str("</ListBucketResult>");
+        let is_azure = asked.query.contains_key("comp");
+        let parameter = |s3: &str, azure: &str| asked.query.get(if is_azure { azure } else { s3 }).cloned();
+        let prefix = parameter("prefix", "prefix").unwrap_or_default();
+        let token = parameter("continuation-token", "marker");
+        let began = match (&token, parameter("start-after", "startFrom")) {
+            (Some(token), _) => Bound::Excluded(token.strip_prefix(TOKEN).expect("a token of this server").to_owned()),
+            // Azure begins with the key, S3 after it.
+            (None, Some(key)) if is_azure => Bound::Included(key),
+            (None, key) => Bound::Excluded(key.unwrap_or_default()),
+        };
+        let limit: usize = parameter("max-keys", "maxresults").map_or(1000, |limit| limit.parse().expect("a number"));
+        let mut matching = state.objects.range::<String, _>((began.clone(), Bound::Unbounded)).filter(|(key, _)| key.starts_with(&prefix));
+        let page: Vec<_> = matching.by_ref().take(if empty.is_some() { 0 } else { limit }).collect();
+        let next = match (empty, page.last()) {
+            (Some(after), _) => Some(after.map(str::to_owned).unwrap_or(match began {
+                Bound::Included(key) | Bound::Excluded(key) => key,
+                Bound::Unbounded => String::new(),
+            })),
+            (None, Some((last, _))) if matching.next().is_some() => Some((*last).clone()),
+            _ => None,
+        };
+        let next = next.map(|after| format!("{TOKEN}{after}"));
+        let body = if is_azure { azure_page(&page, next) } else { s3_page(&page, next) };
         Answer { body: body.into_bytes(), ..Answer::new(200) }
     }
+}
+
+/// What a token to go on with begins with.
+const TOKEN: &str = "after:";
+
+fn s3_page(page: &[(&String, &Stored)], next: Option<String>) -> String {
+    let mut body = format!("<ListBucketResult><IsTruncated>{}</IsTruncated>", next.is_some());
+    for (key, stored) in page {
+        let _ = write!(
+            body,
+            "<Contents><Key>{key}</Key><LastModified>2026-11-22T08:00:00.000Z</LastModified><ETag>\"e\"</ETag><Size>{}</Size></Contents>",
+            stored.bytes.len()
+        );
+    }
+    let next = next.map_or_else(String::new, |next| format!("<NextContinuationToken>{next}</NextContinuationToken>"));
+    body + &next + "</ListBucketResult>"
+}
+
+fn azure_page(page: &[(&String, &Stored)], next: Option<String>) -> String {
+    let mut body = String::from("<EnumerationResults><Blobs>");
+    for (key, stored) in page {
+        let _ = write!(
+            body,
+            "<Blob><Name>{key}</Name><Properties><Last-Modified>Sun, 22 Nov 2026 08:00:00 GMT</Last-Modified>\
+             <Content-Length>{}</Content-Length><Content-Type>bytes</Content-Type></Properties></Blob>",
+            stored.bytes.len()
+        );
+    }
+    body + &format!("</Blobs><NextMarker>{}</NextMarker></EnumerationResults>", next.unwrap_or_default())
 }
 
 /// Sends an answer, or its beginning. Whether the connection may go on.

@@ -4,11 +4,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use object_store::ObjectStoreExt;
+use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
+use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
 use tombolo_env::Env;
 
 use super::promises::{name, open, placement, request};
-use super::server::{ConditionalPut, Server, Trouble};
+use super::server::{Asked, ConditionalPut, Server, Trouble};
+use crate::backend::cloud::failure::Failure;
 use crate::backend::cloud::writer::PART_BYTES;
+use crate::backend::cloud::{Client, place, wire};
 use crate::conformance::object_store;
 use crate::object::read_whole;
 use crate::probe::exclusive;
@@ -68,6 +73,7 @@ fn refusals_have_their_kind_and_say_what_to_do() {
         (409, "ConditionalRequestConflict", ErrorKind::Retry, "409"),
         (507, "XMinioStorageFull", ErrorKind::OutOfSpace, "free space"),
         (301, "PermanentRedirect", ErrorKind::Invalid, "region"),
+        (400, "RequestTimeout", ErrorKind::Retry, "400"),
         (501, "NotImplemented", ErrorKind::Unsupported, "docs/storage.md"),
     ] {
         for method in ["PUT", "GET"] {
@@ -225,4 +231,88 @@ fn nothing_secret_is_said() {
             assert!(!text.contains(secret), "{text}");
         }
     }
+}
+
+/// What S3 answers to giving an upload up, which the client does after a copy that failed, says nothing about the copy.
+#[test]
+fn a_large_copy_that_fails_is_judged_by_what_failed() {
+    let (env, server) = (Env::real(), Server::start());
+    let store = impatient(&env, &server);
+    server.plant("db/large", &vec![7; PART_BYTES + 1]);
+    let completes = |asked: &Asked| asked.method == "POST" && asked.query.contains_key("uploadId");
+    let copy = |to: &str| env.block_on(store.copy(request(), &name("large"), &name(to)));
+    for (trouble, kind, is_there) in [
+        (Trouble::LostAnswer, ErrorKind::OutcomeUnknown, true),
+        (Trouble::LostRequest, ErrorKind::OutcomeUnknown, false),
+        (Trouble::Refuse(500, "InternalError"), ErrorKind::OutcomeUnknown, false),
+        (Trouble::Refuse(503, "SlowDown"), ErrorKind::Retry, false),
+        (Trouble::Refuse(403, "AccessDenied"), ErrorKind::PermissionDenied, false),
+    ] {
+        let (mut is_new, shown, to) = (true, format!("{trouble:?}"), format!("to-{kind:?}-{is_there}"));
+        server.trouble(move |asked| (completes(asked) && std::mem::take(&mut is_new)).then(|| trouble.clone()));
+        let error = copy(&to).expect_err("trouble");
+        assert_eq!(error.kind(), kind, "{shown}: {error}");
+        assert_eq!(server.object(&format!("db/{to}")).is_some(), is_there, "{shown}");
+    }
+    assert_eq!(copy("good").expect("no trouble"), PutOutcome::Created);
+    assert_eq!(copy("good").expect("taken"), PutOutcome::Exists);
+}
+
+/// A store behind a server of credentials.
+fn with_credentials(of: &Server, server: &Server, token: &std::path::Path) -> [(&'static str, Box<dyn Client>); 2] {
+    let connector = wire::Connector::default;
+    let s3 = AmazonS3Builder::new()
+        .with_bucket_name("bucket")
+        .with_endpoint(server.url())
+        .with_allow_http(true)
+        .with_retry(place::no_retries())
+        .with_config(AmazonS3ConfigKey::ContainerCredentialsFullUri, format!("{}/credentials", of.url()))
+        .with_config(AmazonS3ConfigKey::ContainerAuthorizationTokenFile, token.display().to_string())
+        .with_http_connector(connector())
+        .build();
+    let azure = MicrosoftAzureBuilder::new()
+        .with_container_name("bucket")
+        .with_account("tests")
+        .with_endpoint(server.url())
+        .with_allow_http(true)
+        .with_retry(place::no_retries())
+        .with_config(AzureConfigKey::MsiEndpoint, of.url())
+        .with_http_connector(connector())
+        .build();
+    [("s3", Box::new(s3.expect("a client"))), ("az", Box::new(azure.expect("a client")))]
+}
+
+/// An answer of who gives out credentials says nothing about objects.
+#[test]
+fn who_gives_no_credentials_does_not_say_that_an_object_is_not_there() {
+    let (objects, credentials, directory) = (Server::start(), Server::start(), tempfile::tempdir().expect("a directory"));
+    let token = directory.path().join("token");
+    std::fs::write(&token, "token").expect("a file of a token");
+    for same_host in [false, true] {
+        let of = if same_host { &objects } else { &credentials };
+        for (scheme, client) in with_credentials(of, &objects, &token) {
+            for (status, code, kind) in [
+                (404, "NotFound", ErrorKind::PermissionDenied),
+                (412, "PreconditionFailed", ErrorKind::PermissionDenied),
+                (409, "Conflict", ErrorKind::PermissionDenied),
+                (403, "AccessDenied", ErrorKind::PermissionDenied),
+                (503, "SlowDown", ErrorKind::Retry),
+            ] {
+                of.next("GET", 1, Trouble::Refuse(status, code));
+                let failure = listen(&*client).expect_err("no credentials");
+                assert!(failure.kind == kind && !failure.is_uncertain, "{scheme} {status}, same host {same_host}: {failure:?}");
+                let error = failure.error("testing", "it").to_string();
+                assert!(error.contains("credentials"), "{error}");
+            }
+        }
+    }
+    assert!(!objects.requests().iter().any(|request| request.ends_with(" x")), "nothing was asked of the store");
+    let anonymous = place::open(&crate::Uri::parse(&objects.uri("", "")).expect("a URI")).expect("a client").1;
+    assert_eq!(listen(&*anonymous).expect_err("no object").kind, ErrorKind::NotFound, "the store itself may say so");
+}
+
+/// Asks for the object `x` on a runtime, as the store does.
+fn listen(client: &dyn Client) -> std::result::Result<(), Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(wire::listen(async { client.head(&"x".into()).await.map(drop) }))
 }
