@@ -43,7 +43,7 @@ const RETRY_SECONDS_MAX: u64 = 86_400;
 /// Most bytes of a URI.
 pub const URI_BYTES_MAX: usize = 4096;
 
-/// A checked URI: `scheme://rest?name=value&…`, its parts decoded.
+/// A checked URI: `scheme://rest?name=value&…`, its parts decoded. Printed, it is whole; for messages there is [`Uri::shown`].
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Uri {
     /// Before `://`, in lower case.
@@ -54,9 +54,48 @@ pub struct Uri {
     pub parameters: BTreeMap<String, String>,
 }
 
+/// Parameters of the schemes of this crate, whose values are shown in messages: whatever else is given may be a key that does not belong there.
+const SHOWN_PARAMETERS: [&str; 13] = [
+    TRACE_PARAMETER,
+    RETRY_PARAMETER,
+    BYTES_PARAMETER,
+    REQUESTS_PARAMETER,
+    LATENCY_PARAMETER,
+    "account",
+    "allow_http",
+    "anonymous",
+    "form",
+    "io",
+    "region",
+    "single_host",
+    "timeout_seconds",
+];
+
 fn invalid(text: &str, what: impl fmt::Display) -> Error {
-    Error::new(ErrorKind::Invalid, format!("{what} in the URI {text:?}"))
+    Error::new(ErrorKind::Invalid, format!("{what} in the URI {:?}", shown(text)))
 }
+
+/// A URI, or what should be one, for messages: without values of parameters that may be secret, and without a name and password before a host.
+pub(crate) fn shown(text: &str) -> String {
+    let (place, query) = text.split_once('?').map_or((text, None), |(place, query)| (place, Some(query)));
+    let (scheme, rest) = place.split_once("://").map_or(("", place), |(_, rest)| place.split_at(place.len() - rest.len()));
+    // Keys have slashes in them; paths begin with one.
+    let rest = match rest.rsplit_once('@').filter(|_| !rest.starts_with('/')) {
+        Some((_, rest)) => format!("{HIDDEN}@{rest}"),
+        None => rest.to_owned(),
+    };
+    let pairs = query.into_iter().flat_map(|query| query.split('&')).map(|pair| match pair.split_once('=') {
+        Some((name, _)) if SHOWN_PARAMETERS.contains(&name) => pair.to_owned(),
+        Some(("endpoint", url)) if !url.contains('%') => format!("endpoint={}", shown(url)),
+        Some((name, _)) => format!("{name}={HIDDEN}"),
+        None => HIDDEN.to_owned(),
+    });
+    let pairs = pairs.collect::<Vec<_>>().join("&");
+    format!("{scheme}{rest}{}{pairs}", if query.is_some() { "?" } else { "" })
+}
+
+/// Stands for what is not shown.
+const HIDDEN: &str = "…";
 
 fn decode(text: &str, part: &str) -> Result<String> {
     let mut bytes = Vec::with_capacity(part.len());
@@ -111,13 +150,14 @@ impl Uri {
             return Err(Error::new(ErrorKind::Invalid, message));
         }
         let Some((scheme, rest)) = text.split_once("://") else {
-            let advice = if text.starts_with('/') { format!("for a directory of this host write file://{text}") } else { Uri::teach() };
-            return Err(Error::new(ErrorKind::Invalid, format!("{text:?} is no URI: it has no scheme://")).advice(advice));
+            let advice =
+                if text.starts_with('/') { format!("for a directory of this host write file://{}", shown(text)) } else { Uri::teach() };
+            return Err(Error::new(ErrorKind::Invalid, format!("{:?} is no URI: it has no scheme://", shown(text))).advice(advice));
         };
         let proper = scheme.starts_with(|first: char| first.is_ascii_alphabetic())
             && scheme.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte));
         if !proper {
-            return Err(invalid(text, format_args!("{scheme:?}, which is no scheme,")).advice(Uri::teach()));
+            return Err(invalid(text, "no scheme before ://").advice(Uri::teach()));
         }
         if rest.contains('#') {
             return Err(invalid(text, "a #").advice("write a # itself as %23"));
@@ -129,9 +169,7 @@ impl Uri {
         let mut parameters = BTreeMap::new();
         for pair in query.into_iter().flat_map(|query| query.split('&')) {
             let Some((name, value)) = pair.split_once('=') else {
-                return Err(
-                    invalid(text, format_args!("{pair:?}, which is no parameter,")).advice("write parameters as name=value, joined by &")
-                );
+                return Err(invalid(text, "a parameter without =").advice("write parameters as name=value, joined by &"));
             };
             let name = decode(text, name)?;
             if name.is_empty() {
@@ -161,7 +199,7 @@ impl Uri {
         match self.parameter(name) {
             None | Some("no") => Ok(false),
             Some("yes") => Ok(true),
-            Some(other) => Err(Error::new(ErrorKind::Invalid, format!("the parameter {name}={other} of {self}"))
+            Some(other) => Err(Error::new(ErrorKind::Invalid, format!("the parameter {name}={other} of {}", self.shown()))
                 .expected(format!("{name}=yes or {name}=no"))
                 .found(other)),
         }
@@ -174,7 +212,7 @@ impl Uri {
     pub fn choice<'a>(&'a self, name: &str, choices: &[&str]) -> Result<Option<&'a str>> {
         match self.parameter(name) {
             Some(value) if !choices.contains(&value) => {
-                Err(Error::new(ErrorKind::Invalid, format!("the parameter {name}={value} of {self}"))
+                Err(Error::new(ErrorKind::Invalid, format!("the parameter {name}={value} of {}", self.shown()))
                     .expected(format!("{name}={}", choices.join(&format!(" or {name}="))))
                     .found(value))
             }
@@ -193,10 +231,15 @@ impl Uri {
                     [] => format!("{}:// takes no parameters but {PARAMETERS_OF_ALL}", self.scheme),
                     _ => format!("{}:// takes the parameters {}, and {PARAMETERS_OF_ALL}", self.scheme, allowed.join(", ")),
                 };
-                return Err(Error::new(ErrorKind::Invalid, format!("the unknown parameter {name:?} of {self}")).advice(advice));
+                return Err(Error::new(ErrorKind::Invalid, format!("the unknown parameter {name:?} of {}", self.shown())).advice(advice));
             }
         }
         Ok(())
+    }
+
+    /// The URI for messages: values of parameters that may be secret, and what stands before an `@` of its host, are left out.
+    pub fn shown(&self) -> String {
+        shown(&self.to_string())
     }
 
     /// The URI without a parameter, and the parameter's value.
@@ -212,15 +255,14 @@ impl Uri {
     /// `Invalid` for a host, a relative path, or one with `..` in it.
     pub fn path(&self) -> Result<PathBuf> {
         if !self.rest.starts_with('/') {
-            let message = format!("the relative path {:?} in {self}", self.rest);
+            let message = format!("a relative path in {}", self.shown());
             return Err(
                 Error::new(ErrorKind::Invalid, message).advice("name a directory from the root, with three slashes: file:///data/orders")
             );
         }
         if self.rest.split('/').any(|segment| segment == "..") {
-            return Err(
-                Error::new(ErrorKind::Invalid, format!("the path of {self} goes up with ..")).advice("write the path that is meant")
-            );
+            return Err(Error::new(ErrorKind::Invalid, format!("the path of {} goes up with ..", self.shown()))
+                .advice("write the path that is meant"));
         }
         // Joined anew, so that two spellings of one directory are one identity.
         let segments = self.rest.split('/').filter(|segment| !segment.is_empty() && *segment != ".");
@@ -381,13 +423,13 @@ impl Registry {
         let (uri, throttled) = throttle(&uri)?;
         let misplaced = retry.map(|_| RETRY_PARAMETER).or(throttled.map(|_| "for a slower store"));
         if let Some(misplaced) = misplaced.filter(|_| log.is_some()) {
-            return Err(Error::new(ErrorKind::Invalid, format!("the parameter {misplaced} of the log {uri}"))
+            return Err(Error::new(ErrorKind::Invalid, format!("the parameter {misplaced} of the log {}", uri.shown()))
                 .advice("give it to the store: only requests for objects are made again, or slowed"));
         }
         let store = match self.log_stores.get(&uri.scheme) {
             Some(factory) => factory(env, &uri, objects)?,
             None if log.is_none() => {
-                return Err(Error::new(ErrorKind::Unsupported, format!("{uri} has no log of its own"))
+                return Err(Error::new(ErrorKind::Unsupported, format!("{} has no log of its own", uri.shown()))
                     .advice(format!("name one: known log schemes are {}", self.log_store_schemes().join(", "))));
             }
             None => return Err(unknown_scheme(&uri, "log", &self.log_store_schemes())),
@@ -446,7 +488,7 @@ fn unknown_scheme(uri: &Uri, what: &str, known: &[&str]) -> Error {
         }
         _ => Uri::teach(),
     };
-    Error::new(ErrorKind::Invalid, format!("unknown {what} scheme {:?} in {uri}", uri.scheme))
+    Error::new(ErrorKind::Invalid, format!("unknown {what} scheme {:?} in {}", uri.scheme, uri.shown()))
         .expected(if known.is_empty() { "no scheme: none is registered".into() } else { known.join(", ") })
         .found(&uri.scheme)
         .advice(advice)

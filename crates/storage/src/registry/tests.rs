@@ -72,3 +72,50 @@ fn default_schemes_are_there() {
     assert!(registry.log_store_schemes().contains(&"mem"));
     assert!(Registry::empty().object_store_schemes().is_empty());
 }
+
+/// What a user puts into a URI by mistake (keys, tokens, passwords) is not repeated to terminals and logs.
+#[test]
+fn errors_show_no_value_that_may_be_secret() {
+    let (env, registry) = (Env::real(), Registry::default());
+    for text in [
+        "mem://x?secret_access_key=hush",
+        "mem://x?sig=hush&sig=hush",
+        "mem://x?hush",
+        "mem://x?token=hush%zz",
+        "mem://x?token=hush%ff",
+        "mem://x?token=hush%00",
+        "mem://x?token=hush#hush",
+        "mem://x?form=written&password=hush",
+        "file://relative?token=hush",
+        "file:///up/../there?token=hush",
+        "s3:/bucket?token=hush",
+        "1s3://bucket?token=hush",
+        "bucket?token=hush&endpoint=https://host",
+        "s3://key:hush@bucket/orders",
+        "s3://key:hu/hush@bucket/orders",
+        "s3://key:hush@bucket/orders?region",
+        "key:hush@bucket/orders",
+        "nosuch://x?token=hush",
+        "objects://x?token=hush",
+        "mem://x?token=hush&single_host=maybe",
+        "mem://x?token=hush&retry_seconds=0",
+        "s3://b/x?endpoint=https://user:hush@host",
+        "s3://b/x?endpoint=ftp://user:hush@host",
+        "s3://b/x?endpoint=http://10.0.0.1/?sig=hush",
+        "s3://b/x?endpoint=http://10.0.0.1&token=hush",
+        "s3://b/x?timeout_seconds=0&token=hush",
+    ] {
+        let opened = Uri::parse(text).and_then(|uri| {
+            let checked = uri.flag("single_host").and_then(|_| uri.choice("form", &["mapped"])).map(drop);
+            let objects = checked.and_then(|()| registry.open_object_store(&env, &uri));
+            objects.and_then(|objects| registry.open_log_store(&env, &uri, Some(&uri), &objects)).map(drop)
+        });
+        let error = opened.expect_err(text);
+        for shown in [error.to_string(), format!("{:?}", std::error::Error::source(&error))] {
+            assert!(!shown.contains("hush"), "{text}: {shown}");
+        }
+    }
+    // What cannot be secret is shown, so that a mistake in it is seen.
+    let error = refusal("file:///data/me@home?form=writen&trace=/t&colour=red&x");
+    assert!(error.contains("\"file:///data/me@home?form=writen&trace=/t&colour=…&…\""), "{error}");
+}

@@ -86,7 +86,9 @@ impl Failure {
             (None, None) => by_error(error),
         };
         let what = match (answer.status, answer.transport) {
-            (Some(status), _) if answer.is_for_credentials => format!("the credentials cannot be had: who gives them out answered {status}"),
+            (Some(status), _) if answer.is_for_credentials => {
+                format!("the credentials cannot be had: who gives them out answered {status}")
+            }
             _ if answer.is_for_credentials => "the credentials cannot be had".to_owned(),
             (Some(status), _) if code.is_empty() => format!("the store answered {status}"),
             (Some(status), _) => format!("the store answered {status} {code}"),

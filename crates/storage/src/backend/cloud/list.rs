@@ -32,7 +32,9 @@ impl CloudObjectStore {
     async fn first(&self, request: Request, prefix: &str, after: Option<String>) -> Result<Listed> {
         let found = self.walk_to_first(request, prefix, after.clone()).await?;
         if found.requests > 1 && self.walk_to_first(request, prefix, after).await?.last != found.last {
-            return Err(Error::new(ErrorKind::Retry, "names changed while what lies before them was stepped over").object(self.place(prefix)));
+            return Err(
+                Error::new(ErrorKind::Retry, "names changed while what lies before them was stepped over").object(self.place(prefix))
+            );
         }
         Ok(found.listed)
     }
@@ -84,8 +86,12 @@ impl CloudObjectStore {
             let prefix = Some(asked_prefix.as_str()).filter(|prefix| !prefix.is_empty());
             let mut page_token = None;
             for requests in 1..=EMPTY_PAGES_MAX {
-                let options =
-                    PaginatedListOptions { offset: asked_after.clone(), max_keys: Some(asked), page_token, ..PaginatedListOptions::default() };
+                let options = PaginatedListOptions {
+                    offset: asked_after.clone(),
+                    max_keys: Some(asked),
+                    page_token,
+                    ..PaginatedListOptions::default()
+                };
                 let found = wire::listen(client.list_paginated(prefix, options)).await.map_err(|failure| failure.error(DOING, &place))?;
                 if !found.result.objects.is_empty() || found.page_token.is_none() {
                     return Ok((found, requests));

@@ -24,6 +24,7 @@ use object_store::{BackoffConfig, ClientOptions, RetryConfig};
 
 use super::{Client, runtime, wire};
 use crate::facts::Fact;
+use crate::registry::shown;
 use crate::{Error, ErrorKind, ObjectName, Result, Uri};
 
 /// The schemes of this module.
@@ -105,7 +106,7 @@ impl Bucket {
 }
 
 fn invalid(uri: &Uri, what: impl std::fmt::Display) -> Error {
-    Error::new(ErrorKind::Invalid, format!("{what} in {uri}"))
+    Error::new(ErrorKind::Invalid, format!("{what} in {}", uri.shown()))
 }
 
 /// Whether a URL names this machine.
@@ -124,11 +125,11 @@ fn check_endpoint(uri: &Uri, endpoint: &str) -> Result<bool> {
     let is_plain = endpoint.starts_with("http://");
     let has_place = endpoint.split_once("://").is_some_and(|(_, rest)| !rest.is_empty() && !rest.contains(['@', '?', '#']));
     if !(is_plain || endpoint.starts_with("https://")) || !has_place {
-        return Err(invalid(uri, format_args!("the endpoint {endpoint:?}"))
+        return Err(invalid(uri, format_args!("the endpoint {:?}", shown(endpoint)))
             .advice("write it as a URL without credentials: endpoint=https://host:port"));
     }
     if is_plain && !is_loopback(endpoint) && !uri.flag("allow_http")? {
-        return Err(invalid(uri, format_args!("the endpoint {endpoint:?}, which is not on this machine and has no TLS,"))
+        return Err(invalid(uri, format_args!("the endpoint {:?}, which is not on this machine and has no TLS,", shown(endpoint)))
             .advice("use https, or say allow_http=yes: whoever is on the network then reads and changes what is stored"));
     }
     Ok(!is_plain)

@@ -50,7 +50,7 @@ impl MemoryStores {
 fn name_of(uri: &Uri) -> Result<&str> {
     uri.allow_parameters(&[])?;
     if uri.rest.is_empty() || uri.rest.len() > 256 {
-        return Err(Error::new(ErrorKind::Invalid, format!("{uri} names no store in memory"))
+        return Err(Error::new(ErrorKind::Invalid, format!("{} names no store in memory", uri.shown()))
             .advice("give it a name of 1 to 256 bytes: mem://orders"));
     }
     Ok(&uri.rest)

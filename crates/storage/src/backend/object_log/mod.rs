@@ -267,8 +267,11 @@ pub(crate) fn register(registry: &mut Registry) {
     let open = |env: &Env, uri: &Uri, objects: &Arc<dyn ObjectStore>| {
         uri.allow_parameters(&[])?;
         if !uri.rest.is_empty() {
-            return Err(Error::new(ErrorKind::Invalid, format!("{uri} names a place: this log lies in the database's own store"))
-                .advice("write objects:// alone, or name a store that keeps its logs as objects: s3://bucket/log"));
+            return Err(Error::new(
+                ErrorKind::Invalid,
+                format!("{} names a place: this log lies in the database's own store", uri.shown()),
+            )
+            .advice("write objects:// alone, or name a store that keeps its logs as objects: s3://bucket/log"));
         }
         Ok(Arc::new(ObjectLogStore::new(env, Arc::clone(objects), true)) as Arc<dyn LogStore>)
     };

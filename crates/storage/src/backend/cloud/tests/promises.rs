@@ -168,7 +168,8 @@ fn a_page_without_keys_is_not_the_end() {
     for key in ["db/m", "db/n", "db/o", "e"] {
         server.plant(key, b"own");
     }
-    let shown = |listed: crate::Listed| (listed.objects.iter().map(|info| info.name.to_string()).collect::<Vec<_>>().join(" "), listed.more);
+    let shown =
+        |listed: crate::Listed| (listed.objects.iter().map(|info| info.name.to_string()).collect::<Vec<_>>().join(" "), listed.more);
     for uri in [server.uri("db", ""), server.azure_uri("db")] {
         let store = CloudObjectStore::open(&env, &Uri::parse(&uri).expect("a URI")).expect("a store");
         for (after, limit, names, more) in [
