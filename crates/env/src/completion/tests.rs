@@ -1,7 +1,7 @@
 use std::future::Future;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
 use proptest::prelude::*;
@@ -79,22 +79,36 @@ fn nobody_needs_to_wait() {
 
 /// A waker that holds a completer, as the last reference to a task may: dropping it completes something else.
 struct Chained {
-    _completer: Completer<()>,
+    completer: Option<Completer<()>>,
+    met_the_lock: Arc<AtomicBool>,
 }
 
 impl Wake for Chained {
     fn wake(self: Arc<Self>) {}
 }
 
+impl Drop for Chained {
+    fn drop(&mut self) {
+        let Some(completer) = self.completer.take() else { return };
+        if completer.0.is_locked() {
+            // Completing would wait for ever for the lock that this thread holds.
+            self.met_the_lock.store(true, Ordering::Relaxed);
+            std::mem::forget(completer);
+        }
+    }
+}
+
 #[test]
 fn wakers_are_dropped_outside_the_lock() {
     let (completer, mut result) = completion::<()>();
-    let waker = Waker::from(Arc::new(Chained { _completer: completer }));
+    let met_the_lock = Arc::new(AtomicBool::new(false));
+    let waker = Waker::from(Arc::new(Chained { completer: Some(completer), met_the_lock: Arc::clone(&met_the_lock) }));
     assert!(Pin::new(&mut result).poll(&mut Context::from_waker(&waker)).is_pending());
     drop(waker);
     // Replacing the waker drops the completer of the same completion, which takes the lock.
     let counter = Arc::new(Counter::default());
     assert!(poll(&mut result, &counter).is_pending());
+    assert!(!met_the_lock.load(Ordering::Relaxed), "a waker was dropped under the lock");
     assert_eq!(counter.count(), 1);
     assert_eq!(poll(&mut result, &counter), Poll::Ready(None));
 }

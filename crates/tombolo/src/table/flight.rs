@@ -76,6 +76,12 @@ impl<T: Clone> Waiter<T> {
         let number = flight.wakers.number();
         Waiter { flight, number }
     }
+
+    /// Whether one of the flight's locks is taken.
+    #[cfg(test)]
+    pub(super) fn is_locked(&self) -> bool {
+        self.flight.wakers.0.is_locked() || self.flight.state.is_locked()
+    }
 }
 
 impl<T: Clone> Clone for Waiter<T> {

@@ -1,6 +1,6 @@
 //! Readers who miss the same share one request.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
@@ -172,28 +172,38 @@ fn who_comes_while_another_polls_is_woken_though_that_one_is_not_polled_any_more
     assert_eq!(std::pin::Pin::new(&mut late).poll(&mut Context::from_waker(Waker::noop())), Poll::Ready(7));
 }
 
-/// A waker that looks into a lock when it is dropped.
-struct Looks(Arc<Mutex<Option<Waiter<u32>>>>);
+/// A waker that holds a waiter of the same flight, as the last reference to a task may: dropping it takes the flight's lock of wakers.
+struct Holds {
+    waiter: Mutex<Option<Waiter<u32>>>,
+    met_a_lock: Arc<AtomicBool>,
+}
 
-impl Wake for Looks {
+impl Wake for Holds {
     fn wake(self: Arc<Self>) {}
 }
 
-impl Drop for Looks {
+impl Drop for Holds {
     fn drop(&mut self) {
-        // Waiting for the flight's lock of wakers, on the thread that holds it, would never end.
-        drop(self.0.lock().take());
+        let Some(waiter) = self.waiter.get_mut().take() else { return };
+        if waiter.is_locked() {
+            // Dropping the waiter would wait for ever for the lock that this thread holds.
+            self.met_a_lock.store(true, Ordering::Relaxed);
+            std::mem::forget(waiter);
+        }
     }
 }
 
 #[test]
 fn wakers_are_dropped_outside_the_lock() {
+    let met_a_lock = Arc::new(AtomicBool::new(false));
     let mut waiter = Waiter::new(Box::pin(std::future::pending()));
     for _ in 0..2 {
-        let waker = Waker::from(Arc::new(Looks(Arc::new(Mutex::new(Some(waiter.clone()))))));
+        let holds = Holds { waiter: Mutex::new(Some(waiter.clone())), met_a_lock: Arc::clone(&met_a_lock) };
+        let waker = Waker::from(Arc::new(holds));
         assert!(std::pin::Pin::new(&mut waiter).poll(&mut Context::from_waker(&waker)).is_pending());
     }
     drop(waiter);
+    assert!(!met_a_lock.load(Ordering::Relaxed), "a waker was dropped under a lock");
 }
 
 #[test]
