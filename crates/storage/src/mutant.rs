@@ -55,6 +55,7 @@ pub enum Mutant {
     LogSyncErrorIgnored,
     // What a follower may see of a log
     LogTailShowsAccepted,
+    LogTailBelievesWordOfLostHost,
     // Rule 10
     LogObjectNotSealed,
     LogObjectSealNotReadAgain,

@@ -17,7 +17,7 @@ use tombolo::{Batch, Db, Durability, Error, ErrorKind, Keyspace, KeyspaceOptions
 use tombolo_env::TaskClass;
 use tombolo_env::simulated::{Crash, Process};
 
-use super::{Run, form_of, guarded, mix};
+use super::{Run, guarded, log_of, mix};
 use crate::client::Setup;
 use crate::failure::{Failure, Report, Violation};
 use crate::random::Random;
@@ -57,6 +57,16 @@ impl History {
             at = self.writes.get(&id).and_then(|(before, _)| *before);
         }
         false
+    }
+
+    /// The newest write in the chain up to `last` that is of an epoch before `epoch`: the takeover of that epoch finds it. What later epochs
+    /// wrote, it need not know of.
+    fn before(&self, epoch: u64, last: Option<WriteId>) -> Option<WriteId> {
+        let mut at = last;
+        while let Some(id) = at.filter(|id| id.0 >= epoch) {
+            at = self.writes.get(&id).and_then(|(before, _)| *before);
+        }
+        at
     }
 
     /// All that a state which ends with `last` holds.
@@ -165,7 +175,8 @@ async fn write(process: &Process, contest: &Contest, random: &mut Random) -> Res
     alive()?;
     {
         let mut history = contest.history.lock();
-        for (what, before) in [("acknowledged as durable", history.durable), ("shown by a reader", history.shown)] {
+        for (what, newest) in [("acknowledged as durable", history.durable), ("shown by a reader", history.shown)] {
+            let before = history.before(epoch, newest);
             if !history.precedes(before, last) {
                 return Err(Stop::Violation(format!("epoch {epoch} found {last:?} and lost {before:?}, {what}")));
             }
@@ -337,13 +348,13 @@ impl Cast {
 /// Runs a seed.
 pub(super) fn run(seed: u64) -> Result<Report, Failure> {
     let contest = Contest {
-        setup: Setup::small(form_of(seed)),
+        setup: Setup::small(log_of(seed)),
         history: Arc::default(),
         violation: Arc::new(Mutex::new(None)),
         over: Arc::new(Mutex::new(false)),
     };
     let history = Arc::clone(&contest.history);
-    let place = || format!("log {}", form_of(seed).name());
+    let place = || format!("log {}", log_of(seed).name());
     let mut report = guarded(NAME, seed, place, mix(seed, 7), |run| act(run, seed, &contest))?;
     let seen = history.lock().report.clone();
     (report.writes, report.durable, report.opened, report.verified) = (seen.writes, seen.durable, seen.opened, seen.verified);

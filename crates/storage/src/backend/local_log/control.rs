@@ -69,27 +69,43 @@ fn read_page(env: &Env, directory: &Path, owner: LaneHeader, access: Access) -> 
     Ok((path, file, bytes))
 }
 
-/// How far a lane is known to be durable, to one who only reads: at least what was acknowledged before the call.
-///
-/// The writer may be storing the word just now: its check does not fit then, and it is read again. One that never fits says nothing, and what
-/// was acknowledged may not be left out: that is an error.
-///
-/// # Errors
-/// As [`Control::open`]; `Retry` when the word does not fit its check.
-pub(super) fn durable_end(env: &Env, directory: &Path, owner: LaneHeader) -> Result<LogOffset> {
-    const ATTEMPTS: u32 = 16;
-    let told = if is_enabled(Mutant::LogTailShowsAccepted) { Word::Accepted } else { Word::Durable };
-    for _ in 0..ATTEMPTS {
-        let (_, _, page) = read_page(env, directory, owner, Access::Read)?;
-        let word = |offset: usize| page[offset..].first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
-        let value = word(told.place());
-        if word(told.place() + 8) == check(&owner, told, value) {
-            return Ok(LogOffset(value));
-        }
+/// A control page as one read found it, for whoever changes nothing.
+#[derive(Debug)]
+pub(super) struct PageRead {
+    bytes: [u8; LANE_PAGE_BYTES],
+    path: PathBuf,
+    owner: LaneHeader,
+}
+
+impl PageRead {
+    /// Reads the page of a lane that the manifest names.
+    ///
+    /// # Errors
+    /// As [`Control::open`].
+    pub(super) fn of(env: &Env, directory: &Path, owner: LaneHeader) -> Result<PageRead> {
+        let (path, _, bytes) = read_page(env, directory, owner, Access::Read)?;
+        Ok(PageRead { bytes, path, owner })
     }
-    Err(Error::new(ErrorKind::Retry, "the writer is just telling how far its log is durable")
-        .object(directory.join(CONTROL_NAME).display())
-        .advice("try again; if it stays so, the writer stands still in the middle of it, or died: let another take the database over"))
+
+    fn word(&self, offset: usize) -> u64 {
+        self.bytes[offset..].first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))
+    }
+
+    /// As [`Control::boot_id`].
+    pub(super) fn boot_id(&self) -> u128 {
+        u128::from(self.word(BOOT_ID_OFFSET)) | (u128::from(self.word(BOOT_ID_OFFSET + 8)) << 64)
+    }
+
+    /// As [`Control::get`].
+    pub(super) fn get(&self, word: Word) -> Option<LogOffset> {
+        let value = self.word(word.place());
+        (self.word(word.place() + 8) == check(&self.owner, word, value)).then_some(LogOffset(value))
+    }
+
+    /// What tells of the page in an error.
+    pub(super) fn place(&self) -> String {
+        self.path.display().to_string()
+    }
 }
 
 /// An open control page.

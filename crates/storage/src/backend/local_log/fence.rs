@@ -18,7 +18,8 @@ use crate::{Epoch, Error, LogOffset, Result};
 pub(super) fn fence(env: &Env, directory: &Path, lane: SegmentIdentity, epoch: Epoch, from: LogOffset) -> Result<LogOffset> {
     let control = Control::open(env, directory, owner_of(lane))?;
     let same_boot = control.boot_id() == env.boot_id();
-    let scan = || Scan { env, directory, lane, control: &control, from, same_boot }.run();
+    let words = |word| control.get(word);
+    let scan = || Scan { env, directory, lane, words: &words, from, same_boot, makes_durable: true }.run();
     env.preemption_point();
     let sealed = if is_enabled(Mutant::LogFenceReadsBeforeWord) {
         let sealed = scan()?;
@@ -39,14 +40,18 @@ pub(super) fn fence(env: &Env, directory: &Path, lane: SegmentIdentity, epoch: E
     Ok(sealed)
 }
 
-struct Scan<'a> {
-    env: &'a Env,
-    directory: &'a Path,
-    lane: SegmentIdentity,
-    control: &'a Control,
-    from: LogOffset,
+/// Finds a lane's end.
+pub(super) struct Scan<'a> {
+    pub(super) env: &'a Env,
+    pub(super) directory: &'a Path,
+    pub(super) lane: SegmentIdentity,
+    /// What the control page says when it is asked.
+    pub(super) words: &'a dyn Fn(Word) -> Option<LogOffset>,
+    pub(super) from: LogOffset,
     /// Whether page caches hold everything that was accepted.
-    same_boot: bool,
+    pub(super) same_boot: bool,
+    /// What it finds is made durable: whoever fences must, and whoever only looks need not.
+    pub(super) makes_durable: bool,
 }
 
 /// Where a scan stopped in one segment.
@@ -58,7 +63,7 @@ struct Stop {
 }
 
 impl Scan<'_> {
-    fn run(self) -> Result<LogOffset> {
+    pub(super) fn run(self) -> Result<LogOffset> {
         let begun = survey(self.env, self.directory, self.lane)?;
         self.env.preemption_point();
         // The newest segment that hangs together with the replay point. A newer one that does not was never synced, or something is damaged.
@@ -92,7 +97,7 @@ impl Scan<'_> {
             }
         };
         self.env.preemption_point();
-        if !is_enabled(Mutant::LogFenceWithoutSync) {
+        if self.makes_durable && !is_enabled(Mutant::LogFenceWithoutSync) {
             let failed = |error| Error::io(error, "making a fenced log durable", piece.segment.path.display());
             let from = self.not_durable_from(piece);
             if self.same_boot && from < byte && !is_enabled(Mutant::LogFenceTrustsCleanPages) {
@@ -110,7 +115,7 @@ impl Scan<'_> {
     }
 
     fn not_durable_from(&self, piece: &Piece) -> u32 {
-        let durable = self.control.get(Word::Durable).unwrap_or(LogOffset::ZERO);
+        let durable = (self.words)(Word::Durable).unwrap_or(LogOffset::ZERO);
         match durable.segment().cmp(&piece.segment.identity.segment) {
             std::cmp::Ordering::Less => piece.start,
             std::cmp::Ordering::Equal => piece.start.max(durable.byte()),
@@ -134,7 +139,7 @@ impl Scan<'_> {
         if !self.same_boot {
             return Ok(horizon);
         }
-        if let Some(accepted) = self.control.get(Word::Accepted).filter(|accepted| *accepted > horizon) {
+        if let Some(accepted) = (self.words)(Word::Accepted).filter(|accepted| *accepted > horizon) {
             return damaged(format!("it was accepted up to {accepted} since the host started"));
         }
         if self.from <= end {
@@ -151,7 +156,7 @@ impl Scan<'_> {
     /// No segment hangs together with the replay point: nothing after it may be known to have been.
     fn judge_missing(&self, begun: &[Begun]) -> Result<()> {
         let known = if is_enabled(Mutant::LogBadFrameIsAlwaysTail) { None } else { self.known_durable(begun, self.from)? };
-        let accepted = self.control.get(Word::Accepted).filter(|_| self.same_boot);
+        let accepted = (self.words)(Word::Accepted).filter(|_| self.same_boot);
         let lost = known.max(accepted).filter(|known| *known > self.from);
         // A log is named only after its first segment is durable.
         let first_missing = self.from == LogOffset::ZERO;
@@ -170,7 +175,7 @@ impl Scan<'_> {
 
     /// The greatest durable end that anything tells: the control page, headers, and frames at or behind `end`.
     fn known_durable(&self, begun: &[Begun], end: LogOffset) -> Result<Option<LogOffset>> {
-        let mut known = self.control.get(Word::Durable);
+        let mut known = (self.words)(Word::Durable);
         for segment in begun {
             known = known.max(segment.durable_through);
             if segment.identity.segment >= end.segment() {

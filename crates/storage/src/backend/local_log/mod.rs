@@ -10,12 +10,13 @@
 //! all who wait (`group`).
 //!
 //! Data flow: `lane` (append, roll, sync) takes segments from `supply`, keeps the unsynced copy in `unsynced`, and stores through `segment`; a successor
-//! goes through `fence` and `read`, which find their way along `chain`. The decision record `docs/decisions/2026-11-21-local-log.md` has the protocol, its invariants and
-//! its failure cases.
+//! goes through `fence` and `read`, a follower through `follow` and `read`; they find their way along `chain`. The decision record
+//! `docs/decisions/2026-11-21-local-log.md` has the protocol, its invariants and its failure cases.
 
 mod chain;
 mod control;
 mod fence;
+mod follow;
 mod group;
 mod lane;
 mod read;
@@ -267,7 +268,7 @@ impl LogStore for LocalLogStore {
             let directory = self.find(context, log)?;
             self.env.yield_now().await;
             let lane = self.lane_identity(context, log.id);
-            let to = control::durable_end(&self.env, &directory, owner_of(lane))?;
+            let to = follow::durable_end(&self.env, &directory, lane, from)?;
             let reader = read::open(&self.env, &directory, lane, from, to.max(from))?;
             Ok(Box::new(reader) as Box<dyn LogReader>)
         })

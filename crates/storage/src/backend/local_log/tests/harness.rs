@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use tombolo_env::simulated::{Process, World};
+use tombolo_env::simulated::{Crash, Process, World};
 
 use super::super::{Form, LocalLogOptions, LocalLogStore};
 use crate::backend::memory::MemoryObjectStore;
@@ -146,6 +146,29 @@ impl Case {
     pub(super) fn recover(&self, epoch: u64) -> Option<Result<(LogOffset, Vec<LogEntry>)>> {
         let process = self.world.process("successor");
         process.run(self.clone().take_over(process.clone(), epoch)).expect("nobody ends the successor")
+    }
+
+    /// What a follower is shown of the log that nobody has sealed; `None` when it is not named, or cannot be told yet.
+    pub(super) fn follow(&self, crash: Crash) -> std::result::Result<Option<Vec<LogEntry>>, String> {
+        let process = self.world.process("follower");
+        let Some(record) = self.record(1) else { return Ok(None) };
+        let (store, context) = (self.store(&process), self.context(&process, 0));
+        let from = self.told.lock().replay.map_or(LogOffset::ZERO, |(from, _)| from);
+        let followed = async move {
+            let mut reader = store.tail(&context, &record, from).await?;
+            let mut entries = Vec::new();
+            while let Some((entry, _)) = reader.next().await? {
+                entries.push(entry);
+            }
+            Ok(entries)
+        };
+        let followed: Result<Vec<LogEntry>> = process.run(followed).expect("nobody ends the follower");
+        match followed {
+            Ok(entries) => Ok(Some(entries)),
+            // The writer may have died in the middle of telling how far its log is durable.
+            Err(error) if error.kind() == ErrorKind::Retry && crash == Crash::Kill => Ok(None),
+            Err(error) => Err(format!("a follower: {error}")),
+        }
     }
 
     /// What recovery must hold: the entries in order, whole, without a gap, from the replay point at the latest to `bound` at the least.

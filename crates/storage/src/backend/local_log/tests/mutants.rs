@@ -129,3 +129,10 @@ fn a_roll_whose_old_segment_is_not_synced_is_caught() {
         collect((40..300).step_by(2).map(|number| crash_at(number, Form::Written, ROLLING, number, Crash::PowerLoss)))
     });
 }
+
+#[test]
+fn a_follower_that_believes_the_word_of_a_host_that_started_again_is_caught() {
+    assert_caught(Mutant::LogTailBelievesWordOfLostHost, "a word on the control page that was not synced", || {
+        collect((40..300).map(|number| crash_at(number, Form::Written, ROLLING, number, Crash::PowerLoss)))
+    });
+}

@@ -82,12 +82,21 @@ pub(super) fn crash_at(seed: u64, form: Form, plan: Plan, number: u64, crash: Cr
         writer.kill();
     }
     let told = case.told.lock().clone();
+    // Before anybody fences: all that was acknowledged, and nothing that the fence takes back.
+    let followed = case.follow(crash)?;
     match case.recover(2) {
         None if told.accepted == 0 => Ok(()),
         None => Err("acknowledged before the log was named".into()),
         Some(Err(error)) => Err(error.to_string()),
         Some(Ok((sealed, read))) => {
             case.check(&read, plan.payload_bytes, if crash == Crash::Kill { told.accepted } else { told.durable })?;
+            if let Some(followed) = followed {
+                case.check(&followed, plan.payload_bytes, told.durable).map_err(|violation| format!("a follower: {violation}"))?;
+                let (shown, found) = (followed.last(), read.last());
+                if shown.map(|entry| entry.first_sequence) > found.map(|entry| entry.first_sequence) {
+                    return Err(format!("a follower was shown {shown:?}, and a fence finds {found:?} last"));
+                }
+            }
             // Once sealed it is durable, whatever happens next.
             case.world.host(0).power_loss();
             match case.recover(3) {
