@@ -129,6 +129,32 @@ fn hand_over(jobs: Vec<Job>) {
     }
 }
 
+/// Fills a buffer by reads that do not wait; `None` when not all of it came so. Shorter than asked only at the end of the file.
+///
+/// A read that must not wait may answer with no bytes within the file as well (`preadv2(2)`, bugs): then the file's length decides, asked for
+/// after the answer. A file that grows meanwhile is read once more.
+fn fill_cached(
+    offset: u64,
+    length: usize,
+    mut read: impl FnMut(&mut [u8], u64) -> Result<usize, Errno>,
+    file_bytes: impl Fn() -> u64,
+) -> Result<Option<Vec<u8>>, Errno> {
+    let mut buffer = vec![0; length];
+    let mut filled = 0;
+    while filled < length {
+        let Some(position) = offset.checked_add(filled as u64) else { return Ok(None) };
+        match read(&mut buffer[filled..], position) {
+            Ok(0) if position < file_bytes() => return Ok(None),
+            Ok(0) => break,
+            Ok(count) => filled += count,
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    buffer.truncate(filled);
+    Ok(Some(buffer))
+}
+
 /// An open file as reads see it.
 #[derive(Debug)]
 pub(in crate::real) struct Readable {
@@ -150,24 +176,17 @@ impl Readable {
         if self.direct.is_some() || self.waits_always.load(Ordering::Relaxed) {
             return None;
         }
-        let mut buffer = vec![0; length];
-        let mut filled = 0;
-        while filled < length {
-            let mut rest = [IoSliceMut::new(&mut buffer[filled..])];
-            match preadv2(&self.file, &mut rest, offset.checked_add(filled as u64)?, ReadWriteFlags::NOWAIT) {
-                Ok(0) => break,
-                Ok(count) => filled += count,
-                Err(Errno::INTR) => {}
-                Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {
-                    self.waits_always.store(true, Ordering::Relaxed);
-                    return None;
-                }
-                // Not in the cache, or an error that the read itself will tell.
-                Err(_) => return None,
+        let read = |rest: &mut [u8], position| preadv2(&self.file, &mut [IoSliceMut::new(rest)], position, ReadWriteFlags::NOWAIT);
+        let file_bytes = || self.file.metadata().map_or(u64::MAX, |metadata| metadata.len());
+        match fill_cached(offset, length, read, file_bytes) {
+            Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {
+                self.waits_always.store(true, Ordering::Relaxed);
+                None
             }
+            // Not in the cache, or an error that the read itself will tell.
+            Err(_) => None,
+            Ok(buffer) => buffer,
         }
-        buffer.truncate(filled);
-        Some(buffer)
     }
 
     /// Reads on the calling thread.
@@ -216,3 +235,6 @@ impl Future for Reading {
         self.batch.take().map_or(Poll::Pending, Poll::Ready)
     }
 }
+
+#[cfg(test)]
+mod tests;

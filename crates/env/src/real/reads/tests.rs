@@ -1,0 +1,44 @@
+use std::collections::VecDeque;
+
+use super::*;
+
+/// Reads 10 bytes at 100 of a file of `file_bytes`, while the kernel answers as said.
+fn fill(answers: &[Result<usize, Errno>], file_bytes: u64) -> Result<Option<usize>, Errno> {
+    let mut answers: VecDeque<_> = answers.iter().copied().collect();
+    let read = |rest: &mut [u8], position: u64| {
+        assert_eq!(position + rest.len() as u64, 110);
+        answers.pop_front().unwrap()
+    };
+    let filled = fill_cached(100, 10, read, || file_bytes);
+    assert!(answers.is_empty(), "{} answers were not waited for", answers.len());
+    Ok(filled?.map(|bytes| bytes.len()))
+}
+
+#[test]
+fn no_bytes_are_the_end_of_the_file_only_where_it_ends() {
+    assert_eq!(fill(&[Ok(10)], 200), Ok(Some(10)));
+    assert_eq!(fill(&[Ok(4), Err(Errno::INTR), Ok(6)], 200), Ok(Some(10)));
+    assert_eq!(fill(&[Ok(0)], 200), Ok(None), "the kernel would have had to wait");
+    assert_eq!(fill(&[Ok(4), Ok(0)], 200), Ok(None), "for the rest of it, too");
+    assert_eq!(fill(&[Ok(4), Ok(0)], 105), Ok(None));
+    assert_eq!(fill(&[Ok(4), Ok(0)], 104), Ok(Some(4)), "the file ends there");
+    assert_eq!(fill(&[Ok(0)], 100), Ok(Some(0)));
+    assert_eq!(fill(&[Ok(0)], 7), Ok(Some(0)), "or before");
+    assert_eq!(fill(&[Ok(4), Err(Errno::AGAIN)], 200), Err(Errno::AGAIN));
+}
+
+/// A file of the system's page cache, whose end is its end.
+#[test]
+fn a_cached_read_beyond_the_end_is_short() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("file");
+    std::fs::write(&path, [7; 1000]).unwrap();
+    let file = Readable::new(fs::File::open(path).unwrap(), None, Choice::Threads);
+    for (offset, length, expected) in [(0, 1000, 1000), (900, 200, 100), (1000, 10, 0), (5000, 10, 0), (0, 0, 0)] {
+        // What the file system cannot answer without waiting is not answered here.
+        if let Some(read) = file.read_cached(offset, length) {
+            assert_eq!(read, vec![7; expected], "{length} bytes at {offset}");
+        }
+        assert_eq!(file.read_now(offset, length).unwrap(), vec![7; expected]);
+    }
+}
