@@ -3,7 +3,8 @@
 //! Invariants:
 //! 1. The target is empty until that commit: a restore that ends early leaves an empty database, into which it can be made again, and
 //!    objects that the next opening collects.
-//! 2. Tables get fresh names of the target's epoch (rule 6); their bytes, and the identity in them, stay as they are.
+//! 2. Whatever the target holds is looked at before it is claimed: refusing disturbs nobody.
+//! 3. Tables get fresh names of the target's epoch (rule 6); their bytes, and the identity in them, stay as they are.
 
 use std::sync::Arc;
 
@@ -15,7 +16,7 @@ use tombolo_storage::{
 
 use crate::checkpoint::Checkpoints;
 use crate::manifest::driver::io;
-use crate::manifest::{self, Manifest, ManifestOptions, names};
+use crate::manifest::{self, Manifest, ManifestOptions, State, names};
 
 /// Bytes copied by one request, where the target cannot take the source's object by reference.
 const COPY_BYTES: u64 = 4 << 20;
@@ -38,12 +39,15 @@ pub(crate) async fn restore(request: RestoreRequest) -> Result<()> {
     let checkpoints = Checkpoints::new(&env, &source, loaded.incarnation, Epoch::NONE);
     let header = checkpoints.find(&checkpoint).await?;
     let state = checkpoints.load(&header).await?;
+    // Looked at before it is claimed: a claim would take a live database from its writer.
+    match manifest::load(&env, &target).await {
+        Ok(there) => check_empty(&there.state, &target)?,
+        Err(error) if error.kind() == ErrorKind::NotFound => {}
+        Err(error) => return Err(error.context(format!("looking whether {} is empty", target.describe()))),
+    }
     let options = ManifestOptions { mode: manifest::OpenMode::CreateOrOpen, log_identity: log_store.identity() };
     let (manifest, target_state) = Manifest::open(&env, Arc::clone(&target), options).await?;
-    if target_state.next_keyspace_id() > 0 {
-        let message = format!("{} holds a database already", target.describe());
-        return Err(Error::new(ErrorKind::AlreadyExists, message).advice("restore to another place, or destroy that database first"));
-    }
+    check_empty(&target_state, &target)?;
     let mut edits = Vec::new();
     let mut copies: Vec<BoxFuture<'_, Result<()>>> = Vec::new();
     for edit in state.edits() {
@@ -70,6 +74,16 @@ pub(crate) async fn restore(request: RestoreRequest) -> Result<()> {
     let committed = manifest.committed(edits).await;
     manifest.close().await;
     committed.map(drop).map_err(|error| error.context("naming the restored tables"))
+}
+
+/// # Errors
+/// `AlreadyExists` when a database that was opened once is there.
+fn check_empty(state: &State, target: &Arc<dyn ObjectStore>) -> Result<()> {
+    if state.next_keyspace_id() == 0 {
+        return Ok(());
+    }
+    let message = format!("{} holds a database already", target.describe());
+    Err(Error::new(ErrorKind::AlreadyExists, message).advice("restore to another place, or destroy that database first"))
 }
 
 struct Copy<'a> {

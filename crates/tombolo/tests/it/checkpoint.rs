@@ -456,3 +456,22 @@ fn a_clone_is_a_database_of_its_own() {
         assert!(source.damage.is_empty() && clone.damage.is_empty());
     });
 }
+
+#[test]
+fn a_restore_onto_a_live_database_is_refused_and_its_writer_goes_on() {
+    run(|env| async move {
+        let registry = Registry::with_defaults();
+        let builder = |name: &str| Db::builder(format!("mem://{name}")).env(env.clone()).registry(registry.clone()).options(options());
+        let source = builder("source").open().await.unwrap();
+        source.default_keyspace().put(b"k", b"source").await.unwrap();
+        source.checkpoint("c").await.unwrap();
+        let live = builder("live").open().await.unwrap();
+        let epoch = live.epoch();
+        let refused = builder("source").at_checkpoint("c").restore_to(builder("live")).await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::AlreadyExists, "{refused}");
+        live.default_keyspace().put(b"k", b"live").await.unwrap();
+        live.flush().await.unwrap();
+        assert_eq!(live.default_keyspace().get_confirmed(b"k").await.unwrap().unwrap(), b"live");
+        assert_eq!((live.epoch(), live.failure().is_none()), (epoch, true));
+    });
+}
