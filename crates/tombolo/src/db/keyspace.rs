@@ -131,7 +131,7 @@ impl Keyspace {
     }
 
     /// The values of several keys, in their order, all at one moment. Keys that lie near each other share what they need in memory; of
-    /// what is not there, all blocks of a table come with one request.
+    /// what is not there, all blocks of a table come with one request, for a thousand keys at a time.
     ///
     /// # Errors
     /// As [`Keyspace::get`].

@@ -1,7 +1,8 @@
 //! Reads of several keys at one moment: in ascending order, so that keys that lie near each other share what they need.
 //!
 //! Level by level from the newest on, a key leaves with the first answer. What memory cannot answer is fetched table by table: one vectored
-//! request for a table's partitions, one for its blocks; the tables of one level are read side by side.
+//! request for a table's partitions, one for its blocks; the tables of one level are read side by side. Of very many keys some are looked up
+//! after the others, so that what is held beside the answers is bounded.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -15,6 +16,9 @@ use super::{for_all, memtable_answer, table_answer, unknown_kind};
 use crate::engine::{Engine, View};
 use crate::table::{Hit, Lookup, Near, NearProbe};
 use crate::version::{Levels, TableHandle};
+
+/// Keys looked up in tables at a time: what they need of a table is held together, about a block for each.
+const KEYS_AT_ONCE: usize = 1024;
 
 /// What memory knows of several keys.
 pub(crate) struct Several {
@@ -107,10 +111,14 @@ pub(crate) async fn get_several_from_tables(
     keys: &[(usize, Bytes)],
     sequence: SequenceNumber,
 ) -> Result<Vec<(usize, Option<Bytes>)>> {
-    match look_in_tables(view, keyspace, keys, sequence).await {
-        Err(error) => Err(engine.judge_read(view, error).await),
-        found => found,
+    let mut answers = Vec::with_capacity(keys.len());
+    for keys in keys.chunks(KEYS_AT_ONCE) {
+        match look_in_tables(view, keyspace, keys, sequence).await {
+            Err(error) => return Err(engine.judge_read(view, error).await),
+            Ok(found) => answers.extend(found),
+        }
     }
+    Ok(answers)
 }
 
 async fn look_in_tables(

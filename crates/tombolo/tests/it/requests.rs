@@ -1,17 +1,19 @@
 //! How many requests things take.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use tombolo::manifest::{Manifest, ManifestOptions, OpenMode};
-use tombolo::{Db, Durability, Env, Options};
+use tombolo::{Compression, Db, Durability, Env, KeyspaceOptions, Options};
 use tombolo_env::simulated::World;
 use tombolo_format::key::SequenceNumber;
 use tombolo_format::manifest::{Edit, TableDescription};
 use tombolo_storage::backend::memory::{MemoryLogStore, MemoryObjectStore};
 use tombolo_storage::layer::RequestKind;
-use tombolo_storage::layer::fault::{Fault, FaultLogStore, FaultObjectStore, FaultPlan, Rule};
+use tombolo_storage::layer::fault::{Asked, Fault, FaultLogStore, FaultObjectStore, FaultPlan, Rule};
 use tombolo_storage::layer::trace::{TraceLogStore, TraceObjectStore, Tracer};
 use tombolo_storage::{LogStore, ObjectStore, Purpose};
 
@@ -124,5 +126,48 @@ fn reads_and_writes_make_no_list_or_stat_calls() {
             let asks = matches!(kind, RequestKind::List | RequestKind::Length);
             assert!(!asks || counters.requests <= lists_max, "{} {kind:?} for {purpose:?}", counters.requests);
         }
+    });
+}
+
+/// However many keys are asked for at once, the blocks that are held at a time are those of some hundred.
+#[test]
+fn a_multi_get_of_very_many_keys_reads_them_piece_by_piece() {
+    const KEYS: u64 = 8000;
+    run(|env| async move {
+        let plan = FaultPlan::scripted();
+        let objects: Arc<dyn ObjectStore> = Arc::new(FaultObjectStore::new(&env, Arc::new(MemoryObjectStore::unnamed(&env)), plan.clone()));
+        let log: Arc<dyn LogStore> = Arc::new(MemoryLogStore::unnamed(&env));
+        let options = Options::parse(["memory_bytes=2097152", "memtable_bytes=524288"]).unwrap();
+        let db = Db::builder("mem://x").env(env.clone()).stores(objects, log).options(options).open().await.unwrap();
+        let mut plain = KeyspaceOptions::default();
+        plain.compression = Compression::None;
+        let keys = db.create_keyspace("plain", plain).await.unwrap();
+        let value = |number: u64| number.to_be_bytes().repeat(if number.is_multiple_of(100) { 1000 } else { 120 });
+        for number in 0..KEYS {
+            keys.put_with(number.to_be_bytes(), value(number), Durability::Accepted).await.unwrap();
+        }
+        db.flush().await.unwrap();
+        db.compact().await.unwrap();
+        // Reads take a while, so that what is asked for at once comes at once.
+        let at_once: Arc<Mutex<BTreeMap<u128, u64>>> = Arc::default();
+        let (seen, world) = (Arc::clone(&at_once), env.clone());
+        let notes = move |asked: &Asked<'_>| {
+            let is_read = matches!(asked.kind, RequestKind::Read | RequestKind::ReadRanges) && asked.purpose == Purpose::Get;
+            if is_read {
+                *seen.lock().entry(u128::from(world.now().as_nanos()) / (LATENCY.as_nanos() / 2)).or_default() += asked.bytes;
+            }
+            is_read
+        };
+        plan.inject(Rule::new(notes, Fault::Delay(LATENCY)));
+        // In no order, some twice, some that are not there.
+        let asked: Vec<u64> = (0..KEYS + 500).map(|number| number * 7919 % (KEYS + 300)).collect();
+        let names: Vec<_> = asked.iter().map(|number| number.to_be_bytes()).collect();
+        let found = keys.multi_get(&names).await.unwrap();
+        assert_eq!(found.len(), asked.len());
+        for (number, found) in asked.into_iter().zip(found) {
+            assert_eq!(found.map(|found| found.to_vec()), (number < KEYS).then(|| value(number)), "{number}");
+        }
+        let most = at_once.lock().values().copied().max().unwrap();
+        assert!((1 << 18..3 << 20).contains(&most), "{most} bytes of blocks were asked for at once");
     });
 }
