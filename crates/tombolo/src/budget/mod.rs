@@ -1,8 +1,8 @@
 //! One memory budget: everything that an engine keeps in memory in bulk is charged here, and the block cache gives way to the rest.
 //!
 //! ```text
-//! memtables, open tables, pinned values, scans, compactions, queues: charged as they grow
-//! block cache:                                                       what the others leave, less a sixteenth
+//! memtables, open tables, pinned values, scans, compactions, queued writes: charged as they grow
+//! block cache:                                                              what the others leave, less a sixteenth
 //! ```
 //!
 //! A database has a budget of its own, of [`memory_bytes`](crate::Options::memory_bytes), or shares one with other databases of the
@@ -19,7 +19,8 @@
 //! 2. The cache gives way before a charge counts: `used_bytes` exceeds `bytes` only by what does not give way.
 //! 3. The least that all members need to work with is at most the budget: [`MemoryBudget::join`] refuses what would not fit.
 //! 4. What does not give way stays within the budget, save for what nobody can refuse: the part of a batch that is larger than a memtable,
-//!    memtables that readers keep after their flush, values and cursors that a program keeps, the tops of open tables.
+//!    memtables that readers keep after their flush, values and cursors that a program keeps, the tops of open tables, and writes that wait
+//!    for room: beyond a memtable's bytes of them, only those that somebody waits for.
 //!
 //! Thread safety: all is shared. No lock is held while the cache gives way.
 
@@ -52,7 +53,7 @@ pub enum Category {
     Scans,
     /// Buffers of flushes and compactions.
     Compactions,
-    /// Requests in flight, and what waits in queues.
+    /// Writes that wait for room.
     Queues,
 }
 

@@ -195,7 +195,7 @@ fn memory(engine: &Engine, list: &mut List) {
         (Category::Pinned, "memory-pinned", "values handed out that share a block's memory: drop them"),
         (Category::Scans, "memory-scans", "buffers of scans: drop those that are not used"),
         (Category::Compactions, "memory-compactions", "buffers of flushes and compactions"),
-        (Category::Queues, "memory-queues", "requests in flight, and what waits in queues"),
+        (Category::Queues, "memory-queues", "writes that wait for room"),
     ];
     for (category, name, help) in names {
         list.bytes(name, budget.used(category), help);

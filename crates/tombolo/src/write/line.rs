@@ -17,6 +17,7 @@ use tombolo_storage::{Error, ErrorKind, Result};
 
 use super::ticket::WriteTicket;
 use super::{Content, Prepared, check_in_flight, commit_locked, finish_commit};
+use crate::budget::{Category, Charge};
 use crate::engine::{Commit, Committed, Engine, InLine, MAIN_LANE};
 use crate::op::{Op, Ticket};
 use crate::options::Durability;
@@ -36,13 +37,20 @@ struct Waiting {
     turn: Completer<Result<WriteTicket>>,
 }
 
+/// A batch that waits, with what it takes of the memory budget.
+#[derive(Debug)]
+struct Charged {
+    prepared: Prepared,
+    _charge: Charge,
+}
+
 /// A batch that its operation holds as well: `None` once one side has taken it.
-type Held = Arc<Mutex<Option<Prepared>>>;
+type Held = Arc<Mutex<Option<Charged>>>;
 
 /// Where the batch of a write in line is.
 #[derive(Debug)]
 enum Place {
-    Line(Prepared),
+    Line(Charged),
     Held(Held),
 }
 
@@ -69,11 +77,11 @@ impl InLine for Waiting {
             return false;
         }
         let committed = match &self.prepared {
-            Place::Line(prepared) => commit_locked(engine, commit, Content::Batch(prepared), self.durability),
+            Place::Line(charged) => commit_locked(engine, commit, Content::Batch(&charged.prepared), self.durability),
             Place::Held(held) => {
                 let mut held = held.lock();
-                let Some(prepared) = &*held else { return true };
-                let committed = commit_locked(engine, commit, Content::Batch(prepared), self.durability);
+                let Some(charged) = &*held else { return true };
+                let committed = commit_locked(engine, commit, Content::Batch(&charged.prepared), self.durability);
                 if !matches!(&committed, Err(error) if error.kind() == ErrorKind::Busy) {
                     *held = None;
                 }
@@ -147,16 +155,20 @@ async fn move_line(engine: &Arc<Engine>) {
 /// Puts a write that found no room in line.
 pub(super) fn stand_in_line(engine: &Arc<Engine>, prepared: Prepared, durability: Durability, refusal: Error) -> Op<()> {
     let (turn, ticket) = completion();
+    // Outside the commit section: the cache gives way to it.
+    let charge = engine.budget().charge(Category::Queues, prepared.batch.payload_bytes() as u64);
+    let memtable_bytes = prepared.memtable_bytes;
+    let charged = Charged { prepared, _charge: charge };
     let (first, held) = {
         let mut commit = engine.stream.commit.lock();
-        let is_beyond = !commit.line.is_empty() && (commit.line_bytes + prepared.memtable_bytes) as u64 > engine.options.memtable_bytes();
-        let bytes = if is_beyond { 0 } else { prepared.memtable_bytes };
+        let is_beyond = !commit.line.is_empty() && (commit.line_bytes + memtable_bytes) as u64 > engine.options.memtable_bytes();
+        let bytes = if is_beyond { 0 } else { memtable_bytes };
         let (prepared, held) = if is_beyond {
-            let held = Arc::new(Mutex::new(Some(prepared)));
+            let held = Arc::new(Mutex::new(Some(charged)));
             let refusal = refusal.context("too many writes wait for room; nothing of this one was taken");
             (Place::Held(Arc::clone(&held)), Some((held, refusal)))
         } else {
-            (Place::Line(prepared), None)
+            (Place::Line(charged), None)
         };
         commit.line_bytes += bytes;
         commit.line.push_back(Box::new(Waiting { prepared, bytes, durability, committed: None, turn }));

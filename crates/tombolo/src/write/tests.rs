@@ -293,6 +293,27 @@ fn a_write_in_line_is_told_why_the_handle_ended() {
     });
 }
 
+/// What waits for room is memory that the budget knows of, whoever holds it.
+#[test]
+fn writes_in_line_are_charged_to_the_budget() {
+    run(|stores| async move {
+        let db = stores.open(&["memtable_bytes=1048576"]).await;
+        let queued = || db.engine().budget().used(crate::budget::Category::Queues);
+        let keys = db.default_keyspace();
+        stores.refuse(ErrorKind::Busy, 1000);
+        let large = [7; 900_000];
+        let first = keys.put_with(b"1", large, Durability::Accepted);
+        assert!((900_000..910_000).contains(&queued()), "{}", queued());
+        let beyond = keys.put_with(b"2", large, Durability::Accepted);
+        assert!((1_800_000..1_820_000).contains(&queued()), "{}", queued());
+        drop(beyond);
+        assert!((900_000..910_000).contains(&queued()), "{} after one was given up", queued());
+        stores.plan.clear();
+        first.await.unwrap();
+        assert_eq!(queued(), 0);
+    });
+}
+
 #[test]
 fn a_commit_that_panics_finishes_the_handle() {
     run(|stores| async move {
