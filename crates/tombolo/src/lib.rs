@@ -18,6 +18,7 @@ pub mod db;
 mod engine;
 mod event;
 mod flush;
+mod guard;
 mod lifecycle;
 mod liveness;
 pub mod manifest;

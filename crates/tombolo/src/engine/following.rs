@@ -20,7 +20,7 @@ pub(crate) struct Following {
     confirmed: AtomicU64,
     /// Rounds that somebody asked for.
     requested: AtomicU64,
-    /// Those of them that have ended. Invariant: at most `requested`.
+    /// Those of them that have ended. Invariant: at most `requested`, or all that ever will be.
     served: AtomicU64,
     /// What the last round failed with.
     error: Mutex<Option<Error>>,
@@ -97,6 +97,13 @@ impl Following {
         if let Some(requested) = requested {
             self.served.fetch_max(requested, Ordering::AcqRel);
         }
+        self.ended.raise();
+    }
+
+    /// There will be no more rounds: whoever asks for one is told why.
+    pub(crate) fn end(&self, error: Error) {
+        *self.error.lock() = Some(error);
+        self.served.store(u64::MAX, Ordering::Release);
         self.ended.raise();
     }
 }

@@ -4,17 +4,23 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tombolo_env::{Instant, TaskClass};
-use tombolo_storage::ErrorKind;
+use tombolo_storage::{Error, ErrorKind};
 
 use super::ReaderOptions;
 use super::follow::{Follower, Pins, release};
 use crate::engine::{Engine, Following};
+use crate::guard::guarded;
 use crate::manifest::driver::io::either;
 
 /// Starts the tasks of a reader.
 pub(super) fn serve(engine: &Arc<Engine>, following: &Arc<Following>, follower: Follower, options: ReaderOptions) {
     let pins = Arc::clone(&follower.pins);
     let rounds = rounds(Arc::clone(engine), Arc::clone(following), follower, options.lag / 2);
+    let watching = Arc::clone(following);
+    let rounds = guarded(rounds, move || {
+        let error = Error::new(ErrorKind::Bug, "the task that follows the writer panicked");
+        watching.end(error.advice("open the reader again; report what the panic said"));
+    });
     let rounds = engine.env.spawn(TaskClass::Background, "follow", rounds);
     let beats = beats(Arc::clone(engine), Arc::clone(following), pins, options.lease);
     let beats = engine.env.spawn(TaskClass::Background, "reader's lease", beats);

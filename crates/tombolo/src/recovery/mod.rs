@@ -23,7 +23,7 @@ pub(crate) use restore::{RestoreRequest, restore};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use tombolo_env::{BoxFuture, Env, TaskClass};
+use tombolo_env::{BoxFuture, Env, Task, TaskClass};
 use tombolo_format::key::SequenceNumber;
 use tombolo_format::manifest::Edit;
 use tombolo_storage::mutant::{Mutant, is_enabled};
@@ -36,6 +36,7 @@ use crate::cache::BlockCache;
 use crate::checkpoint::Checkpoints;
 use crate::engine::{Catalog, Engine, KeyspaceInfo, MAIN_STREAM, Parts, Sealed, Stream, View, Work};
 use crate::event::Listener;
+use crate::guard::guarded;
 use crate::manifest::chain::Tip;
 use crate::manifest::{Manifest, ManifestOptions, State};
 use crate::memtable::Memtable;
@@ -339,6 +340,18 @@ fn assemble(
     Ok(engine)
 }
 
+/// Starts a background task without which the database cannot go on. When it panics the handle is finished, and whoever waits learns why.
+fn spawn(engine: &Arc<Engine>, class: TaskClass, name: &'static str, work: impl Future<Output = ()> + Send + 'static) -> Task {
+    let watching = Arc::clone(engine);
+    let on_panic =
+        move || {
+            watching.fail(&Error::new(ErrorKind::Bug, format!("the task of {name} panicked")).advice(
+                "close the database and open it again: nothing that was acknowledged as durable is lost; report what the panic said",
+            ));
+        };
+    engine.env.spawn(class, name, guarded(work, on_panic))
+}
+
 /// Starts the background tasks.
 fn serve(engine: &Arc<Engine>) {
     let weak = Arc::downgrade(engine);
@@ -349,11 +362,11 @@ fn serve(engine: &Arc<Engine>) {
             engine.fail(&error);
         }
     });
-    let flush = engine.env.spawn(TaskClass::Flush, "flush", flush::run(Arc::clone(engine)));
+    let flush = spawn(engine, TaskClass::Flush, "flush", flush::run(Arc::clone(engine)));
     let compactor = Arc::new(compaction::Compactor::default());
     let compact = || compaction::run(Arc::clone(engine), Arc::clone(&compactor));
-    let workers = (0..compaction::WORKERS).map(|_| engine.env.spawn(TaskClass::Background, "compaction", compact()));
-    let collection = engine.env.spawn(TaskClass::Background, "collection", compaction::collect(Arc::clone(engine)));
+    let workers = (0..compaction::WORKERS).map(|_| spawn(engine, TaskClass::Background, "compaction", compact()));
+    let collection = spawn(engine, TaskClass::Background, "collection", compaction::collect(Arc::clone(engine)));
     let sweeping = Arc::clone(engine);
     let sweep = engine.env.spawn(TaskClass::Background, "sweep", async move {
         if let Err(error) = sweep_checkpoints(&sweeping).await {
@@ -361,7 +374,7 @@ fn serve(engine: &Arc<Engine>) {
             tracing::warn!(error = %error, "sweeping unfinished checkpoints failed; the next opening tries again");
         }
     });
-    let liveness = engine.env.spawn(TaskClass::Background, "liveness", liveness::beat(Arc::clone(engine)));
+    let liveness = spawn(engine, TaskClass::Background, "liveness", liveness::beat(Arc::clone(engine)));
     engine.tasks.lock().extend(workers.chain([flush, collection, sweep, liveness]));
     if engine.events.has_listener() {
         let events = engine.env.spawn(TaskClass::Background, "events", deliver(Arc::clone(engine)));

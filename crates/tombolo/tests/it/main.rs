@@ -13,6 +13,7 @@ mod memory;
 mod model;
 mod operating;
 mod options;
+mod panics;
 mod reader;
 mod refused;
 mod reopening;

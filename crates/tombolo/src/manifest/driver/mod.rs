@@ -29,6 +29,7 @@ use super::chain::load::{Load, Proof};
 use super::chain::open::{Open, Policy, not_found};
 use super::chain::{Answer, Effect, Machine, Step, Tip};
 use super::state::State;
+use crate::guard::guarded;
 use io::{Io, Patience};
 
 pub use super::chain::open::OpenMode;
@@ -181,7 +182,12 @@ impl Manifest {
         let io = Io { epoch, purpose: Purpose::Manifest, ..io };
         let state = ArcSwap::new(Arc::clone(&tip.state));
         let inner = Arc::new(Inner { incarnation: tip.incarnation, epoch, state, shared: Mutex::default(), io });
-        let task = writer::run(Arc::clone(&inner), tip);
+        let watching = Arc::clone(&inner);
+        let task = guarded(writer::run(Arc::clone(&inner), tip), move || {
+            let error = Error::new(ErrorKind::OutcomeUnknown, "the manifest's task panicked");
+            watching.end(error.advice("open the database again to see what holds; report what the panic said"), false);
+            watching.task_ended(|shared| shared.finished = true);
+        });
         inner.io.env.spawn(TaskClass::Foreground, "manifest", task).detach();
         Manifest(Arc::new(Handle(inner)))
     }

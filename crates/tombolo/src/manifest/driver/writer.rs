@@ -8,6 +8,7 @@ use tombolo_storage::{Error, ErrorKind, Result};
 
 use super::io::{Backoff, Patience, is_passing};
 use super::{Committed, Inner, Queued, fenced_error, housekeeping};
+use crate::guard::guarded;
 use crate::manifest::chain::Tip;
 use crate::manifest::chain::append::{Append, Appended};
 use crate::manifest::state::Origin;
@@ -207,6 +208,8 @@ fn begin_snapshot(inner: &Arc<Inner>, tip: &Tip) -> bool {
         }
         task.task_ended(|shared| shared.snapshotting = false);
     };
+    let watching = Arc::clone(inner);
+    let snapshot = guarded(snapshot, move || watching.task_ended(|shared| shared.snapshotting = false));
     inner.io.env.spawn(TaskClass::Background, "manifest snapshot", snapshot).detach();
     true
 }

@@ -1,0 +1,134 @@
+//! A background task that panics: whoever waits for it is told, and nothing that was acknowledged is lost.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tombolo::{Builder, Db, Durability, Env, ErrorKind, Op, Options, ReaderOptions};
+use tombolo_env::simulated::World;
+use tombolo_storage::backend::memory::{MemoryLogStore, MemoryObjectStore};
+use tombolo_storage::layer::RequestKind;
+use tombolo_storage::layer::fault::{Asked, Fault, FaultObjectStore, FaultPlan, Rule};
+use tombolo_storage::{LogStore, ObjectStore, Purpose};
+
+struct Stores {
+    env: Env,
+    plan: FaultPlan,
+    objects: Arc<dyn ObjectStore>,
+    log: Arc<dyn LogStore>,
+}
+
+impl Stores {
+    fn builder(&self) -> Builder {
+        let options = Options::parse(["memory_bytes=4194304", "memtable_bytes=262144"]).unwrap();
+        Db::builder("mem://panics").env(self.env.clone()).options(options).stores(Arc::clone(&self.objects), Arc::clone(&self.log))
+    }
+
+    /// Has whoever makes the next such request panic.
+    fn panic_at(&self, when: impl FnMut(&Asked<'_>) -> bool + Send + 'static) {
+        self.plan.inject(Rule::new(when, Fault::Before(Arc::new(|| panic!("on purpose")))).times(1));
+    }
+
+    /// What an operation ended with, a minute later.
+    async fn told<T: Debug>(&self, operation: Op<T>) -> ErrorKind {
+        self.env.sleep(Duration::from_secs(60)).await;
+        match operation.try_take() {
+            Ok(result) => result.unwrap_err().kind(),
+            Err(waits) => panic!("{waits:?} after a minute"),
+        }
+    }
+
+    /// What was acknowledged is there once the database is opened again.
+    async fn assert_nothing_lost(&self, keys: u64) {
+        let db = self.builder().open().await.unwrap();
+        for number in 0..keys {
+            let value = db.default_keyspace().get(number.to_be_bytes()).await.unwrap().unwrap();
+            assert_eq!(value, number.to_be_bytes());
+        }
+        db.flush().await.unwrap();
+        db.compact().await.unwrap();
+        db.close().await.unwrap();
+    }
+}
+
+fn run<F: Future<Output = ()> + Send + 'static>(test: impl FnOnce(Stores) -> F) {
+    let world = World::new(1);
+    world.set_panics_propagate(false);
+    let process = world.process("writer");
+    let (env, plan) = (process.env(), FaultPlan::scripted());
+    let objects = Arc::new(FaultObjectStore::new(&env, Arc::new(MemoryObjectStore::unnamed(&env)), plan.clone()));
+    let log = Arc::new(MemoryLogStore::unnamed(&env));
+    process.run(test(Stores { env, plan, objects, log })).unwrap();
+}
+
+async fn put(db: &Db, number: u64) {
+    db.default_keyspace().put(number.to_be_bytes(), number.to_be_bytes()).await.unwrap();
+}
+
+#[test]
+fn writers_are_told_of_a_flush_that_panicked() {
+    run(|stores| async move {
+        let db = stores.builder().open().await.unwrap();
+        put(&db, 0).await;
+        stores.panic_at(|asked| asked.kind == RequestKind::Create && asked.purpose == Purpose::Flush);
+        assert_eq!(stores.told(db.flush()).await, ErrorKind::Bug);
+        assert_eq!(db.failure().unwrap().kind(), ErrorKind::Bug);
+        let keys = db.default_keyspace();
+        assert_eq!(stores.told(keys.put_with(b"k", b"v", Durability::Accepted)).await, ErrorKind::Bug);
+        assert_eq!(keys.get(0u64.to_be_bytes()).await.unwrap().unwrap(), 0u64.to_be_bytes(), "reads go on");
+        assert_eq!(stores.told(db.close()).await, ErrorKind::Bug);
+        stores.assert_nothing_lost(1).await;
+    });
+}
+
+#[test]
+fn writers_are_told_of_a_compaction_that_panicked() {
+    run(|stores| async move {
+        let db = stores.builder().open().await.unwrap();
+        for number in 0..3 {
+            put(&db, number).await;
+            db.flush().await.unwrap();
+        }
+        stores.panic_at(|asked| asked.kind == RequestKind::Create && asked.purpose == Purpose::Compaction);
+        assert_eq!(stores.told(db.compact()).await, ErrorKind::Bug);
+        assert_eq!(stores.told(db.default_keyspace().put(b"k", b"v")).await, ErrorKind::Bug);
+        assert_eq!(stores.told(db.close()).await, ErrorKind::Bug);
+        stores.assert_nothing_lost(3).await;
+    });
+}
+
+#[test]
+fn writers_are_told_of_a_manifest_whose_task_panicked() {
+    run(|stores| async move {
+        let db = stores.builder().open().await.unwrap();
+        put(&db, 0).await;
+        stores.panic_at(|asked| asked.kind == RequestKind::Put && asked.purpose == Purpose::Manifest);
+        assert_eq!(stores.told(db.flush()).await, ErrorKind::OutcomeUnknown);
+        assert_eq!(stores.told(db.flush()).await, ErrorKind::OutcomeUnknown);
+        assert_eq!(stores.told(db.close()).await, ErrorKind::OutcomeUnknown);
+        stores.assert_nothing_lost(1).await;
+    });
+}
+
+#[test]
+fn whoever_refreshes_a_reader_is_told_of_a_round_that_panicked() {
+    run(|stores| async move {
+        let plan = FaultPlan::scripted();
+        let objects = Arc::new(FaultObjectStore::new(&stores.env, Arc::clone(&stores.objects), plan.clone()));
+        let db = stores.builder().open().await.unwrap();
+        put(&db, 0).await;
+        let reader = stores.builder().stores(objects, Arc::clone(&stores.log)).open_reader(ReaderOptions::default()).await.unwrap();
+        let keys = reader.default_keyspace();
+        plan.inject(Rule::of_kind(RequestKind::List, Fault::Before(Arc::new(|| panic!("on purpose")))).times(1));
+        for _ in 0..2 {
+            assert_eq!(stores.told(reader.refresh()).await, ErrorKind::Bug);
+            assert_eq!(keys.get(0u64.to_be_bytes()).await.unwrap_err().kind(), ErrorKind::Retry, "it is too far behind");
+            let error = reader.error().unwrap();
+            assert!(error.kind() == ErrorKind::Bug && error.to_string().contains("panicked"), "{error}");
+        }
+        stores.env.sleep(Duration::from_secs(1)).await;
+        let closed = reader.close();
+        stores.env.sleep(Duration::from_secs(60)).await;
+        assert!(closed.try_take().is_ok(), "it can be closed");
+    });
+}
