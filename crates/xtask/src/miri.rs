@@ -14,6 +14,7 @@ use crate::check::unsafe_paths;
 const RUNS: &[(&str, &str, &str)] = &[
     ("tombolo", "memtable::", "crates/tombolo/src/memtable/"),
     ("tombolo", "cache::frames::", "crates/tombolo/src/cache/frames/"),
+    ("tombolo", "cache::hazard::", "crates/tombolo/src/cache/hazard/"),
     ("tombolo", "engine::desk::", "crates/tombolo/src/engine/desk"),
 ];
 

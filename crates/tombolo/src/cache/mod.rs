@@ -1,7 +1,7 @@
 //! The block cache: verified, decompressed blocks and partitions in memory, bounded in bytes.
 //!
 //! Read path, between filter and object store. A hit takes no lock and counts no reference that other threads contend for: slots are
-//! found by an atomic tag, read through [`arc_swap`], and marked as used only when they are not marked yet. Insertions and evictions of a
+//! found by an atomic tag, borrowed by a note that the thread makes for itself (`hazard`), and marked as used only when they are not marked yet. Insertions and evictions of a
 //! shard take its mutex.
 //!
 //! Eviction is CLOCK over the slots of a shard, the shards in turn: what was not used since the hand last passed goes. A new block is not
@@ -14,7 +14,9 @@
 //! 3. Every entry is charged once while anybody holds it: to the cache while it is resident, else as pinned. Cursors hold entries, and so do
 //!    values that share a block instead of being copied out.
 
+mod entry;
 mod frames;
+mod hazard;
 mod room;
 mod shard;
 
@@ -23,7 +25,6 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use arc_swap::Guard;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use tombolo_format::block::Block;
@@ -31,8 +32,10 @@ use tombolo_format::manifest::TableName;
 use tombolo_format::table::Partition;
 
 use crate::budget::{Category, MemoryBudget};
+use entry::Entry;
 use frames::{BOOK_BYTES, FrameMut, Frames};
-use shard::{Entry, Shard};
+use hazard::Guard;
+use shard::Shard;
 
 /// Which block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -160,10 +163,7 @@ impl Resident {
 }
 
 /// A resident block, borrowed from the cache or held by itself. Hold it briefly: it keeps the memory alive.
-pub struct Pinned(
-    /// Invariant: there is an entry.
-    Guard<Option<Arc<Entry>>>,
-);
+pub struct Pinned(Guard);
 
 impl Pinned {
     /// One that the cache need not know.
@@ -172,12 +172,12 @@ impl Pinned {
         let entry = Entry::new(key, resident, held_bytes, budget);
         entry.pin();
         budget.make_way();
-        Pinned(Guard::from_inner(Some(Arc::new(entry))))
+        Pinned(Arc::new(entry).into())
     }
 
     /// One whose memory is part of something larger, which is charged already: values are copied out of it.
     pub fn part(key: CacheKey, resident: Resident, budget: &Arc<MemoryBudget>) -> Pinned {
-        Pinned(Guard::from_inner(Some(Arc::new(Entry::part(key, resident, budget)))))
+        Pinned(Arc::new(Entry::part(key, resident, budget)).into())
     }
 
     /// A value of the block, to keep: what is small is copied, so that it does not keep a block alive.
@@ -185,12 +185,12 @@ impl Pinned {
     /// # Panics
     /// When `value` is no slice of this block.
     pub fn keep_value(&self, value: &[u8]) -> Bytes {
-        keep_value(&self.0, value)
+        keep_value(&self.0, value, || self.0.to_arc())
     }
 
     /// The same, held by a count of its own: to keep it longer than a look-up.
     pub fn keep(self) -> Kept {
-        Kept(Guard::into_inner(self.0))
+        Kept(self.0.into_arc())
     }
 
     /// The block, unless it is a partition.
@@ -208,16 +208,13 @@ impl Pinned {
 
 impl fmt::Debug for Pinned {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_tuple("Pinned").field(&self.0.as_ref().map(|entry| entry.key)).finish()
+        formatter.debug_tuple("Pinned").field(&self.0.key).finish()
     }
 }
 
 /// A resident block that a reader keeps.
 #[derive(Clone, Debug)]
-pub struct Kept(
-    /// Invariant: there is an entry.
-    Option<Arc<Entry>>,
-);
+pub struct Kept(Arc<Entry>);
 
 impl Kept {
     /// As [`Pinned::keep_value`].
@@ -225,12 +222,12 @@ impl Kept {
     /// # Panics
     /// As there.
     pub fn keep_value(&self, value: &[u8]) -> Bytes {
-        keep_value(&self.0, value)
+        keep_value(&self.0, value, || Arc::clone(&self.0))
     }
 
     /// The same, to read once.
     pub fn pin(self) -> Pinned {
-        Pinned(Guard::from_inner(self.0))
+        Pinned(self.0.into())
     }
 
     /// The block, unless it is a partition.
@@ -261,26 +258,26 @@ impl AsRef<[u8]> for SharedValue {
     }
 }
 
-fn keep_value(entry: &Option<Arc<Entry>>, value: &[u8]) -> Bytes {
-    match (block(entry), entry) {
-        (Some(block), Some(held)) if value.len() >= SHARE_BYTES_MIN && !held.is_part => {
-            Bytes::from_owner(SharedValue { kept: Kept(Some(Arc::clone(held))), range: block.range_of(value) })
+fn keep_value(entry: &Entry, value: &[u8], hold: impl FnOnce() -> Arc<Entry>) -> Bytes {
+    match block(entry) {
+        Some(block) if value.len() >= SHARE_BYTES_MIN && !entry.is_part => {
+            Bytes::from_owner(SharedValue { kept: Kept(hold()), range: block.range_of(value) })
         }
         _ => Bytes::copy_from_slice(value),
     }
 }
 
 #[inline]
-fn block(entry: &Option<Arc<Entry>>) -> Option<&Block> {
-    match &entry.as_ref()?.resident {
+fn block(entry: &Entry) -> Option<&Block> {
+    match &entry.resident {
         Resident::Block(block) => Some(block),
         Resident::Partition(_) => None,
     }
 }
 
 #[inline]
-fn partition(entry: &Option<Arc<Entry>>) -> Option<&Partition> {
-    match &entry.as_ref()?.resident {
+fn partition(entry: &Entry) -> Option<&Partition> {
+    match &entry.resident {
         Resident::Partition(partition) => Some(partition),
         Resident::Block(_) => None,
     }
@@ -423,7 +420,7 @@ impl BlockCache {
         let entry = Arc::new(self.framed(key, resident, charged_bytes));
         let resident = self.shard(hash).insert(entry, hash, &self.budget);
         self.budget.make_way();
-        Pinned(Guard::from_inner(Some(resident)))
+        Pinned(resident.into())
     }
 
     fn framed(&self, key: CacheKey, resident: Resident, charged_bytes: u64) -> Entry {

@@ -4,69 +4,15 @@
 //! When the budget grows, the entries move to a table of more slots. Readers may still look into the old one, which is empty from then
 //! on, so it stays as long as the cache: all old tables together are smaller than the newest.
 
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use arc_swap::{ArcSwapOption, Guard};
 use parking_lot::Mutex;
 
-use super::{CacheKey, CacheStats, Resident};
+use super::entry::Entry;
+use super::hazard::{Guard, Place};
+use super::{CacheKey, CacheStats};
 use crate::budget::MemoryBudget;
-
-/// Whom an entry is charged to.
-const NOBODY: u8 = 0;
-const CACHE: u8 = 1;
-const PINNED: u8 = 2;
-
-/// An entry of the cache, or one that never was or is no longer in it. Charged once, as long as anybody holds it.
-#[derive(Debug)]
-pub(super) struct Entry {
-    pub key: CacheKey,
-    pub resident: Resident,
-    /// Its memory is a part of something that is charged as a whole.
-    pub is_part: bool,
-    bytes: u64,
-    charged: AtomicU8,
-    budget: Arc<MemoryBudget>,
-}
-
-impl Entry {
-    /// One that is not charged yet. `held_bytes` is what it holds beside itself.
-    pub fn new(key: CacheKey, resident: Resident, held_bytes: u64, budget: &Arc<MemoryBudget>) -> Entry {
-        let bytes = held_bytes + (size_of::<Entry>() + 32) as u64;
-        Entry { key, resident, is_part: false, bytes, charged: AtomicU8::new(NOBODY), budget: Arc::clone(budget) }
-    }
-
-    /// One whose memory is a part of something that is charged as a whole.
-    pub fn part(key: CacheKey, resident: Resident, budget: &Arc<MemoryBudget>) -> Entry {
-        Entry { key, resident, is_part: true, bytes: 0, charged: AtomicU8::new(NOBODY), budget: Arc::clone(budget) }
-    }
-
-    /// It is held outside the cache.
-    pub fn pin(&self) {
-        self.charge(PINNED);
-    }
-
-    /// Charges it anew. One thread at a time: whoever made it, or who has its shard.
-    fn charge(&self, charged: u8) {
-        match self.charged.swap(charged, Ordering::Relaxed) {
-            CACHE => self.budget.subtract_cached(self.bytes),
-            PINNED => self.budget.subtract_pinned(self.bytes),
-            _ => {}
-        }
-        match charged {
-            CACHE => self.budget.add_cached(self.bytes),
-            PINNED => self.budget.add_pinned(self.bytes),
-            _ => {}
-        }
-    }
-}
-
-impl Drop for Entry {
-    fn drop(&mut self) {
-        self.charge(NOBODY);
-    }
-}
 
 /// Slots that a key may be in: they share two cache lines of tags.
 const BUCKET_SLOTS: usize = 8;
@@ -81,7 +27,7 @@ struct Slot {
     tag: AtomicU64,
     /// Whether it was used since the hand passed.
     used: AtomicBool,
-    entry: ArcSwapOption<Entry>,
+    entry: Place,
 }
 
 impl Slot {
@@ -92,7 +38,7 @@ impl Slot {
 
     fn fill(&self, entry: Arc<Entry>, hash: u64, used: bool) {
         self.used.store(used, Ordering::Relaxed);
-        self.entry.store(Some(entry));
+        drop(self.entry.swap(Some(entry)));
         // After the entry: whoever sees the tag finds this entry or a later one.
         self.tag.store(hash | 1, Ordering::Release);
     }
@@ -220,20 +166,18 @@ impl Shard {
     }
 
     #[inline]
-    pub fn get(&self, key: &CacheKey, hash: u64) -> Option<Guard<Option<Arc<Entry>>>> {
+    pub fn get(&self, key: &CacheKey, hash: u64) -> Option<Guard> {
         let tag = hash | 1;
         for slot in self.slots_of(hash) {
             if slot.tag.load(Ordering::Acquire) != tag {
                 continue;
             }
-            let entry = slot.entry.load();
-            if entry.as_ref().is_some_and(|entry| entry.key == *key) {
-                // A store only when it changes something: a hot slot's line stays shared between cores.
-                if !slot.used.load(Ordering::Relaxed) {
-                    slot.used.store(true, Ordering::Relaxed);
-                }
-                return Some(entry);
+            let Some(entry) = slot.entry.load().filter(|entry| entry.key == *key) else { continue };
+            // A store only when it changes something: a hot slot's line stays shared between cores.
+            if !slot.used.load(Ordering::Relaxed) {
+                slot.used.store(true, Ordering::Relaxed);
             }
+            return Some(entry);
         }
         self.misses.fetch_add(1, Ordering::Relaxed);
         None
@@ -241,7 +185,7 @@ impl Shard {
 
     pub fn has(&self, key: &CacheKey, hash: u64) -> bool {
         let of_tag = |slot: &&Slot| slot.tag.load(Ordering::Acquire) == hash | 1;
-        self.slots_of(hash).iter().filter(of_tag).any(|slot| slot.entry.load().as_ref().is_some_and(|entry| entry.key == *key))
+        self.slots_of(hash).iter().filter(of_tag).any(|slot| slot.entry.load().is_some_and(|entry| entry.key == *key))
     }
 
     /// An entry and whether it was used since the hand passed. Does not count as a use.
@@ -267,7 +211,7 @@ impl Shard {
         let slot = table.0[number].get_or_init(Segment::new).victim(bucket);
         evict(&mut state, slot);
         slot.fill(Arc::clone(&entry), hash, false);
-        entry.charge(CACHE);
+        entry.charge_to_cache();
         state.insertions += 1;
         entry
     }
@@ -277,9 +221,9 @@ impl Shard {
         // Held until it is told from those who hold it longer.
         let replaced = {
             let _state = self.state.lock();
-            let slot = self.slots_of(hash).iter().find(|slot| slot.entry.load().as_ref().is_some_and(|entry| Arc::ptr_eq(entry, old)));
+            let slot = self.slots_of(hash).iter().find(|slot| slot.entry.load().is_some_and(|entry| entry.is(old)));
             let Some(slot) = slot else { return };
-            new.charge(CACHE);
+            new.charge_to_cache();
             slot.entry.swap(Some(new))
         };
         // The caller holds it, too.
@@ -291,7 +235,7 @@ impl Shard {
     /// Puts an entry out, if there is one of the key.
     pub fn evict(&self, key: &CacheKey, hash: u64) {
         let mut state = self.state.lock();
-        let slot = self.slots_of(hash).iter().find(|slot| slot.entry.load().as_ref().is_some_and(|entry| entry.key == *key));
+        let slot = self.slots_of(hash).iter().find(|slot| slot.entry.load().is_some_and(|entry| entry.key == *key));
         if let Some(slot) = slot {
             evict(&mut state, slot);
         }

@@ -86,6 +86,10 @@ const UNSAFE: &[(&str, &str)] = &[
     ("crates/env/src/memory", "large allocations advised for huge pages"),
     ("crates/tombolo/tests/it/allocator", "an allocator that counts, for the test of the memory bound"),
     ("crates/tombolo/src/cache/frames/", "frames cut out of regions: each its holder's alone, given back under a lock"),
+    (
+        "crates/tombolo/src/cache/hazard/",
+        "entries that readers borrow without counting: kept alive by notes that who takes them out must pay",
+    ),
     ("crates/tombolo/src/memtable/", "an arena, leaves and a skip list: one writer, readers without locks"),
 ];
 
