@@ -2,7 +2,7 @@
 
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
-use tombolo::{Builder, Checkpoint, Db, OpenMode};
+use tombolo::{Builder, Checkpoint, Db, Env, OpenMode};
 
 use crate::database::DatabaseArguments;
 use crate::failure::Result;
@@ -91,12 +91,23 @@ pub struct Clone {
     target_log: Option<String>,
 }
 
-/// Runs `clone`.
+/// Runs `clone`: [`Db::clone_to`] in its steps, so that Ctrl-C leaves no checkpoint that keeps tables for nobody.
 pub fn clone(arguments: &Clone, output: &Output) -> Result<()> {
     let interrupted = interrupt::listen()?;
     let Clone { database, target, target_log } = arguments;
     let db = database.open(OpenMode::Open)?;
-    interrupt::wait(db.clone_to(with_log(Db::builder(target), target_log.as_deref())), &interrupted, || ())?;
+    let env = Env::real();
+    let name = format!("clone-{:016x}{:016x}", env.random_u64(), env.random_u64());
+    // To its end, whatever comes: a checkpoint that is half made is its maker's to end or to delete.
+    db.checkpoint(&name).wait()?;
+    let new = with_log(Db::builder(target), target_log.as_deref());
+    let restored = match database.builder() {
+        Ok(source) => interrupt::wait(source.at_checkpoint(&name).restore_to(new), &interrupted, || ()),
+        Err(error) => Err(error),
+    };
+    let deleted = db.delete_checkpoint(&name).wait();
+    restored?;
+    deleted?;
     db.close().wait()?;
     output
         .result(|| json!({ "cloned": database.store, "store": target }), || format!("{} is now also the database {target}", database.store))

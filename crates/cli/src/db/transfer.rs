@@ -58,7 +58,7 @@ pub struct Import {
     /// Reads this file instead of standard input.
     #[arg(long, value_name = "PATH")]
     file: Option<PathBuf>,
-    /// Bytes of keys and values that are written together.
+    /// Bytes of keys and values that are written together; fewer where one value is long, or many are short.
     #[arg(long, value_name = "BYTES", default_value_t = 1 << 20, value_parser = clap::value_parser!(u64).range(1..=64 << 20))]
     batch_bytes: u64,
     /// What each batch survives while the import goes on; at its end all is durable.
@@ -171,7 +171,7 @@ pub fn import(arguments: &Import, output: &Output) -> Result<()> {
     };
     let form = form(arguments.format, arguments.file.as_deref());
     let mut progress = Progress::new("imported", output.is_watched());
-    let mut writer = Writer { db: &db, keyspace: &keyspace, arguments, batch: Batch::new() };
+    let mut writer = Writer { db: &db, keyspace: &keyspace, arguments, batch: Batch::new(), written: 0 };
     let read = pump(Source::new(input, name), form, &mut writer, &mut progress, &interrupted);
     progress.bar.finish_and_clear();
     // What came before a wrong line, or before Ctrl-C, is written all the same.
@@ -187,25 +187,41 @@ struct Writer<'a> {
     keyspace: &'a Keyspace,
     arguments: &'a Import,
     batch: Batch,
+    /// Entries that were written.
+    written: u64,
 }
 
 impl Writer<'_> {
     fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+        // Whatever --batch-bytes says, one long value or many short ones do not go beyond what the engine takes at once.
+        if !self.batch.has_room(key, value) {
+            self.write()?;
+        }
         self.batch.put(self.keyspace, key, value);
         if self.batch.bytes() as u64 >= self.arguments.batch_bytes { self.write() } else { Ok(()) }
     }
 
     fn write(&mut self) -> Result<()> {
         let batch = std::mem::take(&mut self.batch);
-        if batch.is_empty() {
+        let entries = batch.len() as u64;
+        if entries == 0 {
             return Ok(());
         }
-        Ok(self.db.write_with(batch, self.arguments.durability.into()).wait()?)
+        match self.db.write_with(batch, self.arguments.durability.into()).wait() {
+            Ok(()) => {
+                self.written += entries;
+                Ok(())
+            }
+            Err(error) => {
+                let (first, last) = (self.written + 1, self.written + entries);
+                Err(error.context(format!("writing the entries {first} to {last}; the {} before them are written", self.written)).into())
+            }
+        }
     }
 }
 
 fn pump(mut source: Source, form: Lines, writer: &mut Writer<'_>, progress: &mut Progress, interrupted: &AtomicBool) -> Result<()> {
-    while let Some(line) = source.next(interrupted)? {
+    while let Some(line) = source.next(progress.entries, interrupted)? {
         if line.is_empty() {
             continue;
         }
@@ -231,7 +247,10 @@ pub fn export(arguments: &Export, output: &Output) -> Result<()> {
     let interrupted = interrupt::listen()?;
     let db = arguments.database.open_to_read(&arguments.read)?;
     let keyspace = db.keyspace(&arguments.keyspace)?;
-    let mut file = arguments.file.as_deref().map(new_file).transpose()?;
+    let mut sink = match &arguments.file {
+        Some(path) => Sink::File(NewFile::create(path)?),
+        None => Sink::Output(output),
+    };
     let mut progress = Progress::new("exported", output.is_watched());
     let mut line = Vec::new();
     let mut cursor = keyspace.cursor::<Vec<u8>>(range);
@@ -239,12 +258,7 @@ pub fn export(arguments: &Export, output: &Output) -> Result<()> {
         let (key, value) = (cursor.key(), cursor.value());
         line.clear();
         form.show(key, value, &mut line);
-        match (&mut file, &arguments.file) {
-            (Some(file), Some(path)) => {
-                file.write_all(&line).map_err(|error| Failure::io(error, format!("writing {}", path.display())))?;
-            }
-            _ => output.bytes(&line)?,
-        }
+        sink.write(&line)?;
         progress.count(key, value);
         if interrupted.load(Ordering::Relaxed) {
             return Err(Failure::Interrupted);
@@ -253,14 +267,12 @@ pub fn export(arguments: &Export, output: &Output) -> Result<()> {
     drop(cursor);
     progress.bar.finish_and_clear();
     db.close().wait()?;
-    match (file, &arguments.file) {
-        (Some(file), Some(path)) => {
-            let failed = |error| Failure::io(error, format!("writing {}", path.display()));
-            let file = file.into_inner().map_err(|error| failed(error.into_error()))?;
-            file.sync_all().map_err(failed)?;
+    match sink {
+        Sink::File(file) => {
+            file.keep()?;
             output.result(|| progress.to_json(), || progress.to_text())
         }
-        _ => {
+        Sink::Output(output) => {
             output.finish()?;
             if output.is_watched() {
                 eprintln!("{}", progress.to_text());
@@ -270,7 +282,56 @@ pub fn export(arguments: &Export, output: &Output) -> Result<()> {
     }
 }
 
-fn new_file(path: &Path) -> Result<BufWriter<File>> {
-    let file = File::create_new(path).map_err(|error| Failure::io(error, format!("making the new file {}", path.display())))?;
-    Ok(BufWriter::with_capacity(1 << 20, file))
+/// Where an export goes.
+enum Sink<'a> {
+    Output(&'a Output),
+    File(NewFile<'a>),
+}
+
+impl Sink<'_> {
+    fn write(&mut self, bytes: &[u8]) -> Result<()> {
+        match self {
+            Sink::Output(output) => output.bytes(bytes),
+            Sink::File(file) => file.write(bytes),
+        }
+    }
+}
+
+/// A file that is there when it is whole: removed again unless it is kept.
+struct NewFile<'a> {
+    path: &'a Path,
+    file: BufWriter<File>,
+    is_kept: bool,
+}
+
+impl<'a> NewFile<'a> {
+    fn create(path: &'a Path) -> Result<NewFile<'a>> {
+        let file = File::create_new(path).map_err(|error| Failure::io(error, format!("making the new file {}", path.display())))?;
+        Ok(NewFile { path, file: BufWriter::with_capacity(1 << 20, file), is_kept: false })
+    }
+
+    fn failed(&self, error: std::io::Error) -> Failure {
+        Failure::io(error, format!("writing {}", self.path.display()))
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> Result<()> {
+        self.file.write_all(bytes).map_err(|error| self.failed(error))
+    }
+
+    /// Makes it durable, its name too.
+    fn keep(mut self) -> Result<()> {
+        self.file.flush().and_then(|()| self.file.get_ref().sync_all()).map_err(|error| self.failed(error))?;
+        let directory = self.path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        File::open(directory).and_then(|directory| directory.sync_all()).map_err(|error| self.failed(error))?;
+        self.is_kept = true;
+        Ok(())
+    }
+}
+
+impl Drop for NewFile<'_> {
+    fn drop(&mut self) {
+        if !self.is_kept && std::fs::remove_file(self.path).is_err() {
+            eprintln!("tombolo: {} is not whole and could not be removed", self.path.display());
+        }
+    }
 }

@@ -1,5 +1,8 @@
 //! Checkpoints at the prompt, and reading beside a live writer.
 
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
 use super::{fails, json, ok, uri};
 
 #[test]
@@ -71,4 +74,30 @@ fn reading_only_takes_nothing_over() {
     assert_eq!(ok(&["db", "get", &store, "2"]), "in the log\n");
     fails(&["db", "get", &uri(&folder.path().join("none")), "1", "--read-only"], 3, &[]);
     assert!(!folder.path().join("none").exists());
+}
+
+#[test]
+fn a_clone_that_is_interrupted_leaves_no_checkpoint() {
+    let folder = tempfile::tempdir().unwrap();
+    let (store, copy) = (uri(&folder.path().join("db")), uri(&folder.path().join("copy")));
+    ok(&["db", "put", &store, "1", "one"]);
+    // A target whose every request takes long.
+    let mut child = Command::new(env!("CARGO_BIN_EXE_tombolo"))
+        .args(["db", "clone", &store, &format!("{copy}?latency_ms=20000")])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    while ok(&["db", "checkpoint", "list", &store]).is_empty() {
+        assert!(child.try_wait().unwrap().is_none(), "it ended by itself");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(ok(&["db", "checkpoint", "list", &store]), "");
+    // Nor does one that fails, or succeeds.
+    fails(&["db", "clone", &store, "nosuch://x"], 2, &["nosuch"]);
+    ok(&["db", "clone", &store, &uri(&folder.path().join("other"))]);
+    assert_eq!(ok(&["db", "checkpoint", "list", &store]), "");
 }

@@ -171,3 +171,52 @@ fn properties_are_listed_by_name() {
     fails(&["db", "properties", &store, "memory-budge"], 2, &["memory-budge", "memory-budget"]);
     fails(&["db", "properties", &uri(&folder.path().join("none"))], 3, &[]);
 }
+
+/// What the engine takes at once bounds what import writes at once, whatever --batch-bytes says.
+#[test]
+fn long_values_and_many_short_entries_are_imported_with_the_largest_batches() {
+    let folder = tempfile::tempdir().unwrap();
+    let largest = ["--format", "tsv", "--batch-bytes", "67108864"];
+    let long = "x".repeat(50 << 20);
+    let input = format!("a\t{long}\nb\t{long}\n");
+    let many: String = (0..2_600_000).map(|number| format!("{number:07}\t\n")).collect();
+    for (name, input, entries) in [("long", input, "2 entries"), ("many", many, "2,600,000 entries")] {
+        let store = uri(&folder.path().join(name));
+        let (code, text, message) = with_input(&[&["db", "import", &store][..], &largest].concat(), input.as_bytes());
+        assert!(code == 0 && text.contains(entries), "{name}: {text}{message}");
+    }
+    let store = uri(&folder.path().join("bound"));
+    let (code, _, message) = with_input(&["db", "import", &store, "--batch-bytes", "67108865"], b"");
+    assert!(code == 2 && message.contains("--batch-bytes") && message.contains("67108864"), "{message}");
+    assert!(!folder.path().join("bound").exists());
+}
+
+#[test]
+fn a_line_that_is_too_long_says_how_many_entries_before_it_are_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = uri(&folder.path().join("db"));
+    let input = format!("a\t1\nb\t2\n\n{}", "x".repeat((320 << 20) + (1 << 20)));
+    let (code, _, message) = with_input(&["db", "import", &store, "--format", "tsv"], input.as_bytes());
+    assert!(code == 2 && message.contains("line 4") && message.contains("the 2 entries before it are written"), "{message}");
+    assert_eq!(ok(&["db", "scan", &store]), "a\t1\nb\t2\n");
+}
+
+#[test]
+fn an_export_that_fails_leaves_no_file_that_seems_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = uri(&folder.path().join("db"));
+    let out = folder.path().join("out.tsv").to_str().unwrap().to_owned();
+    let lines: String = (0..20_000).map(|number| format!("key{number:05}\t{}\n", "v".repeat(100))).collect();
+    with_input(&["db", "import", &store, "--format", "tsv"], lines.as_bytes());
+    ok(&["db", "flush", &store]);
+    let table = fs::read_dir(folder.path().join("db/0000000000000001/table")).unwrap().next().unwrap().unwrap().path();
+    let sound = fs::read(&table).unwrap();
+    let mut bytes = sound.clone();
+    bytes[sound.len() / 2] ^= 1;
+    fs::write(&table, bytes).unwrap();
+    fails(&["db", "export", &store, "--file", &out], 5, &["damaged"]);
+    assert!(!fs::exists(&out).unwrap());
+    fs::write(&table, sound).unwrap();
+    ok(&["db", "export", &store, "--file", &out]);
+    assert_eq!(fs::read_to_string(&out).unwrap(), lines);
+}

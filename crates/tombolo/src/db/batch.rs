@@ -39,6 +39,25 @@ impl Batch {
         self
     }
 
+    /// Whether one more put of such a key and value stays within what a batch may hold (96 MiB, and 192 MiB in memory, where a short entry
+    /// takes some hundred bytes). An empty batch has room for any key and value that are within their own limits.
+    ///
+    /// ```no_run
+    /// # fn f(db: &tombolo::Db, orders: &tombolo::Keyspace, all: Vec<(Vec<u8>, Vec<u8>)>) -> tombolo::Result<()> {
+    /// let mut batch = tombolo::Batch::new();
+    /// for (key, value) in &all {
+    ///     if !batch.has_room(key, value) {
+    ///         db.write(std::mem::take(&mut batch)).wait()?;
+    ///     }
+    ///     batch.put(orders, key, value);
+    /// }
+    /// db.write(batch).wait()
+    /// # }
+    /// ```
+    pub fn has_room(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> bool {
+        self.prepared.has_room(key.as_ref().len(), value.as_ref().len())
+    }
+
     /// Number of writes in it.
     pub fn len(&self) -> usize {
         self.prepared.batch.count() as usize

@@ -35,6 +35,13 @@ fn beyond_limit(error: &tombolo_format::FormatError) -> Error {
 }
 
 impl Prepared {
+    /// Whether one more entry of these lengths stays within the limits of a batch.
+    pub(crate) fn has_room(&self, key_bytes: usize, value_bytes: usize) -> bool {
+        let payload_bytes = self.batch.payload_bytes() + SINGLE_HEAD_BYTES + key_bytes + value_bytes;
+        let memtable_bytes = self.memtable_bytes + MemtableWriter::entry_bytes(key_bytes, value_bytes);
+        payload_bytes <= BATCH_BYTES_MAX && memtable_bytes <= MEMTABLE_BYTES_MAX
+    }
+
     /// Adds an entry; a broken limit is remembered.
     pub(crate) fn push(&mut self, keyspace: &Arc<KeyspaceInfo>, kind: EntryKind, key: &[u8], value: &[u8]) {
         if self.invalid.is_some() {

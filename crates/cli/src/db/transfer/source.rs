@@ -53,11 +53,11 @@ impl Source {
         Source { name, chunks, held: Vec::new(), at: 0, searched: 0, ended: false, number: 0 }
     }
 
-    /// The next line, without its end (`\n` or `\r\n`); `None` after the last.
+    /// The next line, without its end (`\n` or `\r\n`); `None` after the last. `entries`: those of the lines before it.
     ///
     /// # Errors
     /// `Interrupted`; what reading failed with; a line that is too long.
-    pub fn next(&mut self, interrupted: &AtomicBool) -> Result<Option<&[u8]>> {
+    pub fn next(&mut self, entries: u64, interrupted: &AtomicBool) -> Result<Option<&[u8]>> {
         if interrupted.load(Ordering::Relaxed) {
             return Err(Failure::Interrupted);
         }
@@ -74,7 +74,7 @@ impl Source {
             }
             if self.held.len() - self.at > LINE_BYTES_MAX {
                 self.number += 1;
-                return Err(self.wrong(&format!("a line of more than {LINE_BYTES_MAX} bytes"), 0));
+                return Err(self.wrong(&format!("a line of more than {LINE_BYTES_MAX} bytes"), entries));
             }
             self.more(interrupted)?;
         }
@@ -119,7 +119,7 @@ mod tests {
     fn lines(input: &'static [u8]) -> Vec<Vec<u8>> {
         let mut source = Source::new(Box::new(input), "test".to_owned());
         let mut lines = Vec::new();
-        while let Some(line) = source.next(&AtomicBool::new(false)).unwrap() {
+        while let Some(line) = source.next(0, &AtomicBool::new(false)).unwrap() {
             lines.push(line.to_vec());
         }
         lines
@@ -139,9 +139,9 @@ mod tests {
         let text = format!("{long}\n{long}yz\n{}\n", "w".repeat(3 * CHUNK_BYTES));
         let mut source = Source::new(Box::new(io::Cursor::new(text.clone().into_bytes())), "test".to_owned());
         for line in text.lines() {
-            assert!(source.next(&AtomicBool::new(false)).unwrap() == Some(line.as_bytes()));
+            assert!(source.next(0, &AtomicBool::new(false)).unwrap() == Some(line.as_bytes()));
         }
-        assert!(source.next(&AtomicBool::new(false)).unwrap().is_none());
-        assert!(matches!(source.next(&AtomicBool::new(true)), Err(Failure::Interrupted)));
+        assert!(source.next(0, &AtomicBool::new(false)).unwrap().is_none());
+        assert!(matches!(source.next(0, &AtomicBool::new(true)), Err(Failure::Interrupted)));
     }
 }
