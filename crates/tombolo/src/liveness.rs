@@ -30,10 +30,15 @@ pub(crate) const RENEW: Duration = Duration::from_secs(10);
 /// A record that stood still for so long, as the writer saw it, is of one who died.
 const LEASE: Duration = Duration::from_secs(40);
 
+/// Those who stand by, each with how often it has renewed its record.
+pub(crate) type Renewals = BTreeMap<u128, u64>;
+
 /// Whom the writer found standing by.
 #[derive(Debug, Default)]
 struct Watched {
     leases: LeaseWatch,
+    /// How often each has renewed its record.
+    renewals: Renewals,
     /// How often they ask for a sign; `None` when nobody stands by.
     period: Option<Duration>,
 }
@@ -52,6 +57,7 @@ impl Watched {
         let seen: Vec<Seen> = newest.iter().map(|(id, (beat, _))| Seen { id: *id, lease: Some(LEASE), beat: *beat }).collect();
         let dead = self.leases.observe(began, ended, Duration::ZERO, &seen);
         let alive = newest.iter().filter(|(id, _)| !dead.contains(id));
+        self.renewals = newest.iter().map(|(id, (beat, _))| (*id, *beat)).collect();
         self.period = alive.map(|(_, (_, period_ms))| Duration::from_millis(*period_ms)).min();
         for object in &listed {
             if names::parse_standby(incarnation, object).is_some_and(|(id, ..)| dead.contains(&id)) {
@@ -125,11 +131,11 @@ async fn forget_older(io: &Io, incarnation: Incarnation, epoch: u64) {
     }
 }
 
-/// How often those who stand by ask for a sign of life; `None` when there is nobody. One list.
-pub(crate) async fn asked_period(io: &Io, incarnation: Incarnation) -> Result<Option<Duration>> {
+/// Who has a record of standing by, alive or not, and how often they ask for a sign of life; `None` when there is nobody. One list.
+pub(crate) async fn who_stands_by(io: &Io, incarnation: Incarnation) -> Result<Option<(Duration, Renewals)>> {
     let mut watched = Watched::default();
     watched.look(io, incarnation).await?;
-    Ok(watched.period)
+    Ok(watched.period.map(|period| (period, watched.renewals)))
 }
 
 /// What the newest writer last told: its epoch and the sign. One list.

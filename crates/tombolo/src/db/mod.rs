@@ -433,10 +433,12 @@ impl Db {
     }
 
     /// Hands over to whoever stands by: flushes while writes go on, closes, and tells it to take over. The database is without a writer for
-    /// about as long as it takes to open. Handles answer `Closed` once that has begun. Three requests beside those of a flush and of closing.
+    /// about as long as it takes to open. Handles answer `Closed` once that has begun. It ends when another has claimed the database. Some ten
+    /// requests beside those of a flush and of closing.
     ///
     /// # Errors
-    /// `NotFound` when nobody stands by: nothing has happened then. Those of [`Db::flush`] and [`Db::close`].
+    /// `NotFound` when nobody stands by, or nobody who lives: this process is the writer still. So it is after an error of [`Db::flush`].
+    /// `DeadlineExceeded` when it has left and nobody took over within ten seconds: the database has no writer then. Those of [`Db::close`].
     pub fn hand_over(&self) -> Op<()> {
         let engine = Arc::clone(self.engine());
         if let Err(error) = engine.check_writable() {

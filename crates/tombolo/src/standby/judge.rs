@@ -36,11 +36,20 @@ impl Judge {
         Judge { epoch, sign: None, since: now, silence_max, unseen_max }
     }
 
+    /// The writer that is watched.
+    pub(super) fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
     /// Takes in the newest sign of the newest writer, from a list that began at `began` and was complete at `ended`.
     pub(super) fn observe(&mut self, began: Instant, ended: Instant, newest: Option<(u64, Sign)>) -> Verdict {
         match newest {
             Some((epoch, sign)) if epoch > self.epoch || epoch == self.epoch && self.sign.is_none_or(|known| known < sign) => {
                 (self.epoch, self.sign, self.since) = (epoch, Some(sign), ended);
+            }
+            // It could not hand over, and has taken that back.
+            Some((epoch, sign @ Sign::Beat(_))) if epoch == self.epoch && self.sign == Some(Sign::Leaving) => {
+                (self.sign, self.since) = (Some(sign), ended);
             }
             _ => {}
         }

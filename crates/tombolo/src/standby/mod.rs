@@ -16,10 +16,11 @@ use std::time::Duration;
 use tombolo_storage::{Epoch, Error, ErrorKind, Result};
 
 use crate::engine::Engine;
-use crate::liveness::{LOOK_IDLE, RENEW, asked_period, newest_sign, put_sign};
+use crate::liveness::{LOOK_IDLE, RENEW, Renewals, newest_sign, put_sign, who_stands_by};
 use crate::manifest::driver::follow::ChainFollower;
+use crate::manifest::driver::io::Io;
 use crate::manifest::names::{self, Sign};
-use crate::{lifecycle, recovery, write};
+use crate::{lifecycle, manifest, recovery, write};
 use judge::{Judge, Verdict};
 
 /// How somebody stands by. Set the fields that matter and take the rest from [`Default`].
@@ -44,6 +45,12 @@ const SIGNS: u32 = 4;
 const HURRY: Duration = Duration::from_millis(5);
 /// A writer that has never given a sign may not have looked for those who stand by yet.
 const UNSEEN_MAX: Duration = LOOK_IDLE.saturating_add(Duration::from_secs(15));
+/// Whoever stands by answers a writer that is leaving within the silence that it allows, and so much more for the store.
+const ANSWER_SLACK: Duration = Duration::from_secs(2);
+/// How long a writer that has left waits to see that another took its place.
+const TAKEN_MAX: Duration = Duration::from_secs(10);
+/// Between two looks for that, at most.
+const TAKEN_LOOK: Duration = Duration::from_millis(100);
 /// Pause after an attempt to take over that failed.
 const PAUSE: Duration = Duration::from_millis(200);
 
@@ -124,6 +131,7 @@ impl Watch {
     pub(crate) async fn take_over(mut self) -> Result<Arc<Engine>> {
         let env = self.request.env.clone();
         let (mut renewed, mut advanced) = (env.now(), env.now());
+        let mut answered = None;
         loop {
             let began = env.now();
             let sign = newest_sign(self.chain.io(), self.chain.tip().incarnation).await;
@@ -142,8 +150,10 @@ impl Watch {
                 return Ok(engine);
             }
             let now = env.now();
-            if now.since(renewed) >= RENEW {
-                renewed = now;
+            // A writer that is leaving stays until it sees a record renewed.
+            let asks = verdict == Verdict::Leaving && answered != Some(self.judge.epoch());
+            if now.since(renewed) >= RENEW || asks {
+                (renewed, answered) = (now, asks.then(|| self.judge.epoch()).or(answered));
                 if let Err(error) = self.renew().await {
                     tracing::warn!(%error, "standing by: the record could not be renewed; it is tried again");
                 }
@@ -198,18 +208,69 @@ impl Watch {
     }
 }
 
-/// Hands over to whoever stands by: tells that it will, flushes, closes, and tells that it has.
+/// Hands over to whoever stands by: tells that it will, waits for an answer, flushes, closes, tells that it has, and sees another claim.
+///
+/// The record of one who died stays for a while: without an answer the writer stays, and says so.
 pub(crate) async fn hand_over(engine: &Arc<Engine>) -> Result<()> {
     engine.check_writable()?;
     let (io, incarnation, epoch) = (engine.manifest.io().clone(), engine.context.incarnation, engine.context.epoch.0);
-    let Some(period) = asked_period(&io, incarnation).await? else {
-        return Err(Error::new(ErrorKind::NotFound, "nobody stands by for this database").advice("start a standby, or close the database"));
+    let Some((period, known)) = who_stands_by(&io, incarnation).await? else { return Err(nobody("nobody stands by for this database")) };
+    let leaving = names::alive(incarnation, epoch, Sign::Leaving);
+    let ready = async {
+        put_sign(&io, &leaving).await?;
+        answered(engine, &io, period, &known).await?;
+        // Writes go on while most of what would be replayed is flushed.
+        let last = write::seal(engine);
+        lifecycle::flushed(engine, last).await
     };
-    put_sign(&io, &names::alive(incarnation, epoch, Sign::Leaving)).await?;
-    // Writes go on while it learns that, and while most of what would be replayed is flushed.
-    engine.env.sleep(period).await;
-    let last = write::seal(engine);
-    lifecycle::flushed(engine, last).await?;
-    lifecycle::close(engine).await?;
-    put_sign(&io, &names::alive(incarnation, epoch, Sign::Left)).await
+    if let Err(error) = ready.await {
+        if let Err(left) = io.delete(&leaving).await {
+            tracing::warn!(error = %left, "handing over failed, and the sign of it stays: who stands by may take over in {UNSEEN_MAX:?}");
+        }
+        return Err(error);
+    }
+    let closed = lifecycle::close(engine).await;
+    // However that ended, this process writes no more.
+    put_sign(&io, &names::alive(incarnation, epoch, Sign::Left)).await?;
+    closed?;
+    succeeded(engine, period).await
+}
+
+fn nobody(why: &str) -> Error {
+    Error::new(ErrorKind::NotFound, why).advice("start a standby, or close the database")
+}
+
+/// Waits until one of those who stand by renews its record, or a new one comes.
+async fn answered(engine: &Engine, io: &Io, period: Duration, known: &Renewals) -> Result<()> {
+    let asked = engine.env.now();
+    loop {
+        engine.env.sleep(period / 2).await;
+        let now = who_stands_by(io, engine.context.incarnation).await?.map_or_else(Renewals::new, |(_, renewals)| renewals);
+        if now.iter().any(|(id, renewal)| known.get(id).is_none_or(|before| renewal > before)) {
+            return Ok(());
+        }
+        if engine.env.now().since(asked) >= period * SIGNS + ANSWER_SLACK {
+            return Err(nobody("whoever stood by for this database does not answer"));
+        }
+    }
+}
+
+/// Waits until another has claimed the database.
+async fn succeeded(engine: &Engine, period: Duration) -> Result<()> {
+    let left = engine.env.now();
+    loop {
+        match manifest::load(&engine.env, &engine.objects).await {
+            Ok(newest) if newest.state.epoch() > engine.context.epoch || newest.incarnation > engine.context.incarnation => return Ok(()),
+            // Destroyed: it needs no writer.
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+            Ok(_) if engine.env.now().since(left) < TAKEN_MAX => engine.env.sleep(period.clamp(HURRY, TAKEN_LOOK)).await,
+            Ok(_) => {
+                let message = format!("who stood by has not taken over within {TAKEN_MAX:?}: the database has no writer now");
+                return Err(
+                    Error::new(ErrorKind::DeadlineExceeded, message).advice("open it again, or start another standby; nothing is lost")
+                );
+            }
+            Err(error) => return Err(error.context("the database was handed over, but whether another has taken it is not known")),
+        }
+    }
 }

@@ -194,6 +194,77 @@ fn a_writer_hands_over_without_losing_time() {
     assert_eq!(what, format!("standby wrote after {}", written + 1), "nothing is lost");
 }
 
+/// The record of a standby that died stays for a while: whoever hands over asks for an answer first.
+#[test]
+fn a_writer_does_not_hand_over_to_the_dead_and_stays_the_writer() {
+    let world = World::new(9);
+    let diary = Diary::default();
+    let (writer, dead, later) = (world.process("writer"), world.process("dead"), world.process("later"));
+    let (env, told) = (writer.env(), diary.clone());
+    let work = async move {
+        let db = builder(&env).open().await.unwrap();
+        let keys = db.default_keyspace();
+        keys.put(b"n", 1u64.to_be_bytes()).await.unwrap();
+        env.sleep(Duration::from_secs(5)).await;
+        told.write(&env, "handing over");
+        assert_eq!(db.hand_over().await.unwrap_err().kind(), ErrorKind::NotFound);
+        told.write(&env, "nobody answered");
+        keys.put(b"n", 2u64.to_be_bytes()).await.unwrap();
+        env.sleep(Duration::from_secs(200)).await;
+        keys.put(b"n", 3u64.to_be_bytes()).await.unwrap();
+        told.write(&env, "still the writer");
+        env.sleep(Duration::from_secs(200)).await;
+    };
+    writer.spawn(TaskClass::Foreground, "work", work).detach();
+    world.run_for(Duration::from_secs(1));
+    start_writer(&dead, &diary, true);
+    world.run_for(Duration::from_millis(3900));
+    assert!(diary.all().iter().all(|what| what.starts_with("dead stands by")), "{:?}", diary.all());
+    dead.kill();
+    world.run_for(Duration::from_secs(5));
+    assert!(diary.last("nobody answered").since(diary.last("handing over")) < Duration::from_secs(4));
+    start_writer(&later, &diary, true);
+    world.run_for(Duration::from_secs(200));
+    assert_eq!(diary.all().last().unwrap(), "still the writer");
+}
+
+/// Whoever stood by answers, and dies before it takes over.
+#[test]
+fn a_writer_is_told_when_nobody_takes_what_it_handed_over() {
+    let world = World::new(10);
+    let diary = Diary::default();
+    let (writer, standby) = (world.process("writer"), world.process("standby"));
+    let (env, told) = (writer.env(), diary.clone());
+    let work = async move {
+        let db = builder(&env).open().await.unwrap();
+        let keys = db.default_keyspace();
+        env.sleep(Duration::from_secs(5)).await;
+        let (env2, told2) = (env.clone(), told.clone());
+        let writes = env.spawn(TaskClass::Foreground, "write", async move {
+            while keys.put(b"k", b"v").await.is_ok() {
+                env2.sleep(Duration::from_micros(100)).await;
+            }
+            told2.write(&env2, "closed");
+        });
+        let error = db.hand_over().await.unwrap_err();
+        assert!(error.kind() == ErrorKind::DeadlineExceeded && error.to_string().contains("no writer"), "{error}");
+        writes.await;
+        drop(db);
+        let db = builder(&env).open().await.unwrap();
+        assert_eq!(db.default_keyspace().get(b"k").await.unwrap().unwrap(), b"v");
+        told.write(&env, "opened again");
+    };
+    writer.spawn(TaskClass::Foreground, "work", work).detach();
+    world.run_for(Duration::from_secs(1));
+    start_writer(&standby, &diary, true);
+    while !diary.all().contains(&"closed".to_owned()) {
+        world.run_for(Duration::from_micros(100));
+    }
+    standby.kill();
+    world.run_for(Duration::from_secs(30));
+    assert_eq!(diary.all().last().unwrap(), "opened again");
+}
+
 #[test]
 fn a_standby_of_nothing_and_one_of_nonsense_are_refused() {
     let world = World::new(1);

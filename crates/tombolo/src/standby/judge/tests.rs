@@ -50,6 +50,18 @@ fn a_writer_that_says_so_is_gone_at_once() {
 }
 
 #[test]
+fn a_writer_that_takes_back_that_it_leaves_is_watched_as_before() {
+    let mut judge = judge();
+    assert_eq!(look(&mut judge, 10, Some((7, Sign::Beat(1)))), Verdict::Wait);
+    assert_eq!(look(&mut judge, 20, Some((7, Sign::Leaving))), Verdict::Leaving);
+    assert_eq!(look(&mut judge, 90, Some((7, Sign::Beat(1)))), Verdict::Wait);
+    assert_eq!(look(&mut judge, 190, Some((7, Sign::Beat(2)))), Verdict::Wait);
+    assert_eq!(look(&mut judge, 300, Some((7, Sign::Beat(2)))), Verdict::Gone);
+    assert_eq!(look(&mut judge, 310, Some((7, Sign::Left))), Verdict::Gone);
+    assert_eq!(look(&mut judge, 320, Some((7, Sign::Beat(3)))), Verdict::Gone, "what has left does not come back");
+}
+
+#[test]
 fn a_successor_is_watched_from_the_moment_that_it_is_known() {
     let mut judge = judge();
     assert_eq!(look(&mut judge, 10, Some((7, Sign::Beat(1)))), Verdict::Wait);
