@@ -40,6 +40,7 @@ mod write;
 
 pub use budget::MemoryBudget;
 pub use checkpoint::Checkpoint;
+pub use collection::Destroyed;
 pub use db::{
     BackgroundError, Batch, Blocking, BlockingKeyspace, Builder, Cursor, Db, Finding, Keyspace, Property, PropertyValue, RangeSize, Reader,
     Rejected, Scan, Snapshot, Standby, Stats, Unit, VerifyReport,

@@ -226,6 +226,9 @@ pub struct DropKeyspace {
 
 /// Arguments of `destroy`.
 #[derive(Args)]
+#[command(after_help = "\
+Nothing opens the database any more, and its objects are deleted. Readers that live keep all tables: the answer says so, and destroying it again,
+after they have ended, deletes the rest. What readers that died have left is waited for, about as long as their lease: a minute as a rule.")]
 pub struct Destroy {
     #[command(flatten)]
     database: DatabaseArguments,
@@ -446,8 +449,27 @@ fn destroy(arguments: &Destroy, output: &Output) -> Result<()> {
     if !arguments.yes {
         return Err(Failure::Usage(format!("destroying {store} deletes all that is in it: say --yes if that is meant")));
     }
-    arguments.database.builder()?.destroy().wait()?;
-    output.result(|| json!({ "store": store, "destroyed": true }), || format!("{store} is destroyed"))
+    let left = arguments.database.builder()?.destroy().wait()?;
+    let deleted = left.is_deleted();
+    output.result(
+        || {
+            let (readers, lasting, lease_seconds) = (left.readers, left.lasting, left.lease_max.as_secs_f64());
+            json!({ "store": store, "destroyed": true, "deleted": deleted, "readers": readers, "lease_seconds": lease_seconds, "lasting": lasting })
+        },
+        || {
+            if deleted {
+                return format!("{store} is destroyed");
+            }
+            let mut kept = Vec::new();
+            if left.readers > 0 {
+                kept.push(format!("{} readers that live, until they close, or {:?} after they die", left.readers, left.lease_max));
+            }
+            if left.lasting > 0 {
+                kept.push(format!("{} other pins, until their owners delete them", left.lasting));
+            }
+            format!("{store} is destroyed and opens no more, but all its tables stay: {} keep them; destroy it again after that", kept.join(" and "))
+        },
+    )
 }
 
 #[cfg(test)]

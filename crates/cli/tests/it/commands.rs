@@ -88,7 +88,9 @@ fn destroying_asks_first_and_ends_the_database() {
     let store = uri(&folder.path().join("db"));
     ok(&["db", "put", &store, "1", "x"]);
     fails(&["db", "destroy", &store], 2, &["--yes"]);
-    ok(&["db", "destroy", &store, "--yes"]);
+    let destroyed = json(&ok(&["--json", "db", "destroy", &store, "--yes"]));
+    assert!(destroyed["destroyed"] == true && destroyed["deleted"] == true && destroyed["readers"] == 0, "{destroyed}");
+    fails(&["db", "destroy", &store, "--yes"], 3, &[]);
     fails(&["db", "get", &store, "1"], 3, &[]);
     ok(&["db", "put", &store, "2", "y"]);
     assert_eq!(ok(&["db", "scan", &store]), "2\ty\n");

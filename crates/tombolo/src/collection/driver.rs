@@ -22,7 +22,7 @@ use crate::manifest::{Manifest, load, names};
 /// Tables of one pass; the rest waits for the next.
 const TABLES_PER_PASS_MAX: usize = 1024;
 /// How far the rates of two hosts' clocks may differ over a lease.
-const LEASE_MARGIN: Duration = Duration::from_secs(10);
+pub(super) const LEASE_MARGIN: Duration = Duration::from_secs(10);
 /// How often a pinner chooses anew because a table was condemned meanwhile.
 const PIN_ATTEMPTS_MAX: u32 = 16;
 

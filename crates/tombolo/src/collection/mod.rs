@@ -13,11 +13,14 @@
 //! 3. A pin is effective only after a proof of the tip that began once the pin was seen in its place.
 
 pub mod driver;
+mod ended;
 pub mod lease;
 pub mod machine;
 
 pub(crate) use driver::pin_for_reader;
 pub use driver::{Collected, Collector, PinOptions, Pinned, pin};
+pub use ended::Destroyed;
+pub(crate) use ended::delete_life;
 
 #[cfg(test)]
 mod tests;

@@ -8,6 +8,7 @@ use tombolo_storage::{Epoch, Error, ErrorKind, LogStore, ObjectStore, Registry, 
 
 use crate::budget::MemoryBudget;
 use crate::checkpoint::{Checkpoint, Checkpoints};
+use crate::collection::Destroyed;
 use crate::db::{Db, Reader, Standby};
 use crate::engine::Engine;
 use crate::event::Listener;
@@ -267,9 +268,12 @@ impl Builder {
 
     /// Destroys the database: its chain of records ends for ever, its objects are deleted. Creating at the same URI makes another one.
     ///
+    /// Readers that live keep all its tables, and the answer says so: destroy it again once they have ended. What readers have left that died is
+    /// waited for, about as long as their lease: a minute by default.
+    ///
     /// # Errors
-    /// `NotFound`; `Invalid` while it has checkpoints; those of the stores.
-    pub fn destroy(self) -> Op<()> {
+    /// `NotFound`, also when nothing of a destroyed one is left; `Invalid` while it has checkpoints; those of the stores.
+    pub fn destroy(self) -> Op<Destroyed> {
         let env = self.env.clone().unwrap_or_else(Env::real);
         let deadline = self.deadline.map(|deadline| env.now() + deadline);
         let world = env.clone();
@@ -345,6 +349,6 @@ async fn open(builder: Builder, env: Env) -> Result<Arc<Engine>> {
     recovery::open(request(builder, env)?).await
 }
 
-async fn destroy(builder: Builder, env: Env) -> Result<()> {
+async fn destroy(builder: Builder, env: Env) -> Result<Destroyed> {
     recovery::destroy(request(builder, env)?).await
 }

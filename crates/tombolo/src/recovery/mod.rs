@@ -28,12 +28,13 @@ use tombolo_format::key::SequenceNumber;
 use tombolo_format::manifest::Edit;
 use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{
-    ConfigurationChain, Epoch, Error, ErrorKind, Log, LogContext, LogOffset, LogRecord, LogStore, ObjectStore, Result, probe,
+    ConfigurationChain, Epoch, Error, ErrorKind, Log, LogContext, LogOffset, LogRecord, LogStore, ObjectStore, Purpose, Result, probe,
 };
 
 use crate::budget::{Membership, MemoryBudget};
 use crate::cache::BlockCache;
 use crate::checkpoint::Checkpoints;
+use crate::collection::{Destroyed, delete_life};
 use crate::engine::{Catalog, Engine, KeyspaceInfo, MAIN_STREAM, Parts, Sealed, Stream, View, Work};
 use crate::event::Listener;
 use crate::guard::guarded;
@@ -150,28 +151,57 @@ async fn judge(context: &LogContext, error: Error) -> Error {
     error
 }
 
-/// Takes a database over, ends it, and deletes what it kept.
+/// Takes a database over, ends it, and deletes what it kept, unless somebody looks at it. Of one that has ended already, deletes what was left then.
 ///
 /// Refused while it has checkpoints: they would keep their tables, with nobody left who knows of them.
-pub(crate) async fn destroy(request: Request) -> Result<()> {
+pub(crate) async fn destroy(request: Request) -> Result<Destroyed> {
     let Request { env, objects, log_store, .. } = request;
-    let loaded = manifest::load(&env, &objects).await?;
-    let checkpoints = Checkpoints::new(&env, &objects, loaded.incarnation, Epoch::NONE).list().await?;
-    if !checkpoints.is_empty() {
-        let names: Vec<_> = checkpoints.iter().map(ToString::to_string).collect();
-        return Err(Error::new(ErrorKind::Invalid, "the database has checkpoints")
-            .found(names.join(", "))
-            .advice("delete them first, or restore what is still needed elsewhere"));
-    }
+    let loaded = match manifest::load(&env, &objects).await {
+        Err(error) if error.kind() == ErrorKind::NotFound => return destroy_rest(&env, &objects).await?.ok_or(error),
+        loaded => loaded?,
+    };
+    let checkpoints = Checkpoints::new(&env, &objects, loaded.incarnation, Epoch::NONE);
+    refuse_with(&checkpoints).await?;
     let manifest_options = ManifestOptions { mode: manifest::OpenMode::Open, log_identity: log_store.identity() };
     let (manifest, _) = Manifest::open(&env, Arc::clone(&objects), manifest_options).await?;
     let context = manifest.log_context(chain(&manifest));
     let logs = seal_logs(&manifest, &*log_store, &context).await?;
-    manifest.destroy().await?;
+    // One may have been made until the logs were fenced.
+    if let Err(error) = refuse_with(&checkpoints).await {
+        manifest.close().await;
+        return Err(error);
+    }
+    let last = manifest.destroy().await?;
+    // Nobody makes one any more: what is half made stays so.
+    checkpoints.sweep(std::future::ready(Ok(()))).await?;
     for log in &logs {
         log_store.free(&context, &log.record).await?;
     }
-    Ok(())
+    delete_life(&env, &objects, manifest.incarnation(), last).await
+}
+
+/// # Errors
+/// `Invalid` when there are checkpoints.
+async fn refuse_with(checkpoints: &Checkpoints) -> Result<()> {
+    let left = checkpoints.list().await?;
+    if left.is_empty() {
+        return Ok(());
+    }
+    let names: Vec<_> = left.iter().map(ToString::to_string).collect();
+    let error = Error::new(ErrorKind::Invalid, "the database has checkpoints").found(names.join(", "));
+    Err(error.advice("delete them first, or restore what is still needed elsewhere"))
+}
+
+/// Deletes what a database that was destroyed before has left; `None` when there is nothing.
+async fn destroy_rest(env: &Env, objects: &Arc<dyn ObjectStore>) -> Result<Option<Destroyed>> {
+    let Some((life, last)) = manifest::driver::ended_life(env, objects).await? else { return Ok(None) };
+    let request = tombolo_storage::Request::new(Purpose::Collection, Epoch::NONE);
+    for prefix in [manifest::names::table_prefix(life), manifest::names::pin_prefix(life)] {
+        if !objects.list(request, &prefix, None, 1).await?.objects.is_empty() {
+            return delete_life(env, objects, life, last).await.map(Some);
+        }
+    }
+    Ok(None)
 }
 
 async fn create_default_keyspace(manifest: &Manifest) -> Result<()> {

@@ -7,6 +7,7 @@ mod checkpoint;
 mod compaction;
 mod cursor;
 mod damage;
+mod destroy;
 mod full_disk;
 mod large_records;
 mod memory;

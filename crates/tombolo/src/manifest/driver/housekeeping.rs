@@ -1,4 +1,4 @@
-//! Snapshots, truncation, and what destroying deletes. Beside the edits, never in their way.
+//! Snapshots, truncation, and what is deleted of a life that has ended. Beside the edits, never in their way.
 
 use tombolo_format::manifest::RecordKind;
 use tombolo_format::manifest::snapshot::{SnapshotEncoder, SnapshotEnd, SnapshotIdentity};
@@ -63,15 +63,9 @@ async fn delete_under(io: &Io, prefix: &str, doomed: impl Fn(&ObjectName) -> boo
     Ok(())
 }
 
-/// Deletes what a destroyed incarnation leaves, but for its claims and its last record. With a pin left, all stays. Whoever pins from here
-/// on finds the incarnation destroyed, and its pin is void.
-pub(super) async fn delete_all(io: &Io, incarnation: Incarnation, last: u64) -> Result<()> {
-    let pins = names::pin_prefix(incarnation);
-    let list = || io.store.list(io.request(), &pins, None, 1);
-    let pinned = !io.retried(Patience::Bounded, list).await?.objects.is_empty();
-    if pinned {
-        return Ok(());
-    }
+/// Deletes what an incarnation that ended with the record in slot `last` leaves, but for its claims and that record. No pin of it is left: see
+/// [`crate::collection`].
+pub(crate) async fn delete_all(io: &Io, incarnation: Incarnation, last: u64) -> Result<()> {
     delete_under(io, &names::table_prefix(incarnation), |_| true).await?;
     delete_under(io, &names::snapshot_prefix(incarnation), |_| true).await?;
     delete_under(io, &names::alive_prefix(incarnation), |_| true).await?;

@@ -10,7 +10,7 @@
 //! Thread-safe; callbacks and wakers run outside all locks.
 
 pub(crate) mod follow;
-mod housekeeping;
+pub(crate) mod housekeeping;
 pub(crate) mod io;
 mod writer;
 
@@ -276,16 +276,16 @@ impl Manifest {
         }
     }
 
-    /// Ends the incarnation: its last record is put, and nothing opens it any more. Tables, snapshots and records are then deleted as far
-    /// as that goes, unless pins are left. Logs are the caller's to free: fence them first.
+    /// Ends the incarnation: its last record is put, and nothing opens it any more; gives that record's slot. What it leaves is the caller's to
+    /// delete, as far as no pin keeps it. Logs are the caller's to free: fence them first.
     ///
     /// # Errors
     /// As [`Manifest::commit`].
-    pub async fn destroy(&self) -> Result<()> {
+    pub async fn destroy(&self) -> Result<u64> {
         let committed = self.inner().enqueue(RecordKind::Destroyed).await;
         let slot = committed.unwrap_or_else(|| Err(Error::new(ErrorKind::OutcomeUnknown, "the manifest's task ended")))?;
         self.close().await;
-        housekeeping::delete_all(&self.inner().io, self.inner().incarnation, slot).await
+        Ok(slot)
     }
 }
 
@@ -449,6 +449,17 @@ pub async fn load(env: &Env, store: &Arc<dyn ObjectStore>) -> Result<Loaded> {
     let io = Io { env: env.clone(), store: Arc::clone(store), epoch: Epoch::NONE, purpose: Purpose::Open };
     let tip = load_tip(&io).await?;
     Ok(Loaded { incarnation: tip.incarnation, state: tip.state })
+}
+
+/// The newest life of a database if that has ended, and the slot of its last record.
+///
+/// # Errors
+/// As [`load`], but for `NotFound`.
+pub(crate) async fn ended_life(env: &Env, store: &Arc<dyn ObjectStore>) -> Result<Option<(Incarnation, u64)>> {
+    let io = Io { env: env.clone(), store: Arc::clone(store), epoch: Epoch::NONE, purpose: Purpose::Open };
+    let Answer::Newest(Some(newest)) = io.perform(Effect::NewestIncarnation, Patience::Bounded).await? else { return Ok(None) };
+    let tip = io.run(&mut Load::new(Incarnation(newest), Proof::List), Patience::Bounded).await.flatten()?;
+    Ok(tip.filter(|tip| tip.state.is_destroyed()).map(|tip| (tip.incarnation, tip.slot)))
 }
 
 /// As [`load`].

@@ -1,0 +1,117 @@
+//! Destroying a database that somebody reads.
+
+use std::time::Duration;
+
+use tombolo::{Builder, Db, Env, ErrorKind, OpenMode, Options, ReaderOptions, Registry};
+use tombolo_env::TaskClass;
+use tombolo_env::simulated::{Process, World};
+use tombolo_storage::{Epoch, Purpose, Request, Uri};
+
+const LEASE: Duration = Duration::from_secs(20);
+
+fn builder(env: &Env) -> Builder {
+    Db::builder("file:///db").env(env.clone()).options(Options::parse(["memory_bytes=1048576", "memtable_bytes=4096"]).unwrap())
+}
+
+fn reading() -> ReaderOptions {
+    ReaderOptions { lease: LEASE, ..ReaderOptions::default() }
+}
+
+/// Objects of the database whose names have this part.
+async fn count(env: &Env, part: &str) -> usize {
+    let store = Registry::with_defaults().open_object_store(env, &Uri::parse("file:///db").unwrap()).unwrap();
+    let listed = store.list(Request::new(Purpose::Verify, Epoch::NONE), "", None, 10_000).await.unwrap();
+    listed.objects.iter().filter(|object| object.name.as_str().contains(part)).count()
+}
+
+async fn make(env: &Env) {
+    let db = builder(env).open().await.unwrap();
+    for number in 0..100u8 {
+        db.default_keyspace().put([number], [number; 300]).await.unwrap();
+    }
+    db.close().await.unwrap();
+}
+
+/// Opens a reader in a process of its own, and keeps it.
+fn start_reader(process: &Process) {
+    let env = process.env();
+    let read = async move {
+        let _reader = builder(&env).open_reader(reading()).await.unwrap();
+        env.sleep(Duration::from_secs(10_000)).await;
+    };
+    process.spawn(TaskClass::Foreground, "read", read).detach();
+}
+
+#[test]
+fn what_a_reader_that_lives_keeps_is_told_and_goes_when_it_is_destroyed_again() {
+    let world = World::new(1);
+    let process = world.process("p");
+    let env = process.env();
+    process
+        .run(async move {
+            make(&env).await;
+            let reader = builder(&env).open_reader(reading()).await.unwrap();
+            let snapshot = reader.snapshot();
+            let tables = count(&env, "/table/").await;
+            let left = builder(&env).destroy().await.unwrap();
+            assert_eq!((left.is_deleted(), left.readers, left.lease_max, left.lasting), (false, 1, LEASE, 0));
+            assert_eq!(count(&env, "/table/").await, tables);
+            assert_eq!(builder(&env).mode(OpenMode::Open).open().await.unwrap_err().kind(), ErrorKind::NotFound);
+            for number in 0..100u8 {
+                let found = snapshot.get(&reader.default_keyspace(), [number]).await;
+                assert!(found.is_ok_and(|found| found.unwrap() == [number; 300]) || reader.lag() > reading().lag_max);
+            }
+            assert_eq!(builder(&env).destroy().await.unwrap(), left, "and again, while it lives");
+            drop(snapshot);
+            reader.close().await.unwrap();
+            assert!(builder(&env).destroy().await.unwrap().is_deleted());
+            assert_eq!((count(&env, "/table/").await, count(&env, "/pin/").await), (0, 0));
+            assert_eq!(builder(&env).destroy().await.unwrap_err().kind(), ErrorKind::NotFound);
+            make(&env).await;
+            assert!(builder(&env).destroy().await.unwrap().is_deleted(), "another life of it");
+        })
+        .unwrap();
+}
+
+#[test]
+fn what_a_reader_that_died_kept_is_deleted_after_its_lease() {
+    let world = World::new(2);
+    let (process, dead) = (world.process("p"), world.process("dead"));
+    let env = process.env();
+    process.run({
+        let env = env.clone();
+        async move { make(&env).await }
+    });
+    start_reader(&dead);
+    world.run_for(Duration::from_secs(5));
+    dead.kill();
+    process
+        .run(async move {
+            assert!(count(&env, "/pin/").await > 0);
+            let began = env.now();
+            assert!(builder(&env).destroy().await.unwrap().is_deleted());
+            let took = env.now().since(began);
+            assert!((LEASE..LEASE + Duration::from_secs(15)).contains(&took), "{took:?}");
+            assert_eq!((count(&env, "/table/").await, count(&env, "/pin/").await), (0, 0));
+        })
+        .unwrap();
+}
+
+/// A checkpoint that a process began and did not finish keeps nothing of a destroyed database.
+#[test]
+fn what_unfinished_checkpoints_have_left_keeps_nothing() {
+    let world = World::new(3);
+    let process = world.process("p");
+    let env = process.env();
+    process
+        .run(async move {
+            make(&env).await;
+            let store = Registry::with_defaults().open_object_store(&env, &Uri::parse("file:///db").unwrap()).unwrap();
+            let options = tombolo::collection::PinOptions { kind: tombolo_format::pin::PinKind::Checkpoint, lease: None };
+            let all = |state: &tombolo::manifest::State| state.tables().map(|table| table.description.name).collect();
+            drop(tombolo::collection::pin(&env, &store, options, all).await.unwrap());
+            assert!(builder(&env).destroy().await.unwrap().is_deleted());
+            assert_eq!((count(&env, "/table/").await, count(&env, "/pin/").await), (0, 0));
+        })
+        .unwrap();
+}
