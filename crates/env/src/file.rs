@@ -105,6 +105,9 @@ pub trait File: Send + Sync + fmt::Debug {
     /// Results come in the order of the ranges, each shorter than asked only at the end of the file. Dropping the future gives the
     /// results up. A batch begins at the latest when its future was polled and the thread that polled it has nothing else to do.
     fn read_many(self: Arc<Self>, ranges: Vec<(u64, usize)>) -> BoxFuture<'static, Vec<io::Result<Vec<u8>>>>;
+    /// Shows a range that the page cache holds whole, on the calling thread and without waiting; `false` when it cannot, and nothing was shown. Who
+    /// reads past the page cache is never shown anything.
+    fn with_held(&self, offset: u64, length: usize, show: &mut dyn FnMut(&[u8])) -> bool;
     /// What offsets and lengths of writes must be multiples of, when the page cache is passed by. Reads need not be aligned.
     fn direct_alignment(&self) -> Option<usize>;
     /// Writes all of `bytes` at `offset`. After an error any part of it may have been written.

@@ -124,6 +124,12 @@ pub trait ObjectStore: Send + Sync + fmt::Debug {
     /// `NotFound` when there is no such object.
     fn read<'a>(&'a self, request: Request, name: &'a ObjectName, range: Range<u64>) -> BoxFuture<'a, Result<Bytes>>;
 
+    /// Shows a range whose bytes the host has in its memory, without waiting; cut at the object's end. `false`: it did not, for whatever reason, and
+    /// [`ObjectStore::read`] is to be asked. Cheaper than a read where most ranges are there; a store that is far away has none.
+    fn with_held(&self, _request: Request, _name: &ObjectName, _range: Range<u64>, _show: &mut dyn FnMut(&[u8])) -> bool {
+        false
+    }
+
     /// Reads several ranges of one object, in the order given, with as few requests as the store allows.
     fn read_ranges<'a>(&'a self, request: Request, name: &'a ObjectName, ranges: &'a [Range<u64>]) -> BoxFuture<'a, Result<Vec<Bytes>>>;
 

@@ -245,6 +245,10 @@ impl File for RealFile {
         Arc::clone(&self.0).read_many(&ranges)
     }
 
+    fn with_held(&self, offset: u64, length: usize, show: &mut dyn FnMut(&[u8])) -> bool {
+        self.0.with_held(offset, length, show)
+    }
+
     fn direct_alignment(&self) -> Option<usize> {
         self.0.direct
     }

@@ -388,6 +388,17 @@ impl File for SimulatedFile {
         })
     }
 
+    /// Half of the time, as if the other half was not there.
+    fn with_held(&self, offset: u64, length: usize, show: &mut dyn FnMut(&[u8])) -> bool {
+        let is_held = self.direct_alignment().is_none() && self.handle.files.shared.state.lock().schedule.chance(0.5);
+        let mut buffer = vec![0; length];
+        let shown = is_held && self.read_at(&mut buffer, offset).is_ok_and(|count| count == length);
+        if shown {
+            show(&buffer);
+        }
+        shown
+    }
+
     fn direct_alignment(&self) -> Option<usize> {
         matches!(self.access, Access::ReadDirect | Access::ReadWriteDirect).then_some(DIRECT_ALIGNMENT)
     }

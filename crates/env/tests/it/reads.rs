@@ -61,6 +61,11 @@ fn every_range_comes_back_in_its_place() {
                 let mut buffer = vec![0; range.1];
                 let count = file.read_at(&mut buffer, range.0).unwrap();
                 assert!(buffer[..count] == *expected(&content, range), "{range:?} of {file:?}");
+                let mut shown = None;
+                let was_shown = file.with_held(range.0, range.1, &mut |held| shown = Some(held.to_vec()));
+                assert_eq!(was_shown, shown.is_some(), "{range:?} of {file:?}");
+                assert!(shown.is_none_or(|shown| shown == *expected(&content, range)), "{range:?} of {file:?}");
+                assert!(!was_shown || file.direct_alignment().is_none());
             }
         }
     });

@@ -153,6 +153,11 @@ impl Run {
         ];
         for range in &ranges {
             ensure!(self.read(&name, range.clone()).await? == expected(range), "the range {range:?} of {name} read wrong");
+            // Whether it shows anything is its own affair; what it shows is not.
+            let (mut shown, get) = (None, Request { purpose: Purpose::Get, ..request() });
+            let was_shown = self.store.with_held(get, &name, range.clone(), &mut |held| shown = Some(Bytes::copy_from_slice(held)));
+            ensure!(was_shown == shown.is_some(), "the range {range:?} of {name} was shown, or not, and the store says otherwise");
+            ensure!(shown.is_none_or(|shown| shown == expected(range)), "the range {range:?} of {name} was shown wrong");
         }
         let many = self.store.read_ranges(request(), &name, &ranges).await?;
         ensure!(many.len() == ranges.len(), "{} ranges asked for, {} given", ranges.len(), many.len());
@@ -171,6 +176,7 @@ impl Run {
         for name in [name, self.name("absent")?, self.name("absent/here/below")?, self.name("no/such/tree")?] {
             let expect = Some(ErrorKind::NotFound);
             ensure!(kind_of(&self.read(&name, 0..1).await) == expect, "reading the absent {name} was not NotFound");
+            ensure!(!self.store.with_held(request(), &name, 0..1, &mut |_| ()), "something of the absent {name} was shown");
             let many = self.store.read_ranges(request(), &name, std::slice::from_ref(&(0..1))).await;
             ensure!(kind_of(&many) == expect, "reading ranges of the absent {name} was not NotFound");
             ensure!(kind_of(&self.store.length(request(), &name).await) == expect, "the length of the absent {name} was not NotFound");

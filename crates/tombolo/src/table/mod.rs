@@ -349,6 +349,9 @@ impl Table {
 
     /// Fetches into the cache, with one request that all share who miss the same meanwhile.
     async fn load(self: &Arc<Self>, request: Request, place: Place) -> Result<Pinned> {
+        if let Some(pinned) = self.load_held(request, place)? {
+            return Ok(pinned);
+        }
         let table = Arc::clone(self);
         let begin = place.range().start;
         let fetch = async move {
@@ -361,6 +364,20 @@ impl Table {
         };
         let kept = self.flights.join_or(begin, fetch).await?;
         kept.map(Kept::pin).ok_or_else(|| self.not_a("block or partition", begin))
+    }
+
+    /// Takes what the host holds in memory into the cache, if it does: no request that others could share, and nothing to wait for.
+    fn load_held(&self, request: Request, place: Place) -> Result<Option<Pinned>> {
+        let (range, base) = (place.range(), self.description.offset);
+        let mut taken = None;
+        let mut take = |piece: &[u8]| {
+            taken = Some(match place {
+                Place::Block(handle) => self.take_block_in(piece, range.start, handle),
+                Place::Partition(_) => self.take_in(&Bytes::copy_from_slice(piece), range.start, place),
+            });
+        };
+        self.store.with_held(request, &self.object, base + range.start..base + range.end, &mut take);
+        taken.transpose()
     }
 
     /// What the cache has, without counting a miss.
@@ -382,7 +399,7 @@ impl Table {
     }
 
     /// A data block is decompressed into its place in the cache.
-    fn take_block_in(&self, piece: &Bytes, piece_offset: u64, handle: BlockHandle) -> Result<Pinned> {
+    fn take_block_in(&self, piece: &[u8], piece_offset: u64, handle: BlockHandle) -> Result<Pinned> {
         let key = self.key(handle.offset);
         let memory = |bytes| self.cache.memory(key, bytes, self.value_alignment());
         let memory = open_within_into(piece, piece_offset, handle, self.description.identity, memory);

@@ -129,19 +129,18 @@ fn hand_over(jobs: Vec<Job>) {
     }
 }
 
-/// Fills a buffer by reads that do not wait; `None` when not all of it came so. Shorter than asked only at the end of the file.
+/// Fills a buffer by reads that do not wait, and says how much of it, which is less only at the end of the file; `None` when not all came so.
 ///
 /// A read that must not wait may answer with no bytes within the file as well (`preadv2(2)`, bugs): then the file's length decides, asked for
 /// after the answer. A file that grows meanwhile is read once more.
 fn fill_cached(
     offset: u64,
-    length: usize,
+    buffer: &mut [u8],
     mut read: impl FnMut(&mut [u8], u64) -> Result<usize, Errno>,
     file_bytes: impl Fn() -> u64,
-) -> Result<Option<Vec<u8>>, Errno> {
-    let mut buffer = vec![0; length];
+) -> Result<Option<usize>, Errno> {
     let mut filled = 0;
-    while filled < length {
+    while filled < buffer.len() {
         let Some(position) = offset.checked_add(filled as u64) else { return Ok(None) };
         match read(&mut buffer[filled..], position) {
             Ok(0) if position < file_bytes() => return Ok(None),
@@ -151,9 +150,16 @@ fn fill_cached(
             Err(error) => return Err(error),
         }
     }
-    buffer.truncate(filled);
-    Ok(Some(buffer))
+    Ok(Some(filled))
 }
+
+thread_local! {
+    /// What the page cache held last.
+    static SHOWN: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
+
+/// A thread keeps a buffer of at most so many bytes to show things in: a block, or a partition of an index.
+const SHOWN_BYTES_MAX: usize = 64 << 10;
 
 /// An open file as reads see it.
 #[derive(Debug)]
@@ -173,19 +179,49 @@ impl Readable {
 
     /// Reads what the page cache holds, if it holds all of it.
     fn read_cached(&self, offset: u64, length: usize) -> Option<Vec<u8>> {
-        if self.direct.is_some() || self.waits_always.load(Ordering::Relaxed) {
+        if self.direct.is_some() {
+            return None;
+        }
+        let mut buffer = vec![0; length];
+        let filled = self.fill_cached(offset, &mut buffer)?;
+        buffer.truncate(filled);
+        Some(buffer)
+    }
+
+    /// Shows what the page cache holds of a range, if it holds all of it, in a buffer that the thread keeps.
+    pub(in crate::real) fn with_held(&self, offset: u64, length: usize, show: &mut dyn FnMut(&[u8])) -> bool {
+        if self.direct.is_some() {
+            return false;
+        }
+        let mut buffer = SHOWN.take();
+        if buffer.len() < length {
+            buffer.resize(length, 0);
+        }
+        let filled = self.fill_cached(offset, &mut buffer[..length]).filter(|filled| *filled == length);
+        if filled.is_some() {
+            show(&buffer[..length]);
+        }
+        if buffer.len() <= SHOWN_BYTES_MAX {
+            SHOWN.set(buffer);
+        }
+        filled.is_some()
+    }
+
+    /// Fills a buffer with what the page cache holds, if it holds all of it; how much that is.
+    fn fill_cached(&self, offset: u64, buffer: &mut [u8]) -> Option<usize> {
+        if self.waits_always.load(Ordering::Relaxed) {
             return None;
         }
         let read = |rest: &mut [u8], position| preadv2(&self.file, &mut [IoSliceMut::new(rest)], position, ReadWriteFlags::NOWAIT);
         let file_bytes = || self.file.metadata().map_or(u64::MAX, |metadata| metadata.len());
-        match fill_cached(offset, length, read, file_bytes) {
+        match fill_cached(offset, buffer, read, file_bytes) {
             Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {
                 self.waits_always.store(true, Ordering::Relaxed);
                 None
             }
             // Not in the cache, or an error that the read itself will tell.
             Err(_) => None,
-            Ok(buffer) => buffer,
+            Ok(filled) => filled,
         }
     }
 

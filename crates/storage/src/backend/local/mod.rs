@@ -360,6 +360,10 @@ impl ObjectStore for LocalObjectStore {
         })
     }
 
+    fn with_held(&self, request: Request, name: &ObjectName, range: Range<u64>, show: &mut dyn FnMut(&[u8])) -> bool {
+        self.show_held(request, name, range, show)
+    }
+
     fn read_ranges<'a>(&'a self, request: Request, name: &'a ObjectName, ranges: &'a [Range<u64>]) -> BoxFuture<'a, Result<Vec<Bytes>>> {
         Box::pin(async move {
             begin(&self.shared.env, request, "reading an object").await?;

@@ -126,6 +126,17 @@ impl LocalObjectStore {
         Ok(read.pop().unwrap_or_default())
     }
 
+    /// Shows what the page cache has of a range, if it has all of it. The file must be open already: opening one may wait.
+    pub(super) fn show_held(&self, request: Request, name: &ObjectName, range: Range<u64>, show: &mut dyn FnMut(&[u8])) -> bool {
+        if !matches!(request.purpose, Purpose::Get | Purpose::Scan) {
+            return false;
+        }
+        let Some(handle) = self.shared.handles.get(name) else { return false };
+        let span = range.start.min(handle.length)..range.end.min(handle.length);
+        let length = span.end.checked_sub(span.start).and_then(|length| usize::try_from(length).ok());
+        length.is_some_and(|length| handle.file.with_held(span.start, length, show))
+    }
+
     pub(super) async fn read_many(&self, request: Request, name: &ObjectName, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
         let handle = self.open(request, name)?;
         let cut: Vec<Range<u64>> = ranges.iter().map(|range| range.start.min(handle.length)..range.end.min(handle.length)).collect();

@@ -67,6 +67,10 @@ impl ObjectStore for RetryObjectStore {
         Box::pin(self.patience.attempt(RequestKind::Read, request, move || self.inner.read(request, name, range.clone())))
     }
 
+    fn with_held(&self, request: Request, name: &ObjectName, range: Range<u64>, show: &mut dyn FnMut(&[u8])) -> bool {
+        self.inner.with_held(request, name, range, show)
+    }
+
     fn read_ranges<'a>(&'a self, request: Request, name: &'a ObjectName, ranges: &'a [Range<u64>]) -> BoxFuture<'a, Result<Vec<Bytes>>> {
         Box::pin(self.patience.attempt(RequestKind::ReadRanges, request, move || self.inner.read_ranges(request, name, ranges)))
     }

@@ -129,6 +129,22 @@ impl ObjectStore for TraceObjectStore {
         })
     }
 
+    fn with_held(&self, request: Request, name: &ObjectName, range: Range<u64>, show: &mut dyn FnMut(&[u8])) -> bool {
+        if !self.tracer.is_on() {
+            return self.inner.with_held(request, name, range, show);
+        }
+        let (began, mut bytes) = (self.tracer.begin(), 0);
+        let shown = self.inner.with_held(request, name, range, &mut |held| {
+            bytes = held.len() as u64;
+            show(held);
+        });
+        // What was not there is asked for by a read, which counts.
+        if shown {
+            self.tracer.end(began, request.purpose, RequestKind::Read, name.as_str(), bytes, Outcome::Done);
+        }
+        shown
+    }
+
     fn read_ranges<'a>(&'a self, request: Request, name: &'a ObjectName, ranges: &'a [Range<u64>]) -> BoxFuture<'a, Result<Vec<Bytes>>> {
         if !self.tracer.is_on() {
             return self.inner.read_ranges(request, name, ranges);

@@ -6,7 +6,7 @@ use tombolo_env::Env;
 use super::*;
 use crate::backend::memory::MemoryObjectStore;
 use crate::conformance;
-use crate::{Epoch, Life, ObjectKind, ObjectName, ObjectStore, Placement, Request};
+use crate::{Epoch, Life, ObjectKind, ObjectName, ObjectStore, Placement, Registry, Request, Uri};
 
 fn traced(env: &Env, tracer: &Tracer) -> TraceObjectStore {
     TraceObjectStore::new(Arc::new(MemoryObjectStore::unnamed(env)), tracer.clone())
@@ -28,6 +28,30 @@ async fn history(store: &dyn ObjectStore) {
     writer.append(Bytes::from_static(b"xyz")).await.expect("taken");
     writer.finish().await.expect("finished");
     assert_eq!(store.list(get, "", None, 10).await.expect("listed").objects.len(), 2);
+}
+
+#[test]
+fn what_is_shown_counts_as_a_read_and_what_is_not_as_nothing() {
+    let env = Env::real();
+    let directory = tempfile::tempdir().expect("a directory");
+    let uri = Uri::parse(&format!("file://{}", directory.path().display())).expect("a URI");
+    let inner = Registry::with_defaults().open_object_store(&env, &uri).expect("a store");
+    let tracer = Tracer::new(&env);
+    let store = TraceObjectStore::new(inner, tracer.clone());
+    let get = Request::new(Purpose::Get, Epoch(3));
+    env.block_on(async {
+        store
+            .put_if_absent(get, &name("a"), Placement::new(ObjectKind::Table, Life::Long), Bytes::from_static(b"12345"))
+            .await
+            .expect("put");
+        store.read(get, &name("a"), 0..1).await.expect("read");
+    });
+    let before = tracer.events().len();
+    let shown: usize = (0..8).map(|_| usize::from(store.with_held(get, &name("a"), 1..3, &mut |held| assert_eq!(held, b"23")))).sum();
+    assert!(!store.with_held(get, &name("b"), 1..3, &mut |_| panic!("there is no b")));
+    let events = tracer.events().split_off(before);
+    assert_eq!(events.len(), shown);
+    assert!(events.iter().all(|event| event.kind == RequestKind::Read && event.bytes == 2 && event.outcome == Outcome::Done));
 }
 
 #[test]
