@@ -18,8 +18,12 @@ pub fn lane(bytes: &Bytes, report: &mut Report) {
     report.kind("lane control page");
     match LaneHeader::decode(bytes) {
         Ok(LaneHeader { incarnation, epoch, lane }) => {
-            let fields =
-                vec![("incarnation", json!(incarnation)), ("epoch", json!(epoch)), ("lane", json!(lane)), ("checksum", json!("right"))];
+            let fields = vec![
+                ("incarnation", json!(format!("{incarnation:016x}"))),
+                ("epoch", json!(epoch)),
+                ("lane", json!(lane)),
+                ("checksum", json!("right")),
+            ];
             report.part(0, LANE_FIELDS_BYTES as u64, "header", fields);
         }
         Err(error) => report.damage(0, "header", error),
@@ -80,7 +84,7 @@ fn header(bytes: &Bytes, report: &mut Report) -> Option<SegmentIdentity> {
     match SegmentHeader::decode(bytes) {
         Ok(SegmentHeader { identity, capacity, predecessor_end, .. }) => {
             let fields = vec![
-                ("incarnation", json!(identity.incarnation)),
+                ("incarnation", json!(format!("{:016x}", identity.incarnation))),
                 ("epoch", json!(identity.epoch)),
                 ("lane", json!(identity.lane)),
                 ("segment", json!(identity.segment)),
@@ -106,7 +110,7 @@ fn header(bytes: &Bytes, report: &mut Report) -> Option<SegmentIdentity> {
     }
 }
 
-fn next_frame(bytes: &Bytes, after: u32, identity: &SegmentIdentity) -> Option<u32> {
+pub(super) fn next_frame(bytes: &Bytes, after: u32, identity: &SegmentIdentity) -> Option<u32> {
     let mut at = after.checked_add(8)?;
     while (at as usize) < bytes.len() {
         if decode_frame(bytes, at, identity).is_ok() {
@@ -117,7 +121,7 @@ fn next_frame(bytes: &Bytes, after: u32, identity: &SegmentIdentity) -> Option<u
     None
 }
 
-fn frame(frame: &Frame<'_>, entries: bool, report: &mut Report) {
+pub(super) fn frame(frame: &Frame<'_>, entries: bool, report: &mut Report) {
     let header = &frame.header;
     let fields = vec![
         ("stream", json!(header.stream)),

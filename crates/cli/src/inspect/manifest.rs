@@ -3,9 +3,11 @@
 use bytes::Bytes;
 use serde_json::{Value, json};
 use tombolo_format::FormatError;
+use tombolo_format::checkpoint::CheckpointHeader;
 use tombolo_format::incarnation::{INCARNATION_BYTES, decode_incarnation};
 use tombolo_format::manifest::snapshot::{SNAPSHOT_HEADER_BYTES, SnapshotDecoder, SnapshotIdentity};
 use tombolo_format::manifest::{Edit, Part, RECORD_HEADER_BYTES, RecordKind, TableName, decode_record, record_hash};
+use tombolo_format::pin::{PIN_HEADER_BYTES, decode_pin};
 use tombolo_storage::LogOffset;
 
 use super::report::Report;
@@ -76,10 +78,16 @@ pub fn record(bytes: &Bytes, report: &mut Report) {
 /// Reports on a snapshot object.
 pub fn snapshot(bytes: &Bytes, report: &mut Report) {
     report.kind("manifest snapshot");
+    // Its record states length and checksum; here they are its own, so that only a missing end is found.
+    snapshot_at(0, bytes, None, report);
+}
+
+/// Reports on a snapshot that begins at `base` of an object, with its checksum where that is stated.
+fn snapshot_at(base: u64, bytes: &[u8], checksum: Option<u64>, report: &mut Report) {
     let word = |at: usize| bytes.get(at..at + 8).and_then(|word| word.try_into().ok()).map(u64::from_le_bytes);
     let (Some(incarnation), Some(slot), Some(random)) = (word(32), word(40), word(48)) else {
         let found = format!("{} bytes", bytes.len());
-        return report.damage(0, "header", FormatError::damaged(0, format!("a header of {SNAPSHOT_HEADER_BYTES} bytes"), found));
+        return report.damage(base, "header", FormatError::damaged(0, format!("a header of {SNAPSHOT_HEADER_BYTES} bytes"), found));
     };
     let mut decoder = SnapshotDecoder::new(SnapshotIdentity { incarnation, slot, random });
     let mut edits = Vec::new();
@@ -90,15 +98,80 @@ pub fn snapshot(bytes: &Bytes, report: &mut Report) {
         ("random", json!(format!("{random:016x}"))),
         ("edits", json!(edits.len())),
     ];
-    report.part(0, SNAPSHOT_HEADER_BYTES as u64, "header", fields);
+    report.part(base, SNAPSHOT_HEADER_BYTES as u64, "header", fields);
     for edit in &edits {
-        edit_part(edit, SNAPSHOT_HEADER_BYTES as u64, report);
+        edit_part(edit, base + SNAPSHOT_HEADER_BYTES as u64, report);
     }
     let mut hash = tombolo_format::checksum::StreamHash::new();
     hash.update(bytes);
-    // Its record states length and checksum; here they are its own, so that only a missing end is found.
-    if let Err(error) = pushed.and_then(|()| decoder.finish(bytes.len() as u64, hash.digest())) {
-        report.damage(0, "chunk", error);
+    let checksum = checksum.unwrap_or_else(|| hash.digest());
+    if let Err(error) = pushed.and_then(|()| decoder.finish(bytes.len() as u64, checksum)) {
+        report.damage(base, "chunk", error);
+    }
+}
+
+/// Reports on a checkpoint: its header, and the snapshot after it.
+pub fn checkpoint(bytes: &Bytes, report: &mut Report) {
+    report.kind("checkpoint");
+    let (header, length) = match CheckpointHeader::decode(bytes) {
+        Ok(decoded) => decoded,
+        Err(error) => {
+            report.damage(0, "header", error);
+            let fields = [(32, 8, "incarnation"), (56, 8, "epoch"), (64, 8, "slot"), (88, 8, "tables"), (112, 8, "snapshot_bytes")];
+            return raw(bytes, &fields, report);
+        }
+    };
+    let fields = vec![
+        ("name", json!(header.name)),
+        ("id", json!(format!("{:032x}", header.id))),
+        ("incarnation", json!(header.incarnation)),
+        ("epoch", json!(header.epoch)),
+        ("slot", json!(header.slot)),
+        ("last_sequence", json!(header.last_sequence.0)),
+        ("created", json!(text::date(header.created_unix_seconds))),
+        ("tables", json!(header.tables)),
+        ("table_bytes", json!(header.table_bytes)),
+        ("entries", json!(header.entries)),
+        ("checksum", json!("right")),
+    ];
+    report.part(0, length as u64, "header", fields);
+    if header.snapshot_bytes != (bytes.len() - length) as u64 {
+        let found = format!("{} bytes", bytes.len() - length);
+        report.damage(0, "snapshot", FormatError::damaged(112, format!("a snapshot of {} bytes", header.snapshot_bytes), found));
+    }
+    snapshot_at(length as u64, &bytes[length..], Some(header.snapshot_checksum), report);
+}
+
+/// Reports on a pin.
+pub fn pin(bytes: &Bytes, report: &mut Report) {
+    report.kind("pin");
+    let pin = match decode_pin(bytes) {
+        Ok(pin) => pin,
+        Err(error) => {
+            report.damage(0, "pin", error);
+            return raw(bytes, &[(32, 8, "incarnation"), (56, 4, "kind"), (60, 4, "tables"), (64, 8, "lease_ms")], report);
+        }
+    };
+    let fields = vec![
+        ("kind", json!(format!("{:?}", pin.kind).to_lowercase())),
+        ("id", json!(format!("{:032x}", pin.id))),
+        ("incarnation", json!(pin.incarnation)),
+        ("lease_ms", json!(pin.lease_ms)),
+        ("created", json!(text::date(pin.created_unix_seconds))),
+        ("tables", json!(pin.tables.len())),
+        ("checksum", json!("right")),
+    ];
+    report.part(0, PIN_HEADER_BYTES as u64, "pin", fields);
+    for (index, table) in pin.tables.iter().enumerate() {
+        report.part((PIN_HEADER_BYTES + 16 * index) as u64, 16, "keeps", vec![("table", table_name(*table))]);
+    }
+}
+
+/// Reports on an object whose name says all.
+pub fn sign(bytes: &Bytes, report: &mut Report) {
+    report.kind("sign");
+    if !bytes.is_empty() {
+        report.damage(0, "sign", FormatError::damaged(0, "no bytes: its name says all", format!("{} bytes", bytes.len())));
     }
 }
 

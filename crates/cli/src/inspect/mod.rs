@@ -5,6 +5,7 @@
 //! disturbed.
 
 mod log;
+mod log_object;
 mod manifest;
 mod place;
 mod report;
@@ -25,16 +26,18 @@ Examples:
   tombolo inspect file:///data/orders                     every object and log file, and what it is
   tombolo inspect file:///data/orders manifest            every record of the manifest, oldest first
   tombolo inspect file:///data/orders tables              every table
-  tombolo inspect file:///data/orders log                 every log file
+  tombolo inspect file:///data/orders log                 every file or object of logs
+  tombolo inspect file:///data/orders pins                every pin of checkpoints and readers; checkpoints likewise
+  tombolo inspect file:///logs                            a place of logs alone: by the ids of their databases
   tombolo inspect file:///data/orders 0000000000000001/table/…
   tombolo inspect /data/orders/0000000000000001/log/…/00000000 --entries
 
-Exit code 5 when something is damaged.")]
+A name that ends in a slash stands for all that lies under it. Exit code 5 when something is damaged.")]
 pub struct Arguments {
     /// A store, as a URI, or the path of a file.
     #[arg(value_name = "URI|PATH")]
     place: String,
-    /// Of a store: the name of an object, or manifest, tables, log.
+    /// Of a store: the name of an object, or manifest, tables, log, checkpoints, pins.
     #[arg(value_name = "OBJECT")]
     object: Option<String>,
     /// What the bytes are, when their magic does not tell.
@@ -54,28 +57,41 @@ pub enum Kind {
     Segment,
     /// The control page of a log lane.
     Lane,
+    /// An object of a log that is kept as objects.
+    LogObject,
     /// A record of the manifest.
     Record,
     /// A snapshot of the manifest.
     Snapshot,
     /// The record that begins a database's numbered life.
     Incarnation,
+    /// A checkpoint.
+    Checkpoint,
+    /// A pin, which keeps tables.
+    Pin,
+    /// An object whose name says all: of a writer, a standby or a pin that lives.
+    Sign,
+    /// What a trial of the store left.
+    Probe,
 }
 
 impl Kind {
-    const ALL: [(Kind, [u8; 8]); 6] = [
+    const MAGICS: [(Kind, [u8; 8]); 9] = [
         (Kind::Table, tombolo_format::table::TABLE_MAGIC),
         (Kind::Segment, tombolo_format::log_frame::SEGMENT_MAGIC),
         (Kind::Lane, tombolo_format::log_frame::LANE_MAGIC),
         (Kind::Record, tombolo_format::manifest::RECORD_MAGIC),
         (Kind::Snapshot, tombolo_format::manifest::snapshot::SNAPSHOT_MAGIC),
         (Kind::Incarnation, tombolo_format::incarnation::INCARNATION_MAGIC),
+        (Kind::LogObject, tombolo_format::log_object::LOG_OBJECT_MAGIC),
+        (Kind::Checkpoint, tombolo_format::checkpoint::CHECKPOINT_MAGIC),
+        (Kind::Pin, tombolo_format::pin::PIN_MAGIC),
     ];
 
     /// What the magic says; a table's is at its end.
     fn by_magic(bytes: &[u8]) -> Option<Kind> {
         let ends = [bytes.first_chunk::<8>(), bytes.last_chunk::<8>()];
-        Kind::ALL.iter().find(|(kind, magic)| ends[usize::from(*kind == Kind::Table)] == Some(magic)).map(|(kind, _)| *kind)
+        Kind::MAGICS.iter().find(|(kind, magic)| ends[usize::from(*kind == Kind::Table)] == Some(magic)).map(|(kind, _)| *kind)
     }
 
     /// What the name says, for bytes whose magic is damaged.
@@ -88,6 +104,11 @@ impl Kind {
             [.., "table", _] => Some(Kind::Table),
             [.., "log", _, "control"] => Some(Kind::Lane),
             [.., "log", _, _] => Some(Kind::Segment),
+            [.., "log-objects", _, _, _] => Some(Kind::LogObject),
+            [.., "checkpoint", _] => Some(Kind::Checkpoint),
+            [.., "pin", name] => Some(if name.contains('.') { Kind::Sign } else { Kind::Pin }),
+            [.., "alive" | "standby", _] => Some(Kind::Sign),
+            ["probe", ..] => Some(Kind::Probe),
             _ => None,
         }
     }
@@ -100,7 +121,10 @@ pub fn run(arguments: &Arguments, output: &Output) -> Result<()> {
         (Place::Store(store), None) => return overview(store, output),
         (Place::Store(store), Some("manifest")) => store.names_of(&[Kind::Incarnation, Kind::Snapshot, Kind::Record])?,
         (Place::Store(store), Some("tables" | "table")) => store.names_of(&[Kind::Table])?,
-        (Place::Store(store), Some("log" | "logs")) => store.names_of(&[Kind::Lane, Kind::Segment])?,
+        (Place::Store(store), Some("log" | "logs")) => store.names_of(&[Kind::Lane, Kind::Segment, Kind::LogObject])?,
+        (Place::Store(store), Some("checkpoints" | "checkpoint")) => store.names_of(&[Kind::Checkpoint])?,
+        (Place::Store(store), Some("pins" | "pin")) => store.names_of(&[Kind::Pin, Kind::Sign])?,
+        (Place::Store(store), Some(prefix)) if prefix.ends_with('/') => store.names_under(prefix)?,
         (_, Some(object)) => vec![object.to_owned()],
         (Place::File(_), None) => vec![String::new()],
     };
@@ -112,6 +136,9 @@ pub fn run(arguments: &Arguments, output: &Output) -> Result<()> {
         damaged = damaged.or(report.into_error());
     }
     if names.is_empty() {
+        if let Place::Store(store) = &place {
+            store.check_not_empty()?;
+        }
         output.result(|| serde_json::json!({ "found": 0 }), || "there is none".to_owned())?;
     }
     output.finish()?;
@@ -119,6 +146,7 @@ pub fn run(arguments: &Arguments, output: &Output) -> Result<()> {
 }
 
 fn overview(store: &place::Store, output: &Output) -> Result<()> {
+    store.check_not_empty()?;
     for (name, length) in store.list()? {
         let kind = Kind::by_name(&name).map_or("foreign".to_owned(), |kind| format!("{kind:?}").to_lowercase());
         output.result(
@@ -136,9 +164,14 @@ fn inspect(name: &str, bytes: &Bytes, kind: Option<Kind>, entries: bool) -> Repo
         Some(Kind::Table) => table::inspect(bytes, entries, &mut report),
         Some(Kind::Segment) => log::segment(bytes, entries, &mut report),
         Some(Kind::Lane) => log::lane(bytes, &mut report),
+        Some(Kind::LogObject) => log_object::inspect(name, bytes, entries, &mut report),
         Some(Kind::Record) => manifest::record(bytes, &mut report),
         Some(Kind::Snapshot) => manifest::snapshot(bytes, &mut report),
         Some(Kind::Incarnation) => manifest::incarnation(bytes, &mut report),
+        Some(Kind::Checkpoint) => manifest::checkpoint(bytes, &mut report),
+        Some(Kind::Pin) => manifest::pin(bytes, &mut report),
+        Some(Kind::Sign) => manifest::sign(bytes, &mut report),
+        Some(Kind::Probe) => report.kind("trial of the store"),
         None => report.foreign(bytes),
     }
     report

@@ -70,6 +70,17 @@ fn read_file(path: &PathBuf) -> Result<(String, Bytes)> {
     Ok((shown, bytes.into()))
 }
 
+/// The paths in a directory; none when it is not there, or is a file.
+fn entries(path: &PathBuf) -> Result<Vec<PathBuf>> {
+    use std::io::ErrorKind::{NotADirectory, NotFound};
+    let failed = |error| Error::io(error, "listing a directory of logs", path.display());
+    match std::fs::read_dir(path) {
+        Ok(entries) => entries.map(|entry| Ok(entry.map_err(failed)?.path())).collect(),
+        Err(error) if matches!(error.kind(), NotFound | NotADirectory) => Ok(Vec::new()),
+        Err(error) => Err(failed(error).into()),
+    }
+}
+
 impl Store {
     fn request() -> Request {
         Request::new(Purpose::Verify, Epoch::NONE)
@@ -110,29 +121,53 @@ impl Store {
         Ok(found)
     }
 
+    /// A place where nothing lies was misspelled, or is not of this host.
+    pub fn check_not_empty(&self) -> Result<()> {
+        if self.list()?.is_empty() {
+            return Err(Failure::NotFound(format!("nothing lies in {}: check the URI", self.uri.shown())));
+        }
+        Ok(())
+    }
+
     fn list_log_files(&self, found: &mut Vec<(String, u64)>) -> Result<()> {
         let root = self.uri.path()?;
-        let entries = |path: &PathBuf| -> Vec<PathBuf> {
-            std::fs::read_dir(path).into_iter().flatten().filter_map(|entry| entry.ok().map(|entry| entry.path())).collect()
-        };
-        for incarnation in entries(&root) {
-            for lane in entries(&incarnation.join("log")) {
-                for file in entries(&lane) {
+        for life in entries(&root)? {
+            for lane in entries(&life.join("log"))? {
+                for file in entries(&lane)? {
                     let name = file.strip_prefix(&root).unwrap_or(&file).display().to_string();
-                    let length = std::fs::metadata(&file).map_or(0, |metadata| metadata.len());
-                    found.push((name, length));
+                    match std::fs::metadata(&file) {
+                        Ok(metadata) if metadata.is_file() => found.push((name, metadata.len())),
+                        Ok(_) => {}
+                        // Its writer has freed it meanwhile.
+                        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+                        Err(error) => return Err(Error::io(error, "looking at a log's file", file.display()).into()),
+                    }
                 }
             }
         }
         Ok(())
     }
 
-    /// Names of what is of one of `kinds`. Records are named by falling numbers: they come oldest first.
+    /// Names under a directory.
+    pub fn names_under(&self, prefix: &str) -> Result<Vec<String>> {
+        let names: Vec<String> = self.list()?.into_iter().map(|(name, _)| name).filter(|name| name.starts_with(prefix)).collect();
+        if names.is_empty() {
+            return Err(Failure::NotFound(format!("nothing lies under {prefix} in {}", self.uri.shown())));
+        }
+        Ok(names)
+    }
+
+    /// Names of what is of one of `kinds`: by their order for what the manifest is made of, else as they lie. Records are named by falling
+    /// numbers: they come oldest first.
     pub fn names_of(&self, kinds: &[Kind]) -> Result<Vec<String>> {
+        let all: Vec<String> = self.list()?.into_iter().map(|(name, _)| name).collect();
+        let is_of = |name: &&String, kind: Kind| Kind::by_name(name) == Some(kind);
+        if !kinds.contains(&Kind::Record) {
+            return Ok(all.iter().filter(|name| kinds.iter().any(|kind| is_of(name, *kind))).cloned().collect());
+        }
         let mut names = Vec::new();
         for kind in kinds {
-            let mut of_kind: Vec<String> =
-                self.list()?.into_iter().map(|(name, _)| name).filter(|name| Kind::by_name(name) == Some(*kind)).collect();
+            let mut of_kind: Vec<String> = all.iter().filter(|name| is_of(name, *kind)).cloned().collect();
             if matches!(kind, Kind::Record | Kind::Incarnation) {
                 of_kind.reverse();
             }

@@ -3,7 +3,9 @@ use std::fmt::Write;
 use tombolo_format::batch::BatchBuilder;
 use tombolo_format::key::{EntryKind, SequenceNumber};
 use tombolo_format::log_frame::{FrameHeader, SegmentHeader, SegmentIdentity};
-use tombolo_format::manifest::{Edit, Record, RecordKind, encode_record};
+use tombolo_format::log_object::{encode_data_header, encode_seal};
+use tombolo_format::manifest::{Edit, Record, RecordKind, TableName, encode_record};
+use tombolo_format::pin::{Pin, PinKind, encode_pin};
 use tombolo_format::table::{TableBuilder, TableOptions};
 
 use super::*;
@@ -88,6 +90,80 @@ fn a_record_is_told_edit_by_edit_and_a_damaged_one_field_by_field() {
     bytes[110] ^= 1;
     let (text, damaged) = report("x", &bytes);
     assert!(damaged && text.contains("unchecked  slot 9") && text.contains("checksum"), "{text}");
+}
+
+/// A log object of two frames, where they begin, and the seal behind it.
+fn log_object() -> (Vec<u8>, Vec<usize>, Vec<u8>) {
+    let mut bytes = encode_data_header(&IDENTITY, 0, 77, 1).to_vec();
+    let mut frames = Vec::new();
+    for number in 0..2u8 {
+        let mut batch = BatchBuilder::new();
+        batch.push(EntryKind::Put, 0, &[b'k', b'0' + number], b"fills room").unwrap();
+        let at = u32::try_from(bytes.len()).unwrap();
+        frames.push(bytes.len());
+        let frame = FrameHeader { identity: IDENTITY, stream: 0, first_sequence: 10, count: 1, durable_through: 0 };
+        frame.append_to(&mut bytes, at, &batch.finish());
+    }
+    let length = u32::try_from(bytes.len()).unwrap();
+    bytes[..80].copy_from_slice(&encode_data_header(&IDENTITY, length, 77, 1));
+    (bytes, frames, encode_seal(&SegmentIdentity { segment: 3, ..IDENTITY }, 9, IDENTITY.offset(length)))
+}
+
+#[test]
+fn objects_of_a_log_are_told_and_damage_in_them_is_found() {
+    let place = "0000000000000001/log-objects/0000000000000005/0000";
+    let (bytes, frames, seal) = log_object();
+    for name in ["x".to_owned(), format!("{place}/00000002")] {
+        let (text, damaged) = report(&name, &bytes);
+        assert!(!damaged && text.contains("slot 2") && text.contains("writer 000000000000004d"), "{text}");
+        assert!(text.contains("key k0") && text.contains("key k1"), "{text}");
+    }
+    let (text, damaged) = report(&format!("{place}/00000003"), &seal);
+    assert!(!damaged && text.contains("seal") && text.contains("by_epoch 9"), "{text}");
+    let (text, damaged) = report(&format!("{place}/00000004"), &bytes);
+    assert!(damaged && text.contains("DAMAGED header"), "an object in another's place: {text}");
+    for (name, sound) in [(format!("{place}/00000002"), &bytes), (format!("{place}/00000003"), &seal)] {
+        for at in 0..sound.len() {
+            let mut flipped = sound.clone();
+            flipped[at] ^= 0x20;
+            assert!(report(&name, &flipped).1, "byte {at} of {name}: {}", report(&name, &flipped).0);
+            let _ = report("x", &flipped);
+        }
+        for length in 1..sound.len() {
+            assert!(report(&name, &sound[..length]).1, "{length} bytes of {name}");
+        }
+    }
+    let mut bytes = bytes;
+    bytes[frames[0] + 70] ^= 1;
+    let (text, _) = report(&format!("{place}/00000002"), &bytes);
+    assert!(text.contains("DAMAGED frame") && !text.contains("key k0") && text.contains("key k1"), "{text}");
+}
+
+#[test]
+fn checkpoints_and_pins_are_told_and_damage_in_them_is_found() {
+    let pin = Pin {
+        incarnation: 1,
+        id: 0xabc,
+        kind: PinKind::Checkpoint,
+        lease_ms: 0,
+        created_unix_seconds: 1_790_000_000,
+        tables: vec![TableName { epoch: 3, random: 0xfeed }],
+    };
+    let pin = encode_pin(&pin).unwrap();
+    let (text, damaged) = report("1/pin/0abc", &pin);
+    assert!(!damaged && text.contains("kind checkpoint") && text.contains("table 0000000000000003-000000000000feed"), "{text}");
+    let (text, damaged) = report("1/pin/0abc.0001", b"");
+    assert!(!damaged && text.contains("sign"), "{text}");
+    assert!(report("1/alive/0abc.0001", b"x").1);
+    for at in 0..pin.len() {
+        let mut flipped = pin.clone();
+        flipped[at] ^= 1;
+        assert!(report("1/pin/0abc", &flipped).1, "byte {at}");
+    }
+    let _ = report("1/pin/0abc", &pin[..50]);
+    for bytes in [&b""[..], &b"TMBLOCKP"[..], &[0; 300][..]] {
+        assert!(report("1/checkpoint/0abc", bytes).1);
+    }
 }
 
 /// A table of 50 entries in blocks of a few.

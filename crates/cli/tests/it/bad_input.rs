@@ -128,6 +128,9 @@ fn inspect_names_what_it_cannot_read() {
     let file = folder.path().join("notes.txt");
     fs::write(&file, "mine").unwrap();
     fails(&["inspect", file.to_str().unwrap()], 5, &["notes.txt", "expected", "--as", "found"]);
+    for what in [&[][..], &["manifest"], &["log"]] {
+        fails(&[&["inspect", &uri(&folder.path().join("nothing"))][..], what].concat(), 3, &["nothing lies in", "check the URI"]);
+    }
     fails(&["inspect", &uri(folder.path()), "0000000000000001/table/1"], 3, &["0000000000000001/table/1"]);
 }
 

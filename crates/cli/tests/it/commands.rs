@@ -3,7 +3,7 @@
 use std::io::Read;
 use std::process::{Command, Stdio};
 
-use super::{fails, json, ok, uri};
+use super::{fails, json, ok, tombolo, uri};
 
 #[test]
 fn a_key_goes_in_and_comes_out() {
@@ -130,6 +130,45 @@ fn inspect_tells_every_kind() {
     let by_path = ok(&["inspect", folder.path().join("db").join(&table).to_str().unwrap()]);
     assert_eq!(by_name.lines().skip(1).collect::<Vec<_>>(), by_path.lines().skip(1).collect::<Vec<_>>());
     assert_eq!(json(&ok(&["--json", "inspect", &store, &table]))["kind"], "table");
+}
+
+#[test]
+fn inspect_tells_logs_as_objects_checkpoints_and_pins() {
+    let folder = tempfile::tempdir().unwrap();
+    let (store, logs) = (uri(&folder.path().join("db")), folder.path().join("logs"));
+    ok(&["db", "put", &store, "key-in-log", "x", "--log", "objects://"]);
+    ok(&["db", "checkpoint", "create", &store, "monday", "--log", "objects://"]);
+    ok(&["db", "put", &store, "key-in-log", "y", "--log", "objects://"]);
+    let listed = ok(&["inspect", &store]);
+    for kind in ["logobject", "checkpoint", "pin"] {
+        assert!(listed.lines().any(|line| line.starts_with(kind)), "{kind}: {listed}");
+    }
+    assert!(!listed.contains("foreign"), "{listed}");
+    let text = ok(&["inspect", &store, "log", "--entries"]);
+    assert!(text.contains("header of data") && text.contains("seal") && text.contains("key-in-log"), "{text}");
+    let text = ok(&["inspect", &store, "checkpoints"]);
+    assert!(text.contains("name monday") && text.contains("table added") && text.contains("checksum right"), "{text}");
+    assert!(ok(&["inspect", &store, "pins"]).contains("kind checkpoint"));
+    let life = "0000000000000001/";
+    assert!(ok(&["inspect", &store, life]).lines().count() > text.lines().count());
+    fails(&["inspect", &store, "0000000000000002/"], 3, &["0000000000000002/"]);
+    let checkpoint = std::fs::read_dir(folder.path().join("db").join(life).join("checkpoint")).unwrap().next().unwrap().unwrap().path();
+    let sound = std::fs::read(&checkpoint).unwrap();
+    for at in (0..sound.len()).step_by(17) {
+        let mut bytes = sound.clone();
+        bytes[at] ^= 1;
+        std::fs::remove_file(&checkpoint).unwrap();
+        std::fs::write(&checkpoint, bytes).unwrap();
+        fails(&["inspect", &store, "checkpoints"], 5, &["checkpoint"]);
+    }
+
+    // What cannot be listed is told, and not left out.
+    std::fs::create_dir_all(&logs).unwrap();
+    let long = logs.join("0000000000000001").join("log");
+    std::fs::create_dir_all(long.parent().unwrap()).unwrap();
+    std::os::unix::fs::symlink(&long, &long).unwrap();
+    let message = tombolo(&["inspect", &uri(&logs), "log"]);
+    assert!(message.code != 0 && message.stderr.contains("0000000000000001/log"), "{}{}", message.stdout, message.stderr);
 }
 
 #[test]
