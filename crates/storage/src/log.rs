@@ -145,6 +145,13 @@ pub trait LogStore: Send + Sync + fmt::Debug {
     /// Deletes a whole log of an older epoch, once a durable manifest record no longer names it.
     fn free<'a>(&'a self, context: &'a LogContext, log: &'a LogRecord) -> BoxFuture<'a, Result<()>>;
 
+    /// Deletes what is left here of the context's database, which was destroyed: logs of older epochs that no record names too. Touches nothing of
+    /// another database, however many share the place.
+    fn clear<'a>(&'a self, context: &'a LogContext) -> BoxFuture<'a, Result<()>> {
+        let _ = context;
+        Box::pin(std::future::ready(Ok(())))
+    }
+
     /// What accepted and durable writes survive here.
     fn survival(&self) -> Survival;
 

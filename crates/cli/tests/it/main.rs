@@ -7,6 +7,7 @@ mod checkpoints;
 mod commands;
 mod damage;
 mod doctor;
+mod places;
 mod processes;
 mod readme;
 mod transfer;

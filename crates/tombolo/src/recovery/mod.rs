@@ -177,6 +177,7 @@ pub(crate) async fn destroy(request: Request) -> Result<Destroyed> {
     for log in &logs {
         log_store.free(&context, &log.record).await?;
     }
+    log_store.clear(&context).await?;
     delete_life(&env, &objects, manifest.incarnation(), last).await
 }
 

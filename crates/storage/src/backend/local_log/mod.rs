@@ -286,6 +286,26 @@ impl LogStore for LocalLogStore {
         })
     }
 
+    fn clear<'a>(&'a self, context: &'a LogContext) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            self.env.yield_now().await;
+            let (files, logs) = (self.env.files(), self.logs(self.life(context)));
+            let failed = |error| Error::io(error, "deleting a database's logs", logs.display());
+            let entries = match files.list_atomically(&logs) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+                listed => listed.map_err(failed)?,
+            };
+            for id in entries.iter().filter_map(|entry| parse_lane_name(&entry.name)).filter(|id| id.epoch < context.epoch) {
+                self.remove(&self.lane_directory(self.life(context), id)).map_err(failed)?;
+            }
+            // What somebody else has put there keeps its directory.
+            if files.remove_directory(&logs).is_ok() {
+                let _ = logs.parent().map(|life| files.remove_directory(life));
+            }
+            Ok(())
+        })
+    }
+
     fn survival(&self) -> Survival {
         let (form, failing, switch) = match self.options.form {
             Form::Mapped => (

@@ -186,6 +186,14 @@ impl LogStore for MemoryLogStore {
         })
     }
 
+    fn clear<'a>(&'a self, context: &'a LogContext) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            self.env.yield_now().await;
+            self.shared.lanes.lock().retain(|(life, id), _| *life != context.life(false) || id.epoch >= context.epoch);
+            Ok(())
+        })
+    }
+
     fn survival(&self) -> Survival {
         Survival {
             store: self.identity(),

@@ -239,6 +239,14 @@ impl LogStore for ObjectLogStore {
         })
     }
 
+    fn clear<'a>(&'a self, context: &'a LogContext) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            let (life, epoch) = (self.life(context), context.epoch);
+            let is_older = |name: &ObjectName| Place::log_of(name, life).is_some_and(|id| id.epoch < epoch);
+            self.delete_data(epoch, &Place::all(life), is_older).await
+        })
+    }
+
     fn survival(&self) -> Survival {
         let objects = self.objects.survival();
         let notes = [

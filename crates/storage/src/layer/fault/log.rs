@@ -80,6 +80,10 @@ impl LogStore for FaultLogStore {
         Box::pin(async move { self.ask(RequestKind::LogFree, &name_of(log.id), async || self.inner.free(context, log).await).await })
     }
 
+    fn clear<'a>(&'a self, context: &'a LogContext) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move { self.ask(RequestKind::LogFree, "all", async || self.inner.clear(context).await).await })
+    }
+
     fn survival(&self) -> Survival {
         self.inner.survival()
     }

@@ -72,6 +72,10 @@ impl LogStore for TraceLogStore {
         Box::pin(async move { self.told(RequestKind::LogFree, &name_of(log.id), self.inner.free(context, log)).await })
     }
 
+    fn clear<'a>(&'a self, context: &'a LogContext) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move { self.told(RequestKind::LogFree, "all", self.inner.clear(context)).await })
+    }
+
     fn survival(&self) -> Survival {
         self.inner.survival()
     }

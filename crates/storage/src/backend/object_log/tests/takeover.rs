@@ -3,11 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tombolo_format::log_object::SEAL_BYTES;
+
 use super::harness::{Case, contest};
+use crate::backend::object_log::ObjectLogStore;
 use crate::conformance::log::{append, entry};
 use crate::layer::RequestKind;
 use crate::layer::fault::{Chances, Fault, Lateness, Rule};
-use crate::{ErrorKind, LogOffset, LogStore, ObjectName, Purpose, Request, Result};
+use crate::{ErrorKind, LogContext, LogOffset, LogStore, ObjectName, Purpose, Request, Result};
 
 #[test]
 fn nothing_acknowledged_is_lost_and_nothing_late_counts() {
@@ -156,4 +159,32 @@ fn garbage_of_older_epochs_goes_with_the_next_opening() {
     let left = env.block_on(async move { objects.list(request, "", None, 100).await }).expect("listed");
     let names: Vec<&str> = left.objects.iter().map(|info| info.name.as_str()).collect();
     assert_eq!(names, ["0000000000000007/log-objects/0000000000000003/0000/00000000"]);
+}
+
+/// A place of logs that two databases share, whose incarnations are the same.
+#[test]
+fn clearing_deletes_a_destroyed_databases_data_and_no_other() {
+    let case = Case::new(6, Chances::NONE);
+    let writer = case.world.process("writer");
+    let env = writer.env();
+    let store = || ObjectLogStore::new(&env, Arc::clone(&case.objects), false);
+    let context = |database, epoch| LogContext { database, ..case.context(&writer, epoch) };
+    // Of the first, one log that a record names and one that was left behind; of the second one.
+    let mut named = None;
+    for (database, epoch) in [(7, 1), (7, 2), (8, 1)] {
+        let log = env.block_on(store().open(&context(database, epoch), 1)).expect("opened");
+        append(&env, &*log, 0, &entry(1, 10)).expect("appended");
+        named = named.or_else(|| case.record());
+    }
+    let names = || {
+        let listed = env.block_on(case.objects.list(Request::new(Purpose::Collection, crate::Epoch::NONE), "", None, 100)).expect("listed");
+        listed.objects.into_iter().map(|info| (info.name.to_string(), info.length)).collect::<Vec<_>>()
+    };
+    let of = |database: u64| names().into_iter().filter(|(name, _)| name.starts_with(&format!("{database:016x}/"))).collect::<Vec<_>>();
+    let others = of(8);
+    env.block_on(store().fence(&context(7, 3), &named.expect("named"), LogOffset::ZERO)).expect("fenced");
+    assert!(of(7).len() >= 5 && others.len() >= 2, "{:?}", names());
+    env.block_on(store().clear(&context(7, 3))).expect("cleared");
+    assert!(of(7).iter().all(|(_, length)| *length == SEAL_BYTES as u64) && !of(7).is_empty(), "seals stay, and nothing else: {:?}", of(7));
+    assert_eq!(of(8), others);
 }
