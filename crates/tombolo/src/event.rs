@@ -5,6 +5,7 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -93,7 +94,7 @@ pub enum Event {
 
 /// Whoever wants to be told of events: [`crate::Builder::listener`].
 pub trait Listener: Send + Sync {
-    /// Told of one event. Must not wait for the database that tells it.
+    /// Told of one event. Must not wait for the database that tells it. After a panic it is told of the events that follow.
     fn event(&self, event: &Event);
 }
 
@@ -152,7 +153,10 @@ impl Events {
         let Some(listener) = &self.listener else { return };
         loop {
             let Some(event) = self.waiting.lock().pop_front() else { return };
-            listener.event(&event);
+            // Foreign code: a panic of it, which the panic hook has told of, ends one call and not all that follow.
+            if catch_unwind(AssertUnwindSafe(|| listener.event(&event))).is_err() {
+                tracing::error!(?event, "the listener panicked at an event; it is told of the next ones");
+            }
         }
     }
 }

@@ -2,9 +2,10 @@
 
 use std::fmt::Debug;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use tombolo::{Builder, Db, Durability, Env, ErrorKind, Op, Options, ReaderOptions};
+use tombolo::{Builder, Db, Durability, Env, ErrorKind, Event, Listener, Op, Options, ReaderOptions};
 use tombolo_env::simulated::World;
 use tombolo_storage::backend::memory::{MemoryLogStore, MemoryObjectStore};
 use tombolo_storage::layer::RequestKind;
@@ -130,5 +131,31 @@ fn whoever_refreshes_a_reader_is_told_of_a_round_that_panicked() {
         let closed = reader.close();
         stores.env.sleep(Duration::from_secs(60)).await;
         assert!(closed.try_take().is_ok(), "it can be closed");
+    });
+}
+
+/// Panics when it is first told of something.
+#[derive(Debug, Default)]
+struct Clumsy(AtomicU64);
+
+impl Listener for Clumsy {
+    fn event(&self, _event: &Event) {
+        assert!(self.0.fetch_add(1, Ordering::Relaxed) > 0, "on purpose");
+    }
+}
+
+#[test]
+fn a_listener_that_panics_is_told_of_what_follows() {
+    run(|stores| async move {
+        let clumsy = Arc::new(Clumsy::default());
+        let db = stores.builder().listener(Arc::clone(&clumsy) as Arc<dyn Listener>).open().await.unwrap();
+        for number in 0..3 {
+            put(&db, number).await;
+            db.flush().await.unwrap();
+            stores.env.sleep(Duration::from_secs(1)).await;
+        }
+        let told = clumsy.0.load(Ordering::Relaxed);
+        assert!(told >= 6, "{told} events of three flushes");
+        db.close().await.unwrap();
     });
 }
