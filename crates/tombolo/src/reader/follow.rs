@@ -193,6 +193,8 @@ impl Follower {
             let memtables: Vec<_> = self.full.iter().map(|sealed| Arc::clone(&sealed.memtable)).collect();
             self.replay = self.replay.carry(&kept.state, &memtables)?;
             self.full.clear();
+        } else {
+            self.replay.take_settings(&kept.state);
         }
         (self.state, self.pin, self.is_behind) = (kept.state, kept.pin, true);
         Ok(())

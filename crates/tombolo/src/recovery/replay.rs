@@ -123,6 +123,17 @@ impl Replay {
         Ok(next)
     }
 
+    /// Settings of keyspaces are those of another state from here on.
+    pub(crate) fn take_settings(&mut self, state: &State) {
+        for keyspace in state.keyspaces() {
+            if let Some(known) = self.keyspaces.get_mut(&keyspace.id)
+                && known.options != *keyspace.options
+            {
+                known.options = (*keyspace.options).clone();
+            }
+        }
+    }
+
     /// The active memtable.
     pub(crate) fn memtable(&self) -> &Arc<Memtable> {
         &self.memtable

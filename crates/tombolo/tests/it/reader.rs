@@ -174,6 +174,25 @@ fn a_keyspace_that_was_dropped_and_made_again_is_another_one_to_a_reader() {
 }
 
 #[test]
+fn a_reader_follows_changed_settings_of_a_keyspace() {
+    run(|env| async move {
+        let db = builder(&env, "file:///db").open().await.unwrap();
+        let keys = db.create_keyspace("k", KeyspaceOptions::default()).await.unwrap();
+        keys.put(b"k", b"value").await.unwrap();
+        db.flush().await.unwrap();
+        let reader = builder(&env, "file:///db").open_reader(following()).await.unwrap();
+        let shown = reader.keyspace("k").unwrap();
+        for alignment in [64u16, 256] {
+            keys.set_options([("value_alignment", alignment.to_string().as_str())]).await.unwrap();
+            reader.refresh().await.unwrap();
+            assert_eq!(shown.options().value_alignment, alignment, "no flush is needed for that");
+            let value = shown.get(b"k").await.unwrap().unwrap();
+            assert_eq!(value.as_ptr().addr() % usize::from(alignment), 0);
+        }
+    });
+}
+
+#[test]
 fn without_being_asked_a_reader_is_at_most_its_stated_lag_behind() {
     run(|env| async move {
         let db = builder(&env, "file:///db").open().await.unwrap();
