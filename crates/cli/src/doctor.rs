@@ -9,6 +9,8 @@ use std::sync::Arc;
 use clap::Args;
 use serde_json::json;
 use tombolo::{Env, Epoch, ErrorKind, Options, Registry};
+use tombolo_env::FileSystemKind;
+use tombolo_storage::backend::local::file_system_kind;
 use tombolo_storage::facts::{self, Fact, Verdict};
 use tombolo_storage::probe::exclusive;
 use tombolo_storage::{LogStore, ObjectStore, Purpose, Request, Uri};
@@ -116,8 +118,25 @@ fn store_groups(env: &Env, store: &str, log: Option<&str>) -> Result<Vec<Group>>
         found.push(put_if_absent(env, &objects)?);
     }
     let mut groups = vec![Group { about: format!("store {store}"), facts: found }];
-    groups.push(Group { about: format!("log {}", log.as_ref().unwrap_or(&store)), facts: survival(logs.as_ref()) });
+    let log = log.as_ref().unwrap_or(&store);
+    let mut facts = survival(logs.as_ref());
+    if log.scheme == "file" {
+        facts.extend(form(log, &file_system_kind(env, &log.path()?)?));
+    }
+    groups.push(Group { about: format!("log {log}"), facts });
     Ok(groups)
+}
+
+/// The form of a local log, where the file system makes it matter.
+fn form(log: &Uri, kind: &FileSystemKind) -> Option<Fact> {
+    let FileSystemKind::CopyOnWrite(name) = kind else { return None };
+    Some(match log.parameter("form") {
+        Some("mapped") => {
+            let value = format!("mapped, and {name} copies on write");
+            Fact::bad("form", value, "a full disk kills the process: leave form=mapped out, and keep a tenth of the disk free")
+        }
+        _ => Fact::fine("form", format!("written, since {name} copies on write")),
+    })
 }
 
 /// Whether the store's put-if-absent is one, tried now, and when it was tried before.
@@ -192,6 +211,15 @@ fn show(groups: &[Group], output: &Output) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_mapped_log_is_bad_where_the_file_system_copies_on_write() {
+        let verdict = |uri: &str, kind: FileSystemKind| form(&Uri::parse(uri).unwrap(), &kind).map(|fact| fact.verdict);
+        let btrfs = || FileSystemKind::CopyOnWrite("btrfs".into());
+        assert_eq!(verdict("file:///db", btrfs()), Some(Verdict::Fine));
+        assert_eq!(verdict("file:///db?form=mapped", btrfs()), Some(Verdict::Bad));
+        assert_eq!(verdict("file:///db?form=mapped", FileSystemKind::Local), None);
+    }
 
     #[test]
     fn budgets_are_judged_by_the_memory_that_there_is() {

@@ -23,11 +23,15 @@ pub enum Access {
     ReadWriteDirect,
 }
 
-/// What a file system is backed by: a network file system cannot carry the fences of a local log.
+/// What a file system is backed by, as far as a local log must know: one of a network cannot carry its fences, and one that copies on write
+/// may need room for what is only overwritten.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FileSystemKind {
-    /// A disk or memory of this host.
+    /// A disk or memory of this host. What is overwritten stays where it is.
     Local,
+    /// A disk of this host, by the file system's name (`btrfs`, `zfs`, …): what is overwritten goes to a new place. On a full disk a store through a
+    /// mapping then kills the process (SIGBUS), where a write is an error.
+    CopyOnWrite(String),
     /// A network or cluster file system, by name (`nfs`, `smb`, `ceph`, …).
     Network(String),
 }

@@ -41,6 +41,19 @@ const NETWORK_FILE_SYSTEMS: [(u32, &str); 16] = [
     (0x2003_0528, "orangefs"),
 ];
 
+/// File systems that write to a new place what is overwritten, by the same number. Not xfs, which does so only for what files share by a reflink.
+const COPY_ON_WRITE_FILE_SYSTEMS: [(u32, &str); 5] =
+    [(0x9123_683E, "btrfs"), (0x2FC1_2FC1, "zfs"), (0xCA45_1A4E, "bcachefs"), (0xF2F5_2010, "f2fs"), (0x0000_3434, "nilfs2")];
+
+/// What a file system of this magic number is backed by.
+fn kind_of(magic: u32) -> FileSystemKind {
+    let name_in = |known: &[(u32, &str)]| known.iter().find(|(number, _)| *number == magic).map(|(_, name)| (*name).to_owned());
+    match name_in(&NETWORK_FILE_SYSTEMS) {
+        Some(name) => FileSystemKind::Network(name),
+        None => name_in(&COPY_ON_WRITE_FILE_SYSTEMS).map_or(FileSystemKind::Local, FileSystemKind::CopyOnWrite),
+    }
+}
+
 /// The host's files.
 #[derive(Debug)]
 pub(super) struct RealFiles {
@@ -138,8 +151,7 @@ impl FileSystem for RealFiles {
         // The magic number has 32 bits; the field is a signed word whose upper half may carry the sign.
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
         let magic = statfs(path)?.f_type as u32;
-        let network = NETWORK_FILE_SYSTEMS.iter().find(|(number, _)| *number == magic);
-        Ok(network.map_or(FileSystemKind::Local, |(_, name)| FileSystemKind::Network((*name).into())))
+        Ok(kind_of(magic))
     }
 
     fn open_files_max(&self) -> usize {
@@ -312,5 +324,19 @@ impl File for RealFile {
 
     fn map(&self, length: usize) -> io::Result<Arc<dyn Mapping>> {
         Ok(Arc::new(Mapped::new(&self.0.file, length)?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_are_told_by_their_numbers() {
+        assert_eq!(kind_of(0x9123_683E), FileSystemKind::CopyOnWrite("btrfs".into()));
+        assert_eq!(kind_of(0x0000_6969), FileSystemKind::Network("nfs".into()));
+        for in_place in [0x0000_EF53, 0x5846_5342, 0x0102_1994] {
+            assert_eq!(kind_of(in_place), FileSystemKind::Local, "{in_place:x}");
+        }
     }
 }

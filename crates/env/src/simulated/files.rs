@@ -273,7 +273,7 @@ impl FileSystem for SimulatedFiles {
             disk.metadata(path).map(|_| FileSystemFacts {
                 name: match &disk.kind {
                     FileSystemKind::Local => "simulated".into(),
-                    FileSystemKind::Network(name) => name.clone(),
+                    FileSystemKind::Network(name) | FileSystemKind::CopyOnWrite(name) => name.clone(),
                 },
                 options: if disk.read_only { "ro" } else { "rw" }.into(),
                 in_memory: false,

@@ -14,7 +14,7 @@ const AVAILABLE_NEEDED: u64 = 256 << 20;
 const AVAILABLE_WANTED: u64 = 2 << 30;
 
 /// File systems on which hard links, locks and whole lists are known to work as the store needs them.
-const KNOWN: &[&str] = &["ext4", "xfs", "btrfs", "f2fs", "tmpfs", "overlay", "zfs", "bcachefs", "simulated"];
+const KNOWN: &[&str] = &["ext4", "xfs", "tmpfs", "overlay", "simulated"];
 
 impl LocalObjectStore {
     /// Judges the file system that holds the root, or its nearest parent that exists.
@@ -48,6 +48,11 @@ fn file_system(facts: &FileSystemFacts, kind: &FileSystemKind) -> Fact {
             "file system",
             format!("{name}, of a network"),
             "a fence cannot keep two hosts apart here: use a local disk, or vouch for a single host with ?single_host=yes",
+        ),
+        FileSystemKind::CopyOnWrite(name) => Fact::warning(
+            "file system",
+            format!("{name}, which copies on write"),
+            "a full disk would kill a process that stores through a mapping: the log is in written form here unless form=mapped is said; leave it so",
         ),
         FileSystemKind::Local if facts.in_memory => {
             Fact::bad("file system", format!("{}, in memory", facts.name), "everything is lost with the host: use a disk")

@@ -96,19 +96,29 @@ pub struct LocalOptions {
 /// # Errors
 /// `Unsupported` when refused; what the file system says otherwise.
 pub fn check_file_system(env: &Env, path: &Path, single_host: bool) -> Result<()> {
+    match file_system_kind(env, path)? {
+        FileSystemKind::Network(kind) if !single_host => {
+            Err(Error::new(ErrorKind::Unsupported, format!("a network file system ({kind}) cannot keep two hosts apart"))
+                .object(path.display())
+                .advice("use a local disk; if one host alone uses this directory, say so with ?single_host=yes"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The kind of the file system of a path, or of its nearest parent that exists.
+///
+/// # Errors
+/// What the file system says.
+pub fn file_system_kind(env: &Env, path: &Path) -> Result<FileSystemKind> {
     for ancestor in path.ancestors() {
         match env.files().kind(ancestor) {
-            Ok(FileSystemKind::Network(kind)) if !single_host => {
-                return Err(Error::new(ErrorKind::Unsupported, format!("a network file system ({kind}) cannot keep two hosts apart"))
-                    .object(path.display())
-                    .advice("use a local disk; if one host alone uses this directory, say so with ?single_host=yes"));
-            }
-            Ok(_) => return Ok(()),
+            Ok(kind) => return Ok(kind),
             Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {}
             Err(error) => return Err(Error::io(error, "asking for the kind of a file system", ancestor.display())),
         }
     }
-    Ok(())
+    Ok(FileSystemKind::Local)
 }
 
 /// Refuses direct IO where the file system does not do it: better now than at the first table.

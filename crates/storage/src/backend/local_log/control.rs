@@ -108,9 +108,20 @@ impl PageRead {
     }
 }
 
+/// How the writer's own words get into the page. The fence word is always stored through the mapping: a successor raises it by one atomic
+/// operation, while a write of its bytes could show, between two successors, a word that is not raised.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Words {
+    /// Through the mapping, without a system call.
+    Mapped,
+    /// By `pwrite`: where the file system copies on write, a full disk is then no end of the process.
+    Written,
+}
+
 /// An open control page.
 #[derive(Debug)]
 pub(super) struct Control {
+    words: Words,
     file: Arc<dyn File>,
     page: Arc<dyn Mapping>,
     path: PathBuf,
@@ -119,7 +130,7 @@ pub(super) struct Control {
 
 impl Control {
     /// Makes the page of a new lane, durably but for its name.
-    pub(super) fn create(env: &Env, directory: &Path, owner: LaneHeader) -> Result<Control> {
+    pub(super) fn create(env: &Env, directory: &Path, owner: LaneHeader, words: Words) -> Result<Control> {
         let path = directory.join(CONTROL_NAME);
         let make = || {
             let file = env.files().create_new(&path)?;
@@ -131,7 +142,7 @@ impl Control {
             Ok((file, page))
         };
         let (file, page) = make().map_err(|error| Error::io(error, "making a log", path.display()))?;
-        Ok(Control { file, page, path, owner })
+        Ok(Control { words, file, page, path, owner })
     }
 
     /// Opens the page of a lane that the manifest names.
@@ -141,7 +152,7 @@ impl Control {
     pub(super) fn open(env: &Env, directory: &Path, owner: LaneHeader) -> Result<Control> {
         let (path, file, _) = read_page(env, directory, owner, Access::ReadWrite)?;
         let page = file.map(LANE_PAGE_BYTES).map_err(|error| Error::io(error, "mapping a log's control page", path.display()))?;
-        Ok(Control { file, page, path, owner })
+        Ok(Control { words: Words::Mapped, file, page, path, owner })
     }
 
     /// The boot of the host in which the writer lived. Damaged, it is no host's: then less is known about the tail, and nothing wrong.
@@ -171,12 +182,16 @@ impl Control {
         check(&self.owner, word, value)
     }
 
-    /// Sets a checked word. No system call; durable when the kernel writes the page back, or with [`Control::sync`].
+    /// Sets a checked word: for the writer alone. Durable when the kernel writes the page back, or with [`Control::sync`].
     pub(super) fn set(&self, word: Word, offset: LogOffset) {
         let mut bytes = [0; 16];
         bytes[..8].copy_from_slice(&offset.0.to_le_bytes());
         bytes[8..].copy_from_slice(&self.check(word, offset.0).to_le_bytes());
-        self.page.write(word.place(), &bytes);
+        match self.words {
+            Words::Mapped => self.page.write(word.place(), &bytes),
+            // An older word only sharpens less, and a torn one says nothing; what fills the disk is told by the log's own writes.
+            Words::Written => drop(self.file.write_all_at(&bytes, word.place() as u64)),
+        }
     }
 
     /// Raises a checked word to `offset` if it is lower. Of two that race, the loser's check may stay with the winner's value: then the word says

@@ -29,13 +29,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use tombolo_env::{BoxFuture, Completion, Env, completion};
+use tombolo_env::{BoxFuture, Completion, Env, FileSystemKind, completion};
 use tombolo_format::log_frame::{LaneHeader, SegmentIdentity};
 
-use self::control::{CONTROL_NAME, Control};
+use self::control::{CONTROL_NAME, Control, Words};
 use self::lane::Lane;
 use self::segment::segment_number;
-use crate::backend::local::check_file_system;
+use crate::backend::local::{check_file_system, file_system_kind};
 use crate::{
     Appended, Epoch, Error, ErrorKind, Incarnation, Log, LogAppend, LogContext, LogId, LogOffset, LogReader, LogRecord, LogStore,
     ObjectStore, Pressure, Registry, Result, Survival, Uri,
@@ -150,7 +150,11 @@ impl LocalLogStore {
         let identity = self.lane_identity(context, id);
         let files = self.env.files();
         files.create_directories(&directory).map_err(|error| Error::io(error, "making a log", directory.display()))?;
-        let control = Control::create(&self.env, &directory, owner_of(identity))?;
+        let words = match self.options.form {
+            Form::Written if copies_on_write(&self.env, &directory) => Words::Written,
+            _ => Words::Mapped,
+        };
+        let control = Control::create(&self.env, &directory, owner_of(identity), words)?;
         let lane = Lane::create(&self.env, &self.options, directory.clone(), identity, control)?;
         files.sync_directory(&directory).map_err(|error| Error::io(error, "making a log", directory.display()))?;
         Ok(Arc::new(lane))
@@ -328,6 +332,9 @@ impl LogStore for LocalLogStore {
                 .to_owned(),
             "A takeover fences processes of this host only.".to_owned(),
         ];
+        if self.options.form == Form::Mapped && copies_on_write(&self.env, &self.directory) {
+            notes.push("This file system copies on write: when it is full, the process is killed (SIGBUS). Use form=written.".to_owned());
+        }
         if self.options.single_host {
             notes.push("single_host=yes: you vouch that no other host opens this database; two at once lose data.".to_owned());
         }
@@ -349,16 +356,23 @@ impl LogStore for LocalLogStore {
 /// `file:///path?form=mapped|written&single_host=yes|no`, the log of the objects in the same directory, or of others.
 fn open_uri(env: &Env, uri: &Uri, objects: &Arc<dyn ObjectStore>) -> Result<Arc<dyn LogStore>> {
     uri.allow_parameters(&["form", "io", "single_host"])?;
+    let directory = uri.path()?;
     let form = match uri.choice("form", &["mapped", "written"])? {
         Some("mapped") => Form::Mapped,
         Some(_) => Form::Written,
+        // On a full disk that copies on write, a store through a mapping kills the process.
+        None if copies_on_write(env, &directory) => Form::Written,
         None => LocalLogOptions::default().form,
     };
     let options = LocalLogOptions { form, single_host: uri.flag("single_host")?, ..LocalLogOptions::default() };
-    let directory = uri.path()?;
     let is_paired = objects.describe() == format!("file://{}", directory.display());
     check_file_system(env, &directory, options.single_host)?;
     Ok(Arc::new(LocalLogStore::new(env, directory, is_paired, options)))
+}
+
+/// Whether what is overwritten in a directory needs new room. Where that cannot be told, opening will say why.
+fn copies_on_write(env: &Env, directory: &Path) -> bool {
+    matches!(file_system_kind(env, directory), Ok(FileSystemKind::CopyOnWrite(_)))
 }
 
 /// Registers `file://` logs.

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use tombolo_env::FileSystemKind;
 use tombolo_env::simulated::{Crash, Process, World};
 
 use super::super::{Form, LocalLogOptions, LocalLogStore};
@@ -54,7 +55,12 @@ pub(super) const ROLLING: Plan = Plan { entries: 40, payload_bytes: 900, sync_ev
 impl Case {
     pub(super) fn new(seed: u64, form: Form) -> Case {
         let options = LocalLogOptions { form, segment_bytes_min: 12 << 10, segment_bytes_max: 16 << 10, ..LocalLogOptions::default() };
-        Case { world: World::new(seed), options, chain: Arc::default(), told: Arc::default() }
+        let world = World::new(seed);
+        if form == Form::Written && seed % 2 == 1 {
+            // The writer's words in the control page are written too.
+            world.host(0).set_kind(FileSystemKind::CopyOnWrite("btrfs".into()));
+        }
+        Case { world, options, chain: Arc::default(), told: Arc::default() }
     }
 
     pub(super) fn store(&self, process: &Process) -> LocalLogStore {

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use tombolo_env::TaskClass;
 use tombolo_env::simulated::{Action, Crash, Fault, Operation, OperationKind, World};
+use tombolo_env::{FileSystemKind, TaskClass};
 
 use super::harness::{Case, FORMS, Plan, ROLLING, SHORT, read};
 use crate::backend::local_log::Form;
@@ -563,4 +563,31 @@ fn a_network_file_system_is_refused_unless_one_host_alone_uses_it() {
     assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
     case.options.single_host = true;
     writer.block_on(case.store(&writer).open(&context, 1)).expect("the user vouches");
+}
+
+/// On a full disk that copies on write, a store through a mapping kills the process.
+#[test]
+fn the_default_form_is_written_where_the_file_system_copies_on_write() {
+    for (kind, parameters, form) in [
+        (FileSystemKind::Local, "", "(mapped)"),
+        (FileSystemKind::CopyOnWrite("btrfs".into()), "", "(written)"),
+        (FileSystemKind::CopyOnWrite("btrfs".into()), "?form=mapped", "(mapped)"),
+        (FileSystemKind::Local, "?form=written", "(written)"),
+    ] {
+        let world = World::new(1);
+        world.host(0).set_kind(kind.clone());
+        let process = world.process("opener");
+        let env = process.env();
+        let objects: Arc<dyn crate::ObjectStore> = Arc::new(MemoryObjectStore::unnamed(&env));
+        let uri = crate::Uri::parse(&format!("file:///data/not/there/yet{parameters}")).expect("a URI");
+        let survival = process
+            .run(async move {
+                let store = crate::Registry::default().open_log_store(&env, &uri, None, &objects).expect("a log");
+                store.survival()
+            })
+            .expect("nobody ends it");
+        assert!(survival.store.ends_with(form), "{kind:?}{parameters}: {}", survival.store);
+        let is_risky = kind != FileSystemKind::Local && form == "(mapped)";
+        assert_eq!(survival.notes.iter().any(|note| note.contains("copies on write")), is_risky, "{kind:?}{parameters}");
+    }
 }
