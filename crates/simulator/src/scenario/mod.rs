@@ -3,11 +3,13 @@
 //! A seed covers a part of what a scenario can do; the parts of consecutive seeds differ, and together they cover the whole.
 
 mod bit_rot;
+mod contest;
 mod crash;
 mod metamorphic;
 mod random;
 mod readers;
 mod stale_appender;
+mod standbys;
 mod two_writers;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -41,7 +43,7 @@ impl std::fmt::Debug for Scenario {
 }
 
 /// All scenarios.
-pub const ALL: [Scenario; 9] = [
+pub const ALL: [Scenario; 10] = [
     Scenario {
         name: "crash-everywhere",
         purpose: "a scripted history, crashed at each disk operation in turn, recovered, continued, recovered again",
@@ -83,6 +85,13 @@ pub const ALL: [Scenario; 9] = [
         runs: 8,
         runs_whole: None,
         run: readers::run,
+    },
+    Scenario {
+        name: "standbys",
+        purpose: "a writer and two who stand by: killed, paused, cut off from the store, handing over, clocks that jump",
+        runs: 8,
+        runs_whole: None,
+        run: standbys::run,
     },
     Scenario {
         name: "stale-appender",

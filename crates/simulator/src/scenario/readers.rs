@@ -1,7 +1,6 @@
 //! Writers that take one database from each other, and readers that follow whoever writes, all paused, resumed and killed anywhere.
 //!
-//! Every write is one batch over two keyspaces: its own number, and the value of one key. So a state says which write it ends with, and the
-//! chain of writes before that one says all that the state must hold. Checked of each thing that a reader shows:
+//! Checked of each thing that a reader shows:
 //!
 //! 1. It is one cut: in both keyspaces exactly what the chain of its last write says, now and, of a snapshot, later.
 //! 2. It holds what was acknowledged as durable before the round that brought it began.
@@ -12,150 +11,23 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::Mutex;
-use tombolo::{Batch, Db, Durability, Error, ErrorKind, Keyspace, KeyspaceOptions, OpenMode, Reader, ReaderOptions, Snapshot};
+use tombolo::{Db, ErrorKind, Keyspace, OpenMode, Reader, ReaderOptions, Snapshot};
 use tombolo_env::TaskClass;
 use tombolo_env::simulated::{Crash, Process};
 
+use super::contest::{Contest, LAST, OTHER, Stop, TROUBLES, WriteId, Writer, decode};
 use super::{Run, guarded, log_of, mix};
 use crate::client::Setup;
 use crate::failure::{Failure, Report, Violation};
 use crate::random::Random;
 
 const NAME: &str = "readers";
-/// The key of the last write's number.
-const LAST: &[u8] = b"last";
-/// Keys beside it.
-const KEYS: u64 = 24;
-/// The keyspace beside `default`.
-const OTHER: &str = "other";
-
-/// A write, by its writer's epoch and its number in it.
-type WriteId = (u64, u64);
-
-/// What all know of what happened.
-#[derive(Debug, Default)]
-struct History {
-    /// The write before each, and the key that it wrote.
-    writes: BTreeMap<WriteId, (Option<WriteId>, u64)>,
-    /// The newest write that was acknowledged as durable.
-    durable: Option<WriteId>,
-    /// The newest write that a reader has shown.
-    shown: Option<WriteId>,
-    report: Report,
-}
-
-impl History {
-    /// Whether `earlier` is `later`, or is in the chain before it.
-    fn precedes(&self, earlier: Option<WriteId>, later: Option<WriteId>) -> bool {
-        let Some(earlier) = earlier else { return true };
-        let mut at = later;
-        while let Some(id) = at {
-            if id == earlier {
-                return true;
-            }
-            at = self.writes.get(&id).and_then(|(before, _)| *before);
-        }
-        false
-    }
-
-    /// The newest write in the chain up to `last` that is of an epoch before `epoch`: the takeover of that epoch finds it. What later epochs
-    /// wrote, it need not know of.
-    fn before(&self, epoch: u64, last: Option<WriteId>) -> Option<WriteId> {
-        let mut at = last;
-        while let Some(id) = at.filter(|id| id.0 >= epoch) {
-            at = self.writes.get(&id).and_then(|(before, _)| *before);
-        }
-        at
-    }
-
-    /// All that a state which ends with `last` holds.
-    fn state(&self, last: Option<WriteId>) -> BTreeMap<u64, WriteId> {
-        let mut state = BTreeMap::new();
-        let mut at = last;
-        while let Some(id) = at {
-            let Some((before, key)) = self.writes.get(&id) else { break };
-            state.entry(*key).or_insert(id);
-            at = *before;
-        }
-        state
-    }
-}
-
-/// What all processes of a world share.
-#[derive(Clone)]
-struct Contest {
-    setup: Setup,
-    history: Arc<Mutex<History>>,
-    violation: Arc<Mutex<Option<Violation>>>,
-    over: Arc<Mutex<bool>>,
-}
-
-/// Why a process stops what it is at.
-enum Stop {
-    Violation(String),
-    Error(Error),
-    Ended,
-}
-
-impl From<Error> for Stop {
-    fn from(error: Error) -> Stop {
-        Stop::Error(error)
-    }
-}
-
-impl Contest {
-    fn is_over(&self) -> bool {
-        *self.over.lock() || self.violation.lock().is_some()
-    }
-
-    /// Whether a process goes on after this.
-    fn goes_on(&self, process: &Process, outcome: Result<(), Stop>, expected: &[ErrorKind]) -> bool {
-        let violation = match outcome {
-            _ if !process.is_alive() => return false,
-            Ok(()) => return true,
-            Err(Stop::Ended) => return false,
-            Err(Stop::Error(error)) if expected.contains(&error.kind()) => return true,
-            Err(Stop::Error(error)) => error.to_string(),
-            Err(Stop::Violation(what)) => what,
-        };
-        self.violation.lock().get_or_insert(Violation::new(violation).at(process.name()));
-        false
-    }
-}
-
-fn encode(id: WriteId) -> [u8; 16] {
-    let mut bytes = [0; 16];
-    bytes[..8].copy_from_slice(&id.0.to_be_bytes());
-    bytes[8..].copy_from_slice(&id.1.to_be_bytes());
-    bytes
-}
-
-fn decode(value: &[u8]) -> Option<WriteId> {
-    let number = |bytes: &[u8]| bytes.first_chunk().map(|bytes| u64::from_be_bytes(*bytes));
-    Some((number(value)?, number(value.get(8..)?)?))
-}
-
-/// A value of some size that says which write it is of.
-fn value(id: WriteId) -> Vec<u8> {
-    let mut value = encode(id).to_vec();
-    value.resize(200, 7);
-    value
-}
 
 /// A writer's life: open, write, be fenced, again.
 async fn compete(process: Process, contest: Contest, mut random: Random) {
     while !contest.is_over() {
         let outcome = write(&process, &contest, &mut random).await;
-        let expected = [
-            ErrorKind::Fenced,
-            ErrorKind::Closed,
-            ErrorKind::OutcomeUnknown,
-            ErrorKind::Retry,
-            ErrorKind::Busy,
-            ErrorKind::DeadlineExceeded,
-        ];
-        if !contest.goes_on(&process, outcome, &expected) {
+        if !contest.goes_on(&process, outcome, &TROUBLES) {
             return;
         }
         process.sleep(Duration::from_millis(random.below(4000))).await;
@@ -164,62 +36,21 @@ async fn compete(process: Process, contest: Contest, mut random: Random) {
 
 async fn write(process: &Process, contest: &Contest, random: &mut Random) -> Result<(), Stop> {
     let db = contest.setup.builder(process).mode(OpenMode::CreateOrOpen).open().await?;
-    let alive = || if process.is_alive() { Ok(()) } else { Err(Stop::Ended) };
-    let keys = db.default_keyspace();
-    let other = match db.keyspace(OTHER) {
-        Ok(other) => other,
-        Err(_) => db.create_keyspace(OTHER, KeyspaceOptions::default()).await?,
-    };
-    let epoch = db.epoch().0;
-    let mut last = keys.get(LAST).await?.as_ref().and_then(|value| decode(value));
-    alive()?;
-    {
-        let mut history = contest.history.lock();
-        for (what, newest) in [("acknowledged as durable", history.durable), ("shown by a reader", history.shown)] {
-            let before = history.before(epoch, newest);
-            if !history.precedes(before, last) {
-                return Err(Stop::Violation(format!("epoch {epoch} found {last:?} and lost {before:?}, {what}")));
-            }
-        }
-        history.report.opened += 1;
-    }
-    for number in 0..1 + random.below(80) {
+    let mut writer = Writer::begin(process, contest, db).await?;
+    for _ in 0..1 + random.below(80) {
         if contest.is_over() {
             break;
         }
-        let (id, key) = ((epoch, number), random.below(KEYS));
-        contest.history.lock().writes.insert(id, (last, key));
-        let durability = if random.percent(50) { Durability::Durable } else { Durability::Accepted };
-        let mut batch = Batch::new();
-        batch.put(&keys, LAST, encode(id));
-        batch.put(&keys, key.to_be_bytes(), value(id));
-        batch.put(&other, key.to_be_bytes(), value(id));
-        db.write_with(batch, durability).await?;
-        alive()?;
-        last = Some(id);
-        {
-            let mut history = contest.history.lock();
-            history.report.writes += 1;
-            if durability == Durability::Durable {
-                history.report.durable += 1;
-                // A fenced writer may be told late of what its successor has found already.
-                if history.precedes(history.durable, Some(id)) {
-                    history.durable = Some(id);
-                } else if !history.precedes(Some(id), history.durable) {
-                    let newest = history.durable;
-                    return Err(Stop::Violation(format!("{id:?} is acknowledged, and its successors wrote {newest:?} without it")));
-                }
-            }
-        }
+        writer.write(random).await?;
         match random.below(30) {
-            0 => db.compact().await?,
-            1 => db.flush().await?,
+            0 => writer.db.compact().await?,
+            1 => writer.db.flush().await?,
             2..=8 => process.sleep(Duration::from_millis(random.below(1000))).await,
             _ => {}
         }
     }
     if random.percent(30) {
-        db.close().await?;
+        writer.db.close().await?;
     }
     Ok(())
 }
@@ -347,12 +178,7 @@ impl Cast {
 
 /// Runs a seed.
 pub(super) fn run(seed: u64) -> Result<Report, Failure> {
-    let contest = Contest {
-        setup: Setup::small(log_of(seed)),
-        history: Arc::default(),
-        violation: Arc::new(Mutex::new(None)),
-        over: Arc::new(Mutex::new(false)),
-    };
+    let contest = Contest::new(Setup::small(log_of(seed)));
     let history = Arc::clone(&contest.history);
     let place = || format!("log {}", log_of(seed).name());
     let mut report = guarded(NAME, seed, place, mix(seed, 7), |run| act(run, seed, &contest))?;

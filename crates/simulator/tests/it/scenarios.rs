@@ -42,6 +42,11 @@ fn readers() {
 }
 
 #[test]
+fn standbys() {
+    passes("standbys", 0..4);
+}
+
+#[test]
 fn what_a_stale_writer_still_appends_is_never_seen() {
     passes("stale-appender", 0..40);
 }
