@@ -16,6 +16,9 @@ use crate::{Epoch, Error, ErrorKind, LogOffset, Purpose, PutOutcome, Result};
 /// What is read of an object at first: all of a small one.
 pub(super) const HEAD_BYTES: u64 = 64 << 10;
 
+/// Slots read at once by a follower at first: the one it stands in, and the next, which mostly is not there yet.
+const FOLLOWER_READS_MIN: u32 = 2;
+
 /// Slots read at once: in the first round what a small log has with the slots behind its end, then more and more.
 const READS_MIN: u32 = 16;
 pub(super) const READS_MAX: u32 = 64;
@@ -52,7 +55,7 @@ pub(super) async fn fence(place: &Place, by: Epoch, from: LogOffset) -> Result<(
 /// How far a lane that nobody may have sealed yet holds data without a gap: no fence takes any of it back, since a seal goes into the first empty slot.
 pub(super) async fn follow(place: &Place, epoch: Epoch, from: LogOffset) -> Result<(LogOffset, Heads)> {
     let mut walk = Walk { place, by: epoch, from, end: from, heads: Heads { first: from.segment(), heads: Vec::new() } };
-    let (mut slot, mut reads) = (from.segment(), READS_MIN);
+    let (mut slot, mut reads) = (from.segment(), FOLLOWER_READS_MIN);
     loop {
         for found in walk.read(slot, reads).await? {
             if matches!(found, Slot::Empty) && slot > from.segment() {
