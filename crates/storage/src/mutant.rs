@@ -19,6 +19,7 @@ pub enum Mutant {
     // Rule 1
     ManifestSeveralPutsOutstanding,
     ManifestIgnoreIncarnation,
+    ManifestIgnoreHash,
     // Rule 2
     ManifestDeleteClaims,
     ManifestDeleteDescending,
@@ -31,15 +32,19 @@ pub enum Mutant {
     // Rule 5
     PutUnknownTakenAsFailed,
     PutForeignRecordRetriedNext,
+    UnknownEditTablesDeleted,
+    FencedHandleGoesOn,
     // Rule 6
     TableNameReused,
     StaleJobInstalled,
+    DeadInputsReplaced,
     // Rule 7
     LogReplayBeforeSealRecorded,
     LogIgnoreRecordedSeal,
     LogFenceForgetsSeal,
     LogServeBeforeNamed,
     LogFreeBeforeReplayPointDurable,
+    FlushNamesBeforeLogDurable,
     // Rule 8
     LogFenceWordUnchecked,
     LogFenceWordCheckedBeforeStore,
@@ -53,6 +58,7 @@ pub enum Mutant {
     LogDurableWithoutSync,
     LogRollsWithoutSync,
     LogSyncErrorIgnored,
+    LogCloseTellsNothing,
     // What a follower may see of a log
     LogTailShowsAccepted,
     LogTailBelievesWordOfLostHost,
@@ -69,6 +75,7 @@ pub enum Mutant {
     DeleteWithoutCondemning,
     DeleteListsPinsBeforeCondemning,
     DeleteBeforeUnnamed,
+    DeleteIgnoresOwnReaders,
     // Rule 12
     PinWithoutProvingTip,
     PinAcceptsCondemned,
@@ -76,8 +83,18 @@ pub enum Mutant {
     LeaseByWallClock,
     LeaseExpiresLastingPins,
     LeaseRenewedLate,
-    // A reader's cut
+    LeaseNeverRunsOut,
+    LeaseCountedFromLanding,
+    LeaseCountedFromListBegin,
+    LeaseWithoutMargin,
+    // A reader's cut, and what keeps it
     ReaderKeepsFlushedEntries,
+    ReaderViewNotPinned,
+    ReaderPinReleasedInUse,
+    ReaderTakesTrimForDamage,
+    // Who stands by
+    StandbyReplacesWhoever,
+    StandbyForgottenTakesSilenceForDeath,
     // Rule 14
     CollectCurrentEpoch,
     CollectUnprovenState,

@@ -37,6 +37,7 @@ impl LeaseWatch {
         for pin in pins {
             let since = match self.beats.get(&pin.id) {
                 Some((beat, since)) if *beat == pin.beat => *since,
+                _ if is_enabled(Mutant::LeaseCountedFromListBegin) => began,
                 _ => ended,
             };
             beats.insert(pin.id, (pin.beat, since));
@@ -47,6 +48,7 @@ impl LeaseWatch {
             // A clock of the reader's host would be of no use here: the mutant takes the age of the heartbeat by it.
             let stood_still =
                 if is_enabled(Mutant::LeaseByWallClock) { Duration::from_nanos(began.as_nanos()) } else { began.since(since) };
+            let margin = if is_enabled(Mutant::LeaseWithoutMargin) { Duration::ZERO } else { margin };
             if lease.is_some_and(|lease| stood_still >= lease + margin) {
                 expired.push(pin.id);
             }
@@ -76,13 +78,14 @@ impl Lease {
         if ended >= self.until && !is_enabled(Mutant::LeaseRenewedLate) {
             return false;
         }
-        self.until = began + self.duration;
+        let from = if is_enabled(Mutant::LeaseCountedFromLanding) { ended } else { began };
+        self.until = from + self.duration;
         true
     }
 
     /// Whether the lease holds at `now`.
     pub fn is_valid(&self, now: Instant) -> bool {
-        now < self.until
+        now < self.until || is_enabled(Mutant::LeaseNeverRunsOut)
     }
 
     /// When the next heartbeat should begin: after a third of the lease, so that two may fail.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Error, ErrorKind, Result};
 
 use crate::collection::Collector;
@@ -44,7 +45,12 @@ fn repeatable(error: Error) -> Error {
 async fn pass(engine: &Engine, collector: &Collector, has_swept: &mut bool) -> Result<()> {
     // One pass takes so many and no more.
     while collector.has_undeleted() || engine.manifest.state().unneeded().next().is_some() {
-        if collector.collect(|table| engine.versions.is_used(table)).await?.deleted.is_empty() {
+        if collector
+            .collect(|table| engine.versions.is_used(table) && !is_enabled(Mutant::DeleteIgnoresOwnReaders))
+            .await?
+            .deleted
+            .is_empty()
+        {
             break;
         }
     }

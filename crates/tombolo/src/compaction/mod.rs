@@ -22,6 +22,7 @@ use std::sync::atomic::Ordering;
 use parking_lot::Mutex;
 use tombolo_format::key::SequenceNumber;
 use tombolo_format::manifest::{Edit, TableDescription, TableName};
+use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Error, ErrorKind, Result};
 
 pub(crate) use garbage::collect;
@@ -291,13 +292,13 @@ async fn install(engine: &Arc<Engine>, job: &Job, edits: Vec<Edit>, outputs: Vec
     let is_live = |name: TableName| state.table(name).is_some_and(|table| table.status == TableStatus::Live);
     let inputs: BTreeSet<_> = job.inputs().map(|table| table.description().name).collect();
     // The keyspace may have been dropped meanwhile; its tables are obsolete then.
-    if !inputs.into_iter().all(is_live) {
+    if !inputs.into_iter().all(is_live) && !is_enabled(Mutant::DeadInputsReplaced) {
         delete_unnamed(engine, &outputs).await;
         return Ok(());
     }
     if let Err(error) = engine.manifest.committed(edits).await {
         use tombolo_storage::ErrorKind::{Closed, Fenced, OutcomeUnknown};
-        if !matches!(error.kind(), Fenced | OutcomeUnknown | Closed) {
+        if !matches!(error.kind(), Fenced | OutcomeUnknown | Closed) || is_enabled(Mutant::UnknownEditTablesDeleted) {
             delete_unnamed(engine, &outputs).await;
             // A flush that drops the keyspace was queued between the look above and these edits: the job is moot, and nothing is wrong.
             if engine.catalog.by_id(job.keyspace).is_none() {

@@ -156,6 +156,7 @@ async fn flush(engine: &Arc<Engine>, sealed: &Arc<Sealed>) -> Result<()> {
     }
     if let Some(end) = sealed.log_end
         && engine.log.durable_through(MAIN_LANE) < end
+        && !is_enabled(Mutant::FlushNamesBeforeLogDurable)
     {
         let durable = engine.log.durable(MAIN_LANE, end).await;
         if let Err(error) = durable.unwrap_or_else(|| Err(Error::new(ErrorKind::Closed, "the log ended"))) {
@@ -170,7 +171,8 @@ async fn flush(engine: &Arc<Engine>, sealed: &Arc<Sealed>) -> Result<()> {
         free_logs(engine, sealed).await;
     }
     if let Err(error) = engine.manifest.committed(edits).await {
-        if !matches!(error.kind(), ErrorKind::Fenced | ErrorKind::OutcomeUnknown | ErrorKind::Closed) {
+        let may_be_named = matches!(error.kind(), ErrorKind::Fenced | ErrorKind::OutcomeUnknown | ErrorKind::Closed);
+        if !may_be_named || is_enabled(Mutant::UnknownEditTablesDeleted) {
             delete_unnamed(engine, &tables).await;
         }
         return Err(error);

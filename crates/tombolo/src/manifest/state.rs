@@ -355,6 +355,7 @@ impl State {
                     self.set_status(*name, TableStatus::Obsolete);
                     Ok(())
                 }
+                TableStatus::Obsolete if is_enabled(Mutant::DeadInputsReplaced) => Ok(()),
                 TableStatus::Obsolete => refuse(format!("table {name:?} is obsolete already")),
             },
             Edit::TableCondemned { name } => match self.table_status(*name)? {

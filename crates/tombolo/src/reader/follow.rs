@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tombolo_format::manifest::TableName;
+use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Error, ErrorKind, LogContext, LogId, LogOffset, LogRecord, LogStore, Result};
 
 use crate::collection::{Pinned, pin_for_reader};
@@ -64,7 +65,9 @@ impl Pins {
     pub(super) fn take_unused(&self) -> Vec<Arc<Pinned>> {
         let mut pins = self.0.lock();
         // Nobody can come by another reference to one that only this list holds.
-        let (unused, used) = std::mem::take(&mut *pins).into_iter().partition(|pin| Arc::strong_count(pin) == 1);
+        let (unused, used) = std::mem::take(&mut *pins)
+            .into_iter()
+            .partition(|pin| Arc::strong_count(pin) == 1 || is_enabled(Mutant::ReaderPinReleasedInUse));
         *pins = used;
         unused
     }
@@ -163,7 +166,7 @@ impl Follower {
                 Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::NotFound) && self.broken.is_none() => {
                     // Trimmed or freed meanwhile? The record that allows it is in the chain before that.
                     self.chain.advance().await?;
-                    if self.chain.tip().slot == slot {
+                    if self.chain.tip().slot == slot || is_enabled(Mutant::ReaderTakesTrimForDamage) {
                         return Err(error);
                     }
                 }
@@ -180,7 +183,8 @@ impl Follower {
         if holds && Arc::ptr_eq(newest, &self.state) {
             return Ok(());
         }
-        let kept = if holds && tables_of(newest).iter().eq(self.pin.tables()) {
+        let keeps_all = tables_of(newest).iter().eq(self.pin.tables()) || is_enabled(Mutant::ReaderViewNotPinned);
+        let kept = if holds && keeps_all {
             Kept { state: Arc::clone(newest), pin: Arc::clone(&self.pin) }
         } else {
             let kept = pin_newest(&mut self.chain, self.lease).await?;

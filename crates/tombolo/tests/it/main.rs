@@ -19,6 +19,7 @@ mod reader;
 mod refused;
 mod reopening;
 mod requests;
+mod rules;
 mod simulation;
 mod stalls;
 mod standby;

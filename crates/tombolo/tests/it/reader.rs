@@ -12,7 +12,7 @@ use tombolo_env::TaskClass;
 use tombolo_env::simulated::World;
 use tombolo_storage::backend::memory::{MemoryLogStore, MemoryObjectStore};
 use tombolo_storage::layer::RequestKind;
-use tombolo_storage::layer::fault::{Fault, FaultObjectStore, FaultPlan, Rule};
+use tombolo_storage::layer::fault::{Asked, Fault, FaultObjectStore, FaultPlan, Rule};
 use tombolo_storage::layer::trace::{TraceObjectStore, Tracer};
 use tombolo_storage::{LogStore, ObjectStore};
 
@@ -109,7 +109,15 @@ async fn step(env: &Env, open: &(impl Fn() -> Builder + Sync), db: &mut Db, rand
 
 #[test]
 fn a_reader_shows_what_a_writer_acknowledged_over_flushes_compactions_keyspaces_and_takeovers() {
-    for (seed, uri) in [(1, "file:///db file:///db?form=mapped"), (2, "file:///db file:///db?form=written"), (3, "mem://a")] {
+    let places = [
+        (1, "file:///db file:///db?form=mapped"),
+        (2, "file:///db file:///db?form=written"),
+        (3, "mem://a"),
+        (4, "file:///db objects://"),
+        (5, "mem://a objects://"),
+        (6, "mem://a objects://"),
+    ];
+    for (seed, uri) in places {
         run(move |env| async move {
             let mut random = Random(seed);
             let registry = Registry::with_defaults();
@@ -194,21 +202,30 @@ fn a_reader_follows_changed_settings_of_a_keyspace() {
 
 #[test]
 fn without_being_asked_a_reader_is_at_most_its_stated_lag_behind() {
-    run(|env| async move {
-        let db = builder(&env, "file:///db").open().await.unwrap();
-        let reader = builder(&env, "file:///db").open_reader(following()).await.unwrap();
-        let (keys, shown) = (db.default_keyspace(), reader.default_keyspace());
-        for number in 0u64..40 {
-            keys.put(b"k", number.to_be_bytes()).await.unwrap();
-            if number % 9 == 0 {
-                db.flush().await.unwrap();
+    for uri in ["file:///db", "file:///db objects://"] {
+        run(move |env| async move {
+            let mut db = builder(&env, uri).open().await.unwrap();
+            let reader = builder(&env, uri).open_reader(following()).await.unwrap();
+            let shown = reader.default_keyspace();
+            for number in 0u64..60 {
+                db.default_keyspace().put(b"k", number.to_be_bytes()).await.unwrap();
+                match number % 20 {
+                    // What is flushed is trimmed from the log; who takes over seals it.
+                    9 => db.flush().await.unwrap(),
+                    14 => db = builder(&env, uri).open().await.unwrap(),
+                    19 => {
+                        db.close().await.unwrap();
+                        db = builder(&env, uri).open().await.unwrap();
+                    }
+                    _ => {}
+                }
+                env.sleep(LAG).await;
+                assert!(reader.lag() <= LAG, "{uri}: {:?}", reader.lag());
+                assert_eq!(shown.get(b"k").await.unwrap().unwrap(), number.to_be_bytes(), "{uri}");
+                assert_eq!(reader.db().stats().reader_lag_nanos, Some(reader.lag().as_nanos() as u64));
             }
-            env.sleep(LAG).await;
-            assert!(reader.lag() <= LAG, "{:?}", reader.lag());
-            assert_eq!(shown.get(b"k").await.unwrap().unwrap(), number.to_be_bytes());
-            assert_eq!(reader.db().stats().reader_lag_nanos, Some(reader.lag().as_nanos() as u64));
-        }
-    });
+        });
+    }
 }
 
 #[test]
@@ -249,7 +266,12 @@ fn a_flushed_write_that_no_log_holds_takes_the_place_of_an_older_one_that_a_log_
 
 #[test]
 fn what_a_reader_looks_at_stays_until_it_lets_go() {
-    run(|env| async move {
+    // What there is when it is opened is pinned then; what comes later is pinned when it is shown.
+    [false, true].into_iter().for_each(what_a_reader_looks_at_stays);
+}
+
+fn what_a_reader_looks_at_stays(was_there_before: bool) {
+    run(move |env| async move {
         let objects: Arc<dyn ObjectStore> = Arc::new(MemoryObjectStore::unnamed(&env));
         let log: Arc<dyn LogStore> = Arc::new(MemoryLogStore::unnamed(&env));
         // Without a block cache worth the name, so that reads go to the store.
@@ -257,13 +279,18 @@ fn what_a_reader_looks_at_stays_until_it_lets_go() {
         let open = || Db::builder("mem://x").env(env.clone()).stores(Arc::clone(&objects), Arc::clone(&log)).options(options());
         let db = open().open().await.unwrap();
         let keys = db.default_keyspace();
+        let before = if was_there_before { Some(open().open_reader(following()).await.unwrap()) } else { None };
         for round in 0..4u8 {
             for key in 0..100u8 {
                 keys.put([key], [round; 2000]).await.unwrap();
             }
         }
         db.flush().await.unwrap();
-        let reader = open().open_reader(following()).await.unwrap();
+        let reader = match before {
+            Some(reader) => reader,
+            None => open().open_reader(following()).await.unwrap(),
+        };
+        reader.refresh().await.unwrap();
         let snapshot = reader.snapshot();
         let before = contents_at(reader.db(), &snapshot).await.unwrap();
         for key in 0..100u8 {
@@ -291,6 +318,48 @@ fn what_a_reader_looks_at_stays_until_it_lets_go() {
         assert!(tables("/table/").await < kept, "what nothing looks at any more is deleted");
         reader.close().await.unwrap();
         assert_eq!(tables("/pin/").await, 0, "a reader that is closed leaves nothing");
+    });
+}
+
+/// A table that it chose is deleted while its pin is on the way.
+#[test]
+fn a_pin_that_comes_too_late_keeps_nothing_and_another_is_made() {
+    run(|env| async move {
+        let plan = FaultPlan::scripted();
+        let objects: Arc<dyn ObjectStore> = Arc::new(MemoryObjectStore::unnamed(&env));
+        let log: Arc<dyn LogStore> = Arc::new(MemoryLogStore::unnamed(&env));
+        let slow: Arc<dyn ObjectStore> = Arc::new(FaultObjectStore::new(&env, Arc::clone(&objects), plan.clone()));
+        let options = Options::parse(["memory_bytes=1048576", "automatic_compaction=false"]).unwrap();
+        let open = |objects: &Arc<dyn ObjectStore>| {
+            Db::builder("mem://x").env(env.clone()).stores(Arc::clone(objects), Arc::clone(&log)).options(options.clone())
+        };
+        let db = open(&objects).open().await.unwrap();
+        let keys = db.default_keyspace();
+        let fill = async |round: u8| {
+            for key in 0..50u8 {
+                keys.put([key], [round; 300]).await.unwrap();
+            }
+            db.flush().await.unwrap();
+        };
+        fill(1).await;
+        let reader = open(&slow).open_reader(ReaderOptions { lag_max: Duration::from_secs(60), ..following() }).await.unwrap();
+        // Looking takes a while as well: what a round shows is there for as long as the next one lasts.
+        plan.inject(Rule::of_kind(RequestKind::List, Fault::Delay(Duration::from_millis(20))));
+        let is_pin = |asked: &Asked<'_>| asked.kind == RequestKind::Put && asked.name.contains("/pin/") && !asked.name.contains('.');
+        plan.inject(Rule::new(is_pin, Fault::Delay(Duration::from_secs(5))).times(1));
+        fill(2).await;
+        env.sleep(Duration::from_secs(1)).await;
+        // Nothing is flushed here, so that no log tells of it.
+        db.compact().await.unwrap();
+        let shown = reader.default_keyspace();
+        for _ in 0..600 {
+            let snapshot = reader.snapshot();
+            for key in 0..50u8 {
+                assert!(snapshot.get(&shown, [key]).await.unwrap().is_some());
+            }
+            env.sleep(Duration::from_millis(10)).await;
+        }
+        assert_eq!(shown.get([0]).await.unwrap().unwrap(), [2; 300]);
     });
 }
 
@@ -436,5 +505,25 @@ mod mutants {
     #[test]
     fn a_late_heartbeat_that_renews() {
         notices(Mutant::LeaseRenewedLate, super::a_reader_that_stood_still_for_longer_than_its_lease_is_told_and_goes_on);
+    }
+
+    #[test]
+    fn a_view_that_is_not_pinned() {
+        notices(Mutant::ReaderViewNotPinned, super::what_a_reader_looks_at_stays_until_it_lets_go);
+    }
+
+    #[test]
+    fn a_pin_released_while_something_looks_at_its_tables() {
+        notices(Mutant::ReaderPinReleasedInUse, super::what_a_reader_looks_at_stays_until_it_lets_go);
+    }
+
+    #[test]
+    fn a_pin_that_is_not_proven() {
+        notices(Mutant::PinWithoutProvingTip, super::a_pin_that_comes_too_late_keeps_nothing_and_another_is_made);
+    }
+
+    #[test]
+    fn a_lease_that_never_runs_out() {
+        notices(Mutant::LeaseNeverRunsOut, super::a_reader_that_stood_still_for_longer_than_its_lease_is_told_and_goes_on);
     }
 }

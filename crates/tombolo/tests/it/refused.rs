@@ -206,7 +206,7 @@ async fn tables(stores: &Stores) -> Vec<String> {
 }
 
 #[test]
-fn a_flush_whose_log_is_not_durable_in_time_leaves_no_table_behind() {
+pub(crate) fn a_flush_whose_log_is_not_durable_in_time_leaves_no_table_behind() {
     run(|mut stores| async move {
         // What a log in memory accepts is durable at once.
         let uri = Uri::parse("file:///log").unwrap();
@@ -300,7 +300,7 @@ fn tables_that_a_verification_kept_are_deleted_after_it() {
 
 /// A record of the manifest lands, its writer learns of neither that nor anything after: what the record names must be there.
 #[test]
-fn what_a_record_of_unknown_outcome_names_is_kept() {
+pub(crate) fn what_a_record_of_unknown_outcome_names_is_kept() {
     for purpose in [Purpose::Flush, Purpose::Compaction] {
         run(move |stores| async move {
             let db = stores.open(&["automatic_compaction=false"]).await;

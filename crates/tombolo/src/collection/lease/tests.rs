@@ -32,18 +32,24 @@ fn lasting_pins_do_not_expire() {
     }
 }
 
-/// When the deleter takes a lease for expired, the reader's side has ended: over all moments of heartbeat, lists and late landing.
+/// When the deleter takes a lease for expired, the reader's side has ended: over all moments of a heartbeat, of its landing, of the list that
+/// first shows it, and of the list after.
 #[test]
 fn the_deleter_expires_after_the_reader_has_given_up() {
-    for put_began in 0..5u64 {
-        for put_ended in put_began..8 {
-            for first_list in put_ended..10 {
-                for second_list in first_list..60 {
-                    let lease = Lease::new(LEASE, at(put_began));
-                    let mut watch = LeaseWatch::default();
-                    watch.observe(at(first_list), at(first_list), Duration::ZERO, &[reader(1)]);
-                    let expired = watch.observe(at(second_list), at(second_list), Duration::ZERO, &[reader(1)]);
-                    assert!(expired.is_empty() || !lease.is_valid(at(second_list)));
+    for put_began in 0..4u64 {
+        for put_ended in put_began..7 {
+            for landed in put_began..=put_ended {
+                for list_ended in landed..9 {
+                    for list_began in 0..=list_ended {
+                        for second_list in list_ended..45 {
+                            let mut lease = Lease::new(LEASE, at(0));
+                            assert!(lease.renewed(at(put_began), at(put_ended)));
+                            let mut watch = LeaseWatch::default();
+                            watch.observe(at(list_began), at(list_ended), Duration::ZERO, &[reader(1)]);
+                            let expired = watch.observe(at(second_list), at(second_list), Duration::ZERO, &[reader(1)]);
+                            assert!(expired.is_empty() || !lease.is_valid(at(second_list)));
+                        }
+                    }
                 }
             }
         }
@@ -65,6 +71,19 @@ fn a_late_heartbeat_renews_nothing() {
 mod mutants {
     use super::*;
     use tombolo_storage::mutant::enable;
+
+    fn notices(mutant: Mutant, test: fn()) {
+        let _out = enable(mutant);
+        assert!(std::panic::catch_unwind(test).is_err(), "{mutant:?} survived");
+    }
+
+    /// Rule 13: a heartbeat counts from its beginning, a list that shows it from its end, and a margin is left for the rates of clocks.
+    #[test]
+    fn spans_that_are_counted_from_the_wrong_end_are_caught() {
+        notices(Mutant::LeaseCountedFromLanding, the_deleter_expires_after_the_reader_has_given_up);
+        notices(Mutant::LeaseCountedFromListBegin, the_deleter_expires_after_the_reader_has_given_up);
+        notices(Mutant::LeaseWithoutMargin, expires_only_after_standing_still);
+    }
 
     /// Rule 13 without the deleter's own clock: a pin that was just seen counts as old.
     #[test]

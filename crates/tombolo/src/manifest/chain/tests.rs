@@ -283,6 +283,20 @@ mod mutants {
         assert!(store.slots.keys().any(|slot| (2..=base).contains(slot)), "the rest was found after all");
     }
 
+    /// Rule 1 without the hashes: a record passes for the successor of another than its own.
+    #[test]
+    fn rule_1_another_history_is_caught() {
+        let mut store = Store::default();
+        let tip = store.claim();
+        let edit = |tip: &Tip, attempt| tip.propose(tip.epoch(), attempt, RecordKind::Edits(Vec::new())).unwrap();
+        let second = edit(&edit(&tip, 7).tip, 8);
+        store.slots.insert(tip.slot + 1, edit(&tip, 9).bytes);
+        store.slots.insert(tip.slot + 2, second.bytes);
+        assert!(store.load().is_err());
+        let _guard = enable(Mutant::ManifestIgnoreHash);
+        assert!(store.load().is_ok(), "the mutant takes the record of another history");
+    }
+
     /// Rule 1 without the incarnation: a record of another life of the database passes for one of this.
     #[test]
     fn rule_1_another_incarnation_is_caught() {

@@ -115,6 +115,21 @@ fn a_table_lives_by_rule_11() {
     assert!(refused(&unnamed, &obsolete) && unnamed.table(name).is_none());
 }
 
+/// The result of a job whose inputs are live no more would stand beside what took their place.
+#[test]
+fn what_has_ended_cannot_be_replaced_again() {
+    let replaced = |random| [Edit::TableObsolete { name: TableName { epoch: 1, random: 0 } }, Edit::TableAdded(table(1, random, 0, 1))];
+    let mut state = state_with_table(&replaced(1));
+    assert!(state.apply_edits(&replaced(2), Origin::Record(Epoch(1))).is_err());
+}
+
+#[cfg(feature = "mutants")]
+#[test]
+fn replacing_dead_inputs_is_caught() {
+    let _out = tombolo_storage::mutant::enable(Mutant::DeadInputsReplaced);
+    assert!(std::panic::catch_unwind(what_has_ended_cannot_be_replaced_again).is_err());
+}
+
 /// Rule 6: a job's result is installed by the epoch that ran it, or never.
 #[test]
 fn another_epochs_table_is_refused() {

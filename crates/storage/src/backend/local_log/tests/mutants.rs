@@ -136,3 +136,29 @@ fn a_follower_that_believes_the_word_of_a_host_that_started_again_is_caught() {
         collect((40..300).map(|number| crash_at(number, Form::Written, ROLLING, number, Crash::PowerLoss)))
     });
 }
+
+#[test]
+fn a_close_that_does_not_tell_how_far_the_log_is_durable_is_caught() {
+    assert_caught(Mutant::LogCloseTellsNothing, "a log that is closed without a word", || {
+        let damaged = |seed: u64| {
+            let plan = Plan { close: true, ..SHORT };
+            let case = Case::new(seed, Form::Written);
+            let writer = case.world.process("writer");
+            writer.run(case.clone().write(writer.clone(), plan)).expect("nobody ends the writer");
+            let host = case.world.host(0);
+            host.power_loss();
+            let image = host.disk_image();
+            let (sealed, _) = case.recover(2).expect("named").map_err(|error| error.to_string())?;
+            host.set_disk(&image);
+            // In the last frame, of which no later one tells.
+            let segment = Case::directory(1).join(format!("{:08x}", sealed.segment()));
+            host.flip_bit(segment, u64::from(sealed.byte()) - 100, 0).expect("a file");
+            match case.recover(3).expect("named") {
+                // Damage that is told is no violation.
+                Err(_) => Ok(()),
+                Ok((_, read)) => case.check(&read, plan.payload_bytes, plan.entries),
+            }
+        };
+        collect((0..16).map(damaged))
+    });
+}
