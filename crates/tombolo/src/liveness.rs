@@ -28,7 +28,7 @@ const LOOK_WATCHED: Duration = Duration::from_secs(10);
 /// Whoever stands by renews its record so often.
 pub(crate) const RENEW: Duration = Duration::from_secs(10);
 /// A record that stood still for so long, as the writer saw it, is of one who died.
-const LEASE: Duration = Duration::from_secs(40);
+pub(crate) const RECORD_LEASE: Duration = Duration::from_secs(40);
 
 /// Those who stand by, each with how often it has renewed its record.
 pub(crate) type Renewals = BTreeMap<u128, u64>;
@@ -54,7 +54,7 @@ impl Watched {
             let known = newest.entry(id).or_insert((beat, period_ms));
             *known = (*known).max((beat, period_ms));
         }
-        let seen: Vec<Seen> = newest.iter().map(|(id, (beat, _))| Seen { id: *id, lease: Some(LEASE), beat: *beat }).collect();
+        let seen: Vec<Seen> = newest.iter().map(|(id, (beat, _))| Seen { id: *id, lease: Some(RECORD_LEASE), beat: *beat }).collect();
         let dead = self.leases.observe(began, ended, Duration::ZERO, &seen);
         let alive = newest.iter().filter(|(id, _)| !dead.contains(id));
         self.renewals = newest.iter().map(|(id, (beat, _))| (*id, *beat)).collect();

@@ -24,8 +24,10 @@ pub(super) struct Judge {
     epoch: u64,
     /// Its newest sign; `None` before the first.
     sign: Option<Sign>,
-    /// After the list that first showed it; before the first, since when there is something to see.
+    /// After the list that first showed it; as long as none was heard, since when there is something to hear.
     since: Instant,
+    /// It knows that somebody stands by: it has given a sign since that was told.
+    is_heard: bool,
     silence_max: Duration,
     /// How long a writer may take to give its first sign.
     unseen_max: Duration,
@@ -33,7 +35,7 @@ pub(super) struct Judge {
 
 impl Judge {
     pub(super) fn new(epoch: u64, now: Instant, silence_max: Duration, unseen_max: Duration) -> Judge {
-        Judge { epoch, sign: None, since: now, silence_max, unseen_max }
+        Judge { epoch, sign: None, since: now, is_heard: false, silence_max, unseen_max }
     }
 
     /// The writer that is watched.
@@ -45,15 +47,15 @@ impl Judge {
     pub(super) fn observe(&mut self, began: Instant, ended: Instant, newest: Option<(u64, Sign)>) -> Verdict {
         match newest {
             Some((epoch, sign)) if epoch > self.epoch || epoch == self.epoch && self.sign.is_none_or(|known| known < sign) => {
-                (self.epoch, self.sign, self.since) = (epoch, Some(sign), ended);
+                (self.epoch, self.sign, self.since, self.is_heard) = (epoch, Some(sign), ended, true);
             }
             // It could not hand over, and has taken that back.
             Some((epoch, sign @ Sign::Beat(_))) if epoch == self.epoch && self.sign == Some(Sign::Leaving) => {
-                (self.sign, self.since) = (Some(sign), ended);
+                (self.sign, self.since, self.is_heard) = (Some(sign), ended, true);
             }
             _ => {}
         }
-        let allowed = if self.sign.is_some() { self.silence_max } else { self.unseen_max };
+        let allowed = if self.is_heard { self.silence_max } else { self.unseen_max };
         match self.sign {
             Some(Sign::Left) => Verdict::Gone,
             // It flushes and closes, which takes what it takes; one that dies over it is missed like one that was never seen.
@@ -68,10 +70,18 @@ impl Judge {
         self.since = now;
     }
 
+    /// Who stands by was forgotten, and has told anew: a writer may have stopped giving signs long ago. `newest` is what it gave before.
+    pub(super) fn told_anew(&mut self, now: Instant, newest: Option<(u64, Sign)>) {
+        if let Some((epoch, sign)) = newest.filter(|(epoch, sign)| (*epoch, Some(*sign)) > (self.epoch, self.sign)) {
+            (self.epoch, self.sign) = (epoch, Some(sign));
+        }
+        (self.since, self.is_heard) = (now, false);
+    }
+
     /// The chain says that `epoch` is the newest.
     pub(super) fn succeeded(&mut self, epoch: u64, now: Instant) {
         if epoch > self.epoch {
-            (self.epoch, self.sign, self.since) = (epoch, None, now);
+            (self.epoch, self.sign, self.since, self.is_heard) = (epoch, None, now, false);
         }
     }
 }

@@ -13,10 +13,12 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tombolo_env::Instant;
+use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Epoch, Error, ErrorKind, Result};
 
 use crate::engine::Engine;
-use crate::liveness::{LOOK_IDLE, RENEW, Renewals, newest_sign, put_sign, who_stands_by};
+use crate::liveness::{LOOK_IDLE, RECORD_LEASE, RENEW, Renewals, newest_sign, put_sign, who_stands_by};
 use crate::manifest::driver::follow::ChainFollower;
 use crate::manifest::driver::io::Io;
 use crate::manifest::names::{self, Sign};
@@ -76,6 +78,8 @@ pub(crate) struct Watch {
     /// Its record's id, and the number of its newest renewal.
     id: u128,
     renewal: u64,
+    /// When the newest renewal that went well began: counted from there, its lease ends before the writer takes it for ended.
+    renewed: Instant,
 }
 
 impl fmt::Debug for Watch {
@@ -95,7 +99,8 @@ impl Watch {
         crate::manifest::chain::open::check_log(&chain.tip().state, &request.log_store.identity())?;
         let judge = Judge::new(chain.tip().epoch().0, env.now(), options.silence_max, UNSEEN_MAX);
         let id = chain.io().random_u128();
-        let mut watch = Watch { request, options, chain, judge, id, renewal: 0 };
+        let renewed = env.now();
+        let mut watch = Watch { request, options, chain, judge, id, renewal: 0, renewed };
         watch.renew().await?;
         Ok(watch)
     }
@@ -115,8 +120,10 @@ impl Watch {
     }
 
     async fn renew(&mut self) -> Result<()> {
+        let began = self.request.env.now();
         self.renewal += 1;
         put_sign(self.chain.io(), &self.record(self.renewal)).await?;
+        self.renewed = began;
         if self.renewal > 1 {
             self.chain.io().delete(&self.record(self.renewal - 1)).await?;
         }
@@ -130,9 +137,14 @@ impl Watch {
     /// is tried again.
     pub(crate) async fn take_over(mut self) -> Result<Arc<Engine>> {
         let env = self.request.env.clone();
-        let (mut renewed, mut advanced) = (env.now(), env.now());
+        let mut advanced = env.now();
         let mut answered = None;
         loop {
+            if let Err(error) = self.tell_anew_if_forgotten().await {
+                tracing::warn!(%error, "standing by: the record could not be put again; it is tried again");
+                env.sleep(self.period()).await;
+                continue;
+            }
             let began = env.now();
             let sign = newest_sign(self.chain.io(), self.chain.tip().incarnation).await;
             let verdict = match sign {
@@ -152,8 +164,8 @@ impl Watch {
             let now = env.now();
             // A writer that is leaving stays until it sees a record renewed.
             let asks = verdict == Verdict::Leaving && answered != Some(self.judge.epoch());
-            if now.since(renewed) >= RENEW || asks {
-                (renewed, answered) = (now, asks.then(|| self.judge.epoch()).or(answered));
+            if now.since(self.renewed) >= RENEW || asks {
+                answered = asks.then(|| self.judge.epoch()).or(answered);
                 if let Err(error) = self.renew().await {
                     tracing::warn!(%error, "standing by: the record could not be renewed; it is tried again");
                 }
@@ -165,6 +177,18 @@ impl Watch {
             let pause = if verdict == Verdict::Leaving { HURRY.min(self.period()) } else { self.period() };
             env.sleep(pause).await;
         }
+    }
+
+    /// After standing still for long, or without the store: the writer may have taken the record for that of one who died, and its silence
+    /// says nothing until it has learned better.
+    async fn tell_anew_if_forgotten(&mut self) -> Result<()> {
+        if self.request.env.now().since(self.renewed) < RECORD_LEASE || is_enabled(Mutant::StandbyForgottenTakesSilenceForDeath) {
+            return Ok(());
+        }
+        self.renew().await?;
+        let newest = newest_sign(self.chain.io(), self.chain.tip().incarnation).await?;
+        self.judge.told_anew(self.request.env.now(), newest);
+        Ok(())
     }
 
     /// Keeps the newest state in memory, and learns of other writers.
@@ -181,11 +205,12 @@ impl Watch {
     async fn succeed(&mut self) -> Result<Option<Arc<Engine>>> {
         let gone = self.epoch();
         self.advance().await?;
-        if self.epoch() != gone {
+        let whoever = is_enabled(Mutant::StandbyReplacesWhoever);
+        if self.epoch() != gone && !whoever {
             return Ok(None);
         }
         tracing::info!(epoch = %gone, "the writer is gone; taking over");
-        match recovery::open_on(self.request.clone(), Some(self.chain.tip().clone())).await {
+        match recovery::open_on(self.request.clone(), Some(self.chain.tip().clone()).filter(|_| !whoever)).await {
             Ok(engine) => {
                 // Best effort: the writer that it now is would find the record dead.
                 if let Err(error) = self.chain.io().delete(&self.record(self.renewal)).await {

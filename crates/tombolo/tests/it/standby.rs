@@ -133,6 +133,47 @@ fn a_writer_that_died_before_anybody_stood_by_is_replaced_too() {
 }
 
 #[test]
+fn a_standby_that_the_writer_forgot_leaves_it_alone() {
+    for stood_still in [30, 60, 130] {
+        let world = World::new(stood_still);
+        let diary = Diary::default();
+        let (writer, standby) = (world.process("writer"), world.process("standby"));
+        start_writer(&writer, &diary, false);
+        world.run_for(Duration::from_secs(1));
+        start_writer(&standby, &diary, true);
+        world.run_for(Duration::from_secs(5));
+        standby.pause();
+        world.run_for(Duration::from_secs(stood_still));
+        standby.resume();
+        world.run_for(Duration::from_secs(100));
+        assert!(!diary.all().contains(&"standby opened".to_owned()), "it stood still for {stood_still} s, and replaced a live writer");
+        writer.kill();
+        let killed = world.now();
+        world.run_for(Duration::from_secs(3));
+        assert!(diary.last("standby wrote") > killed, "and is there when it is needed");
+    }
+}
+
+#[test]
+fn a_standby_that_begins_to_watch_late_leaves_a_live_writer_alone() {
+    let world = World::new(9);
+    let diary = Diary::default();
+    start_writer(&world.process("writer"), &diary, false);
+    world.run_for(Duration::from_secs(1));
+    let standby = world.process("standby");
+    let (env, told) = (standby.env(), diary.clone());
+    let late = async move {
+        let standby = builder(&env).stand_by(StandbyOptions { silence_max: SILENCE }).await.unwrap();
+        env.sleep(Duration::from_secs(150)).await;
+        let _db = standby.take_over().await.unwrap();
+        told.write(&env, "taken over");
+    };
+    standby.spawn(TaskClass::Foreground, "stand by", late).detach();
+    world.run_for(Duration::from_secs(250));
+    assert!(!diary.all().contains(&"taken over".to_owned()));
+}
+
+#[test]
 fn of_several_who_stand_by_one_takes_over_and_the_others_stand_by_for_it() {
     for seed in 0..4 {
         let world = World::new(seed);
@@ -329,4 +370,26 @@ fn an_idle_database_makes_one_request_a_minute_and_with_a_standby_what_that_asks
             assert!(requests() <= 10 + 2, "{:?}", tracer.counters());
         })
         .unwrap();
+}
+
+/// Each rule taken out is noticed by the test that is for it.
+#[cfg(feature = "mutants")]
+mod mutants {
+    use tombolo_storage::mutant::{Mutant, enable};
+
+    fn notices(mutant: Mutant, test: fn()) {
+        let _out = enable(mutant);
+        assert!(std::panic::catch_unwind(test).is_err(), "{mutant:?} survived");
+    }
+
+    #[test]
+    fn whoever_writes_replaced() {
+        notices(Mutant::StandbyReplacesWhoever, super::of_several_who_stand_by_one_takes_over_and_the_others_stand_by_for_it);
+    }
+
+    #[test]
+    fn silence_towards_a_forgotten_standby_taken_for_death() {
+        notices(Mutant::StandbyForgottenTakesSilenceForDeath, super::a_standby_that_the_writer_forgot_leaves_it_alone);
+        notices(Mutant::StandbyForgottenTakesSilenceForDeath, super::a_standby_that_begins_to_watch_late_leaves_a_live_writer_alone);
+    }
 }

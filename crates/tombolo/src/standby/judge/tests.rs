@@ -81,3 +81,17 @@ fn silence_of_the_store_is_not_the_writers() {
     assert_eq!(look(&mut judge, 550, Some((7, Sign::Beat(1)))), Verdict::Wait);
     assert_eq!(look(&mut judge, 600, Some((7, Sign::Beat(1)))), Verdict::Gone);
 }
+
+#[test]
+fn silence_towards_one_who_was_forgotten_is_no_silence() {
+    let mut judge = judge();
+    assert_eq!(look(&mut judge, 10, Some((7, Sign::Beat(1)))), Verdict::Wait);
+    // It stood still; meanwhile the writer gave signs, took it for dead, and stopped.
+    judge.told_anew(at(5_000), Some((7, Sign::Beat(9))));
+    assert_eq!(look(&mut judge, 5_500, Some((7, Sign::Beat(9)))), Verdict::Wait);
+    assert_eq!(look(&mut judge, 14_000, Some((7, Sign::Beat(9)))), Verdict::Wait, "it may not have looked yet");
+    let mut dead = judge.clone();
+    assert_eq!(look(&mut dead, 15_000, Some((7, Sign::Beat(9)))), Verdict::Gone);
+    assert_eq!(look(&mut judge, 14_010, Some((7, Sign::Beat(10)))), Verdict::Wait);
+    assert_eq!(look(&mut judge, 14_121, Some((7, Sign::Beat(10)))), Verdict::Gone, "from here on its silence says something again");
+}
