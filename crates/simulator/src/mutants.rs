@@ -47,6 +47,7 @@ pub const ALL: &[Hunt] = &[
     hunt(Mutant::StaleJobInstalled, "two-writers", 128),
     hunt(Mutant::LogSyncErrorIgnored, "random", 400),
     hunt(Mutant::PutUnknownTakenAsFailed, "random", 400),
+    hunt(Mutant::ReaderTakesTrimForDamage, "readers", 32),
 ];
 
 impl Hunt {
