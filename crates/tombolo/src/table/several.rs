@@ -113,7 +113,10 @@ impl Table {
                 Some(pinned) => found.push((begin, pinned.keep())),
                 None => match self.flights.join(begin) {
                     Some(waiter) => coming.push((begin, waiter)),
-                    None => missing.push(place),
+                    None => match self.load_held(request, place)? {
+                        Some(pinned) => found.push((begin, pinned.keep())),
+                        None => missing.push(place),
+                    },
                 },
             }
         }

@@ -128,7 +128,7 @@ impl LocalObjectStore {
 
     /// Shows what the page cache has of a range, if it has all of it. The file must be open already: opening one may wait.
     pub(super) fn show_held(&self, request: Request, name: &ObjectName, range: Range<u64>, show: &mut dyn FnMut(&[u8])) -> bool {
-        if !matches!(request.purpose, Purpose::Get | Purpose::Scan) {
+        if self.shared.options.direct || !matches!(request.purpose, Purpose::Get | Purpose::Scan) {
             return false;
         }
         let Some(handle) = self.shared.handles.get(name) else { return false };
