@@ -165,7 +165,8 @@ pub trait Mapping: Send + Sync + fmt::Debug {
     fn fetch_max_u64(&self, offset: usize, value: u64) -> u64;
     /// A full fence between what was stored before and what is loaded after.
     fn full_fence(&self);
-    /// Makes the pages of a range present ahead of use. They stay clean: what was not stored to need not be written again.
+    /// Makes the pages of a range present ahead of use, each by itself where the kernel lets us: a store dirties no more than its page. They stay
+    /// clean: what was not stored to need not be written again.
     fn populate(&self, offset: usize, length: usize) -> io::Result<()>;
 }
 

@@ -51,6 +51,7 @@ pub enum Mutant {
     LogFenceReadsBeforeWord,
     LogFenceWithoutSync,
     LogFenceTrustsCleanPages,
+    LogRestDeletesWithoutFenceWord,
     LogAcceptsWithoutFullFence,
     // Rule 9
     LogBadFrameIsAlwaysTail,

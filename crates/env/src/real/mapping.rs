@@ -18,6 +18,11 @@ use crate::Mapping;
 
 const WORD: usize = size_of::<u64>();
 
+/// A file is read ahead of a population in pieces of this size, which the kernel reads into single pages. Left to itself it reads into large
+/// folios, and a store dirties a whole one: 64 MiB of frames stored in unwritten blocks, with a sync every 4 MiB, were then written 1.23 times (ext4,
+/// kernel 6.18, read-ahead of 8 MiB), and 1.00 times with pieces of 64 to 512 KiB, for 20 ms more of CPU.
+const READ_AHEAD_BYTES: usize = 128 << 10;
+
 /// A live mapping.
 #[derive(Debug)]
 pub(super) struct Mapped {
@@ -143,9 +148,14 @@ impl Mapping for Mapped {
         let address = self.address(offset, length);
         let before = offset % page;
         let start = address.wrapping_sub(before);
+        let bytes = length + before;
+        for piece in (0..bytes).step_by(READ_AHEAD_BYTES) {
+            // SAFETY: as below, for a part of that range. A piece that the kernel does not read is read below.
+            let _ = unsafe { madvise(start.wrapping_add(piece).cast(), READ_AHEAD_BYTES.min(bytes - piece), Advice::WillNeed) };
+        }
         // SAFETY: start is the page-aligned start of a checked range (base is page-aligned and before <= offset). The advice changes no
         // content and unmaps nothing.
-        match unsafe { madvise(start.cast(), length + before, Advice::LinuxPopulateRead) } {
+        match unsafe { madvise(start.cast(), bytes, Advice::LinuxPopulateRead) } {
             Ok(()) => Ok(()),
             // Kernels before 5.14 do not know the advice: look at each page.
             Err(rustix::io::Errno::INVAL) => {

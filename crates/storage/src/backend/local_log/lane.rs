@@ -25,7 +25,7 @@ use tombolo_format::log_frame::{
 use super::LocalLogOptions;
 use super::control::{Control, Word};
 use super::group::{Group, Joined, Next, Wake};
-use super::segment::Segment;
+use super::segment::{Blocks, Segment};
 use super::supply::Supply;
 use super::unsynced::Unsynced;
 use crate::mutant::{Mutant, is_enabled};
@@ -44,8 +44,8 @@ const MOVES_MAX: u32 = 3;
 
 /// A full segment that is not trimmed yet.
 #[derive(Debug)]
-struct Full {
-    segment: Arc<Segment>,
+pub(super) struct Full {
+    pub(super) segment: Arc<Segment>,
     /// Where the lane leaves it.
     end: u32,
     /// A sync that began after its last frame was stored has succeeded.
@@ -55,7 +55,7 @@ struct Full {
 }
 
 #[derive(Debug)]
-enum State {
+pub(super) enum State {
     Open,
     Closed,
     /// Fenced, or the disk failed for good.
@@ -63,43 +63,56 @@ enum State {
 }
 
 #[derive(Debug)]
-struct Writer {
-    state: State,
+pub(super) struct Writer {
+    pub(super) state: State,
     /// A sync failed and its bytes were not moved: nothing more becomes durable. Set by the leader only.
-    lost: Option<Error>,
-    segment: Arc<Segment>,
+    pub(super) lost: Option<Error>,
+    pub(super) segment: Arc<Segment>,
     /// The next frame's byte. Invariant: a multiple of 8, at most the segment's capacity.
-    position: u32,
+    pub(super) position: u32,
     /// A store failed: what lies behind `position` is unknown, so the segment ends here.
-    broken: bool,
+    pub(super) broken: bool,
     /// Oldest first. Invariant: numbers ascend, and are less than the current one's.
-    full: VecDeque<Full>,
+    pub(super) full: VecDeque<Full>,
     /// Bytes of the full segments that count.
-    full_bytes: u64,
+    pub(super) full_bytes: u64,
     unsynced: Unsynced,
+    /// How far the lane was given back. Invariant: at most the replay point that the manifest holds durably.
+    pub(super) trimmed: LogOffset,
+    /// Somebody watches whether the lane rests.
+    pub(super) watched: bool,
 }
 
 impl Writer {
     fn live_bytes(&self) -> u64 {
         self.full_bytes + u64::from(self.position - FIRST_BYTE)
     }
+
+    /// Takes the oldest full segment out.
+    pub(super) fn take_oldest(&mut self) -> Option<Full> {
+        let full = self.full.pop_front()?;
+        self.full_bytes -= u64::from(full.end - FIRST_BYTE);
+        Some(full)
+    }
 }
 
 /// One lane.
 #[derive(Debug)]
 pub(super) struct Lane {
-    env: Env,
+    pub(super) env: Env,
     options: LocalLogOptions,
     /// Of the lane; the segment is filled in.
     identity: SegmentIdentity,
     /// For messages.
     place: String,
-    control: Control,
-    supply: Arc<Supply>,
-    writer: Mutex<Writer>,
+    pub(super) control: Control,
+    pub(super) supply: Arc<Supply>,
+    pub(super) writer: Mutex<Writer>,
     group: Mutex<Group>,
     accepted: AtomicU64,
     durable: AtomicU64,
+    /// How often somebody waited for a sync since the segment in use was begun.
+    syncs_wanted: AtomicU64,
 }
 
 impl Lane {
@@ -113,7 +126,7 @@ impl Lane {
     ) -> Result<Lane> {
         let place = directory.display().to_string();
         let supply = Arc::new(Supply::new(env, directory, options));
-        let segment = supply.take(u64::from(FIRST_BYTE), u64::from(options.segment_bytes_min))?;
+        let segment = supply.take(u64::from(FIRST_BYTE), u64::from(options.segment_bytes_min), Blocks::Zeroed)?;
         let start = LogOffset::new(segment.number, FIRST_BYTE);
         let lane = Lane {
             env: env.clone(),
@@ -131,10 +144,13 @@ impl Lane {
                 full: VecDeque::new(),
                 full_bytes: 0,
                 unsynced: Unsynced::default(),
+                trimmed: LogOffset::ZERO,
+                watched: false,
             }),
             group: Mutex::default(),
             accepted: AtomicU64::new(start.0),
             durable: AtomicU64::new(start.0),
+            syncs_wanted: AtomicU64::new(0),
         };
         lane.begin_segment(&segment, LogOffset::ZERO)
             .and_then(|()| segment.sync())
@@ -144,7 +160,7 @@ impl Lane {
         Ok(lane)
     }
 
-    fn accepted(&self) -> LogOffset {
+    pub(super) fn accepted(&self) -> LogOffset {
         LogOffset(self.accepted.load(Ordering::Acquire))
     }
 
@@ -259,8 +275,8 @@ impl Lane {
     }
 
     /// Goes over into the next segment, with room for `bytes`. On an error nothing took effect.
-    fn roll(&self, writer: &mut Writer, bytes: u64) -> Result<()> {
-        let taken = self.supply.take(u64::from(FIRST_BYTE) + bytes, writer.live_bytes().next_power_of_two());
+    pub(super) fn roll(&self, writer: &mut Writer, bytes: u64) -> Result<()> {
+        let taken = self.supply.take(u64::from(FIRST_BYTE) + bytes, writer.live_bytes().next_power_of_two(), self.blocks(writer));
         let next = taken.map_err(|error| self.or_fenced(error))?;
         let predecessor = LogOffset::new(writer.segment.number, writer.position);
         if let Err(error) = self.begin_segment(&next, predecessor) {
@@ -275,7 +291,15 @@ impl Lane {
         writer.full.push_back(Full { segment, end: writer.position, synced: false, poisoned: false });
         writer.position = FIRST_BYTE;
         writer.broken = false;
+        self.syncs_wanted.store(0, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// What the next segment is to be made of, as the one in use is used.
+    fn blocks(&self, writer: &Writer) -> Blocks {
+        let syncs = self.syncs_wanted.load(Ordering::Relaxed);
+        let pays = syncs > 0 && syncs.saturating_mul(self.options.zeroed_sync_bytes) >= u64::from(writer.position - FIRST_BYTE);
+        if pays { Blocks::Zeroed } else { Blocks::Reserved }
     }
 
     /// What a failure means: a successor frees the log of whom it has fenced, and with it the directory.
@@ -297,7 +321,7 @@ impl Lane {
         }
         let room = u64::from(writer.segment.capacity - writer.position);
         let wanted = writer.live_bytes().next_power_of_two();
-        if let Some(preparation) = self.supply.wants_preparing(room, wanted) {
+        if let Some(preparation) = self.supply.wants_preparing(room, wanted, || self.blocks(writer)) {
             self.env.spawn(TaskClass::Foreground, "log segment", async move { preparation.run() }).detach();
         }
     }
@@ -327,6 +351,7 @@ impl Lane {
             completer.complete(result);
             return waiting;
         }
+        self.syncs_wanted.fetch_add(1, Ordering::Relaxed);
         let (waiting, lead) = self.group.lock().join_ticket(end);
         if lead {
             self.spawn_leader();
@@ -336,9 +361,13 @@ impl Lane {
 
     /// Makes `end` durable on the calling thread, or waits for whoever is at it.
     pub(super) fn sync(self: &Arc<Lane>, end: LogOffset) -> Result<()> {
+        let mut is_first = true;
         loop {
             if let Some(result) = self.known(end) {
                 return result;
+            }
+            if std::mem::take(&mut is_first) {
+                self.syncs_wanted.fetch_add(1, Ordering::Relaxed);
             }
             let joined = self.group.lock().join_thread(end);
             match joined {
@@ -461,7 +490,7 @@ impl Lane {
         tracing::warn!(error = %cause, log = %self.place, "a sync of the log failed; its unsynced bytes go to a new segment");
         let durable = self.durable_through();
         let bytes = u64::from(FIRST_BYTE) + writer.unsynced.bytes_from(durable) as u64;
-        let next = match self.supply.take(bytes, writer.live_bytes().next_power_of_two()) {
+        let next = match self.supply.take(bytes, writer.live_bytes().next_power_of_two(), Blocks::Reserved) {
             Ok(next) => next,
             Err(error) => return Err(self.end(writer, error)),
         };
@@ -527,20 +556,19 @@ impl Lane {
     }
 
     /// Gives back what lies before `before`.
-    pub(super) fn trim(&self, before: LogOffset) {
+    pub(super) fn trim(self: &Arc<Lane>, before: LogOffset) {
         let mut retired = Vec::new();
         {
             let mut writer = self.writer.lock();
+            writer.trimmed = writer.trimmed.max(before);
             while writer.full.front().is_some_and(|full| full.segment.number < before.segment().min(writer.segment.number)) {
-                if let Some(full) = writer.full.pop_front() {
-                    writer.full_bytes -= u64::from(full.end - FIRST_BYTE);
-                    retired.push(full);
-                }
+                retired.extend(writer.take_oldest());
             }
         }
         for full in retired {
             self.supply.retire(full.segment, full.synced && !full.poisoned);
         }
+        self.watch_for_rest();
     }
 
     pub(super) fn pressure(&self) -> Pressure {

@@ -9,9 +9,9 @@
 //! one `pwrite`. Both fence alike (rule 8): store the frame, full fence, read the fence word, accept. Appends are durable by `fdatasync`, shared by
 //! all who wait (`group`).
 //!
-//! Data flow: `lane` (append, roll, sync) takes segments from `supply`, keeps the unsynced copy in `unsynced`, and stores through `segment`; a successor
-//! goes through `fence` and `read`, a follower through `follow` and `read`; they find their way along `chain`. The decision record
-//! `docs/decisions/2026-11-21-local-log.md` has the protocol, its invariants and its failure cases.
+//! Data flow: `lane` (append, roll, sync) takes segments from `supply`, keeps the unsynced copy in `unsynced`, and stores through `segment`; `rest` gives
+//! space back when nothing is written; a successor goes through `fence` and `read`, a follower through `follow` and `read`; they find their way along
+//! `chain`. The decision record `docs/decisions/2026-11-21-local-log.md` has the protocol, its invariants and its failure cases.
 
 mod chain;
 mod control;
@@ -20,6 +20,7 @@ mod follow;
 mod group;
 mod lane;
 mod read;
+mod rest;
 mod segment;
 mod supply;
 mod unsynced;
@@ -67,6 +68,11 @@ pub struct LocalLogOptions {
     pub segment_bytes_min: u32,
     /// Bytes of a segment at most, unless one entry needs more.
     pub segment_bytes_max: u32,
+    /// Segments up to this size are zeroed though nobody waits for syncs, and kept though nothing in them is live.
+    pub small_segment_bytes: u32,
+    /// Larger ones are zeroed where somebody waits for a sync after so many bytes or fewer. Without it each such sync changes metadata, and a
+    /// journal writes tens of KiB; with it each byte is written twice.
+    pub zeroed_sync_bytes: u64,
     /// A sync begins by itself when so many bytes wait for one.
     pub unsynced_sync_bytes: usize,
     /// Appends get `Busy` when more bytes than this would wait for a sync: their copy is kept in memory.
@@ -82,6 +88,8 @@ impl Default for LocalLogOptions {
             single_host: false,
             segment_bytes_min: 16 << 10,
             segment_bytes_max: 64 << 20,
+            small_segment_bytes: 1 << 20,
+            zeroed_sync_bytes: 256 << 10,
             unsynced_sync_bytes: 4 << 20,
             unsynced_bytes_max: 64 << 20,
             wanted_bytes_max: 256 << 20,
@@ -382,6 +390,7 @@ pub(crate) fn register(registry: &mut Registry) {
 
 /// Makes a lane durable and refuses appends from here on.
 async fn close_lane(lane: &Arc<Lane>) -> Result<()> {
+    lane.give_back();
     let end = lane.stop()?;
     match lane.durable(end).await {
         Some(result) => result?,

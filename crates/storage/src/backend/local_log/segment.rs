@@ -1,4 +1,4 @@
-//! A segment's file: zeroed ahead, stored to through a mapping or by `pwrite`, synced.
+//! A segment's file: made ahead, stored to through a mapping or by `pwrite`, synced.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -13,6 +13,15 @@ use crate::backend::local::reserve::leaves_room;
 /// folio. A durable append of 512 bytes then writes to the device: 4 to 8 KiB with pieces of 4 KiB, 20 KiB with 16 KiB, 1 MiB with 1 MiB.
 const ZERO_BYTES: usize = 4 << 10;
 
+/// How a new segment comes by its blocks. Either way it reads as zeros, and the disk's space is taken when it is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Blocks {
+    /// Every block is written once. Then a sync of what is stored in them changes no metadata: for writes that are synced.
+    Zeroed,
+    /// The blocks are only taken (`fallocate`), and each is written when a frame comes. The first sync of each changes metadata.
+    Reserved,
+}
+
 /// Name of a segment's file.
 pub(super) fn segment_name(number: u32) -> String {
     format!("{number:08x}")
@@ -22,6 +31,11 @@ pub(super) fn segment_name(number: u32) -> String {
 pub(super) fn segment_number(name: &str) -> Option<u32> {
     let proper = name.len() == 8 && name.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte));
     if proper { u32::from_str_radix(name, 16).ok() } else { None }
+}
+
+/// Whether an error says that there is no room, which zeroing would not find either.
+fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge)
 }
 
 /// An open segment. The descriptor stays open until it is retired, so that an error of a writeback is not forgotten with it.
@@ -37,15 +51,18 @@ pub(super) struct Segment {
 }
 
 impl Segment {
-    /// Makes a zeroed segment, durably with its name. On an error nothing of it is left. `StorageFull` already where flush and compaction,
-    /// which free segments, would find no room.
-    pub(super) fn create(env: &Env, directory: &Path, number: u32, capacity: u32, form: Form) -> io::Result<Segment> {
+    /// Makes a segment that reads as zeros, durably with its name. On an error nothing of it is left. `StorageFull` already where flush and
+    /// compaction, which free segments, would find no room.
+    pub(super) fn create(env: &Env, directory: &Path, number: u32, capacity: u32, blocks: Blocks, form: Form) -> io::Result<Segment> {
         if !leaves_room(env, directory, u64::from(capacity)) {
             return Err(io::ErrorKind::StorageFull.into());
         }
         let path = directory.join(segment_name(number));
         let file = env.files().create_new(&path)?;
-        let made = Segment::fill(env, directory, &*file, capacity).and_then(|()| Segment::map(&*file, capacity, form));
+        let made = Segment::take_blocks(&*file, capacity, blocks)
+            .and_then(|()| file.sync_data())
+            .and_then(|()| env.files().sync_directory(directory))
+            .and_then(|()| Segment::map(&*file, capacity, form));
         match made {
             Ok(mapping) => Ok(Segment { number, capacity, path, file, mapping }),
             Err(error) => {
@@ -56,7 +73,16 @@ impl Segment {
         }
     }
 
-    fn fill(env: &Env, directory: &Path, file: &dyn File, capacity: u32) -> io::Result<()> {
+    /// Where the file system cannot take blocks without writing them they are zeroed, whatever was asked for.
+    fn take_blocks(file: &dyn File, capacity: u32, blocks: Blocks) -> io::Result<()> {
+        if blocks == Blocks::Reserved {
+            match file.allocate(u64::from(capacity)) {
+                Err(error) if !is_full(&error) && !tombolo_env::simulated::is_crash(&error) => {
+                    tracing::debug!(%error, "blocks of a log segment cannot be taken without writing them");
+                }
+                taken => return taken,
+            }
+        }
         let zeros = [0; ZERO_BYTES];
         let mut at = 0;
         while at < u64::from(capacity) {
@@ -64,8 +90,7 @@ impl Segment {
             file.write_all_at(&zeros[..piece], at)?;
             at += piece as u64;
         }
-        file.sync_data()?;
-        env.files().sync_directory(directory)
+        Ok(())
     }
 
     fn map(file: &dyn File, capacity: u32, form: Form) -> io::Result<Option<Arc<dyn Mapping>>> {

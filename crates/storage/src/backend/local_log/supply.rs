@@ -11,15 +11,18 @@ use parking_lot::Mutex;
 use tombolo_env::{Completer, Completion, Env, completion};
 use tombolo_format::log_frame::SEGMENT_BYTES_MAX;
 
-use super::segment::Segment;
+use super::segment::{Blocks, Segment};
 use super::{Form, LocalLogOptions};
 use crate::{Error, Result};
 
-/// A segment made while its writer waits is no larger than it must be, or than this.
+/// A segment that is zeroed while its writer waits is no larger than it must be, or than this.
 const HURRIED_BYTES: u64 = 1 << 20;
 
+/// A lane at rest keeps no segment that is more than so many times as large as the next one would be.
+const EXCESS_FACTOR: u64 = 4;
+
 /// Room in the segment in use at which the next one is made anew. Zeroing the largest takes a tenth of a second, in which a fast writer
-/// fills less than this.
+/// fills less than this; the later it is made, the better it is known whether it is to be zeroed.
 const ROOM_BYTES: u64 = 16 << 20;
 
 /// Page granularity of segments.
@@ -52,6 +55,8 @@ pub(super) struct Supply {
     form: Form,
     bytes_min: u64,
     bytes_max: u64,
+    /// Segments up to this size are zeroed in any case, and kept in any case.
+    small_bytes: u64,
     state: Mutex<State>,
 }
 
@@ -63,14 +68,16 @@ impl Supply {
             form: options.form,
             bytes_min: u64::from(options.segment_bytes_min),
             bytes_max: u64::from(options.segment_bytes_max),
+            small_bytes: u64::from(options.small_segment_bytes),
             state: Mutex::default(),
         }
     }
 
-    fn make(&self, number: u32, bytes: u64) -> Result<Arc<Segment>> {
+    fn make(&self, number: u32, bytes: u64, blocks: Blocks) -> Result<Arc<Segment>> {
+        let blocks = if bytes <= self.small_bytes { Blocks::Zeroed } else { blocks };
         let bytes = bytes.next_multiple_of(PAGE_BYTES).min(SEGMENT_BYTES_MAX);
         let capacity = u32::try_from(bytes).unwrap_or(u32::MAX);
-        match Segment::create(&self.env, &self.directory, number, capacity, self.form) {
+        match Segment::create(&self.env, &self.directory, number, capacity, blocks, self.form) {
             Ok(segment) => Ok(Arc::new(segment)),
             Err(error) => Err(Error::io(error, "making a log segment; nothing took effect", self.directory.display())),
         }
@@ -80,7 +87,7 @@ impl Supply {
     ///
     /// # Errors
     /// `OutOfSpace` and whatever else the file system says; nothing took effect, and a later call tries again.
-    pub(super) fn take(&self, bytes: u64, wanted: u64) -> Result<Arc<Segment>> {
+    pub(super) fn take(&self, bytes: u64, wanted: u64, blocks: Blocks) -> Result<Arc<Segment>> {
         let number = {
             let mut state = self.state.lock();
             if state.ready.as_ref().is_some_and(|ready| u64::from(ready.capacity) >= bytes)
@@ -92,8 +99,11 @@ impl Supply {
             state.last_number += 1;
             state.last_number
         };
-        let wanted = wanted.clamp(self.bytes_min, self.bytes_max).min(HURRIED_BYTES.max(self.bytes_min));
-        let made = self.make(number, wanted.max(bytes))?;
+        let mut wanted = self.within_limits(wanted);
+        if blocks == Blocks::Zeroed {
+            wanted = wanted.min(HURRIED_BYTES.max(self.bytes_min));
+        }
+        let made = self.make(number, wanted.max(bytes), blocks)?;
         let mut state = self.state.lock();
         state.failed = false;
         state.last_taken = number;
@@ -106,21 +116,61 @@ impl Supply {
         Ok(made)
     }
 
+    fn within_limits(&self, wanted: u64) -> u64 {
+        wanted.clamp(self.bytes_min, self.bytes_max)
+    }
+
     /// What somebody should do now, while the segment in use has `room` left: make the next one, `wanted` bytes long within the limits. Says
     /// so once. A large segment is made anew only shortly before it is needed: by then a flush may have retired one, which need not be
     /// zeroed.
-    pub(super) fn wants_preparing(self: &Arc<Supply>, room: u64, wanted: u64) -> Option<Preparation> {
+    pub(super) fn wants_preparing(self: &Arc<Supply>, room: u64, wanted: u64, blocks: impl Fn() -> Blocks) -> Option<Preparation> {
         let mut state = self.state.lock();
-        let wanted = wanted.clamp(self.bytes_min, self.bytes_max);
+        let wanted = self.within_limits(wanted);
         let now = room < ROOM_BYTES || state.stock.as_ref().is_some_and(|stock| u64::from(stock.capacity) >= wanted);
         if !now || state.ready.is_some() || state.preparing || state.failed || state.closed {
             return None;
         }
         state.preparing = true;
-        Some(Preparation { supply: Arc::clone(self), wanted })
+        Some(Preparation { supply: Arc::clone(self), wanted, blocks: blocks() })
     }
 
-    /// Has no more made ahead; ready when none is being made.
+    /// Whether a segment of `capacity` is much larger than what a lane with so many live bytes needs next.
+    pub(super) fn is_excess(&self, capacity: u32, live_bytes: u64) -> bool {
+        let wanted = self.within_limits(live_bytes.next_power_of_two());
+        u64::from(capacity) > self.small_bytes.max(EXCESS_FACTOR * wanted)
+    }
+
+    /// Whether a segment that is not in use is.
+    pub(super) fn holds_excess(&self, live_bytes: u64) -> bool {
+        let state = self.state.lock();
+        [&state.ready, &state.stock].into_iter().flatten().any(|spare| self.is_excess(spare.capacity, live_bytes))
+    }
+
+    /// Deletes segments that are not in use and much larger than what is live. Until what it returns is dropped none is made ahead but by it:
+    /// the smallest. `None` while one is being made, and once the supply is closed.
+    pub(super) fn begin_resting(self: &Arc<Supply>, live_bytes: u64) -> Option<Preparation> {
+        let discarded = {
+            let state = &mut *self.state.lock();
+            if state.preparing || state.closed {
+                return None;
+            }
+            state.preparing = true;
+            let spares = [&mut state.ready, &mut state.stock];
+            spares.map(|spare| spare.take_if(|spare| self.is_excess(spare.capacity, live_bytes)))
+        };
+        let resting = Preparation { supply: Arc::clone(self), wanted: self.bytes_min, blocks: Blocks::Zeroed };
+        for segment in discarded {
+            self.discard(segment);
+        }
+        Some(resting)
+    }
+
+    /// Whether one was made ahead.
+    pub(super) fn is_ready(&self) -> bool {
+        self.state.lock().ready.is_some()
+    }
+
+    /// Has no more made ahead, and deletes what was; ready when none is being made.
     pub(super) fn close(&self) -> Completion<()> {
         let (closer, closed) = completion();
         let mut state = self.state.lock();
@@ -129,15 +179,29 @@ impl Supply {
             state.closer = Some(closer);
         } else {
             drop(state);
+            self.discard_spares();
             closer.complete(());
         }
         closed
     }
 
+    fn discard_spares(&self) {
+        let spares = {
+            let mut state = self.state.lock();
+            [state.ready.take(), state.stock.take()]
+        };
+        for segment in spares {
+            self.discard(segment);
+        }
+    }
+
     /// Makes the next segment: from the stock, or anew.
-    fn prepare(&self, wanted: u64) {
+    fn prepare(&self, wanted: u64, blocks: Blocks) {
         let (stock, number) = {
             let mut state = self.state.lock();
+            if state.ready.is_some() {
+                return;
+            }
             let stock = state.stock.take_if(|stock| u64::from(stock.capacity) >= wanted);
             if stock.is_none() {
                 state.last_number += 1;
@@ -146,7 +210,7 @@ impl Supply {
         };
         let made = match stock {
             Some(stock) => Ok(stock),
-            None => self.make(number, wanted),
+            None => self.make(number, wanted, blocks),
         };
         let mut state = self.state.lock();
         match made.and_then(|made| self.renumber(&mut state, made)) {
@@ -175,7 +239,7 @@ impl Supply {
         let discarded = {
             let mut state = self.state.lock();
             match &state.stock {
-                _ if !reuse => Some(segment),
+                _ if !reuse || state.closed => Some(segment),
                 Some(kept) if kept.capacity >= segment.capacity => Some(segment),
                 _ => state.stock.replace(segment),
             }
@@ -186,6 +250,8 @@ impl Supply {
     fn discard(&self, segment: Option<Arc<Segment>>) {
         if let Some(segment) = segment
             && let Err(error) = self.env.files().remove_file(&segment.path)
+            // A successor frees the log of whom it has fenced.
+            && error.kind() != std::io::ErrorKind::NotFound
         {
             tracing::warn!(%error, path = %segment.path.display(), "a retired log segment stays until its log is freed");
         }
@@ -197,12 +263,13 @@ impl Supply {
 pub(super) struct Preparation {
     supply: Arc<Supply>,
     wanted: u64,
+    blocks: Blocks,
 }
 
 impl Preparation {
     /// Makes it, on the calling thread.
-    pub(super) fn run(self) {
-        self.supply.prepare(self.wanted);
+    pub(super) fn run(&self) {
+        self.supply.prepare(self.wanted, self.blocks);
     }
 }
 
@@ -214,6 +281,7 @@ impl Drop for Preparation {
             state.closer.take()
         };
         if let Some(closer) = closer {
+            self.supply.discard_spares();
             closer.complete(());
         }
     }

@@ -6,3 +6,4 @@ mod harness;
 mod mutants;
 mod real;
 mod simulated;
+mod space;

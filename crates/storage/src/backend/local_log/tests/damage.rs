@@ -6,7 +6,7 @@ use super::harness::{Case, FORMS, Plan};
 use crate::backend::local_log::Form;
 use crate::{ErrorKind, LogEntry, LogOffset, LogStore, Result};
 
-const PLAN: Plan = Plan { entries: 14, payload_bytes: 900, sync_every: 3, trim_every: 0, close: true };
+const PLAN: Plan = Plan { entries: 14, payload_bytes: 900, sync_every: 3, trim_every: 0, close: true, rests: false };
 
 /// A closed log of two segments on a disk.
 fn closed(form: Form) -> (Case, DiskImage) {

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tombolo_env::FileSystemKind;
@@ -47,16 +48,38 @@ pub(super) struct Plan {
     pub trim_every: u64,
     /// Closes at the end.
     pub close: bool,
+    /// Writes nothing for two seconds after each trim.
+    pub rests: bool,
 }
 
-pub(super) const SHORT: Plan = Plan { entries: 12, payload_bytes: 300, sync_every: 3, trim_every: 0, close: false };
-pub(super) const ROLLING: Plan = Plan { entries: 40, payload_bytes: 900, sync_every: 3, trim_every: 9, close: false };
+pub(super) const SHORT: Plan = Plan { entries: 12, payload_bytes: 300, sync_every: 3, trim_every: 0, close: false, rests: false };
+pub(super) const ROLLING: Plan = Plan { entries: 40, payload_bytes: 900, sync_every: 3, trim_every: 9, close: false, rests: false };
+/// Fills a large segment, has all of it trimmed, and goes on after a rest, in which the lane goes over into a small one.
+pub(super) const RESTING: Plan = Plan { entries: 135, payload_bytes: 900, sync_every: 5, trim_every: 120, close: false, rests: true };
 
 impl Case {
+    /// With an odd seed no segment but the first is zeroed.
     pub(super) fn new(seed: u64, form: Form) -> Case {
-        let options = LocalLogOptions { form, segment_bytes_min: 12 << 10, segment_bytes_max: 16 << 10, ..LocalLogOptions::default() };
+        let mut options = LocalLogOptions { form, segment_bytes_min: 12 << 10, segment_bytes_max: 16 << 10, ..LocalLogOptions::default() };
+        if !seed.is_multiple_of(2) {
+            (options.small_segment_bytes, options.zeroed_sync_bytes) = (0, 0);
+        }
+        Case::with(seed, options)
+    }
+
+    /// A world that suits a plan.
+    pub(super) fn of(seed: u64, form: Form, plan: Plan) -> Case {
+        let mut case = Case::new(seed, form);
+        if plan.rests {
+            (case.options.segment_bytes_min, case.options.segment_bytes_max) = (8 << 10, 64 << 10);
+            case.options.small_segment_bytes = 8 << 10;
+        }
+        case
+    }
+
+    pub(super) fn with(seed: u64, options: LocalLogOptions) -> Case {
         let world = World::new(seed);
-        if form == Form::Written && seed % 2 == 1 {
+        if options.form == Form::Written && seed / 2 % 2 == 1 {
             // The writer's words in the control page are written too.
             world.host(0).set_kind(FileSystemKind::CopyOnWrite("btrfs".into()));
         }
@@ -126,6 +149,9 @@ impl Case {
                 if process.is_alive() {
                     log.trim(0, end)?;
                 }
+                if plan.rests {
+                    process.sleep(Duration::from_secs(2)).await;
+                }
             }
             process.yield_now().await;
         }
@@ -146,6 +172,15 @@ impl Case {
             Ok((sealed, read(&store, &context, &record, from, sealed).await?))
         };
         Some(taken.await)
+    }
+
+    /// Bytes of the lane's segments, ascending.
+    pub(super) fn segments(&self) -> Vec<u64> {
+        let files = self.world.host(0).all_files().into_iter();
+        let of_lane = files.filter(|(path, _)| path.starts_with(Case::directory(1)) && !path.ends_with("control"));
+        let mut bytes: Vec<u64> = of_lane.map(|(_, length)| length).collect();
+        bytes.sort_unstable();
+        bytes
     }
 
     /// Takes over in a process of its own.

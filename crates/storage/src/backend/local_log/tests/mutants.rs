@@ -4,6 +4,7 @@ use tombolo_env::simulated::Crash;
 
 use super::harness::{Case, FORMS, Plan, ROLLING, SHORT};
 use super::simulated::{crash_at, failing_syncs, fence_at, race, sync_error_that_only_the_writer_saw, write_at};
+use super::space::rest_at;
 use crate::backend::local_log::Form;
 use crate::mutant::{Mutant, enable};
 
@@ -120,6 +121,13 @@ fn an_append_accepted_without_a_full_fence_is_caught() {
 fn a_fencer_that_trusts_clean_pages_is_caught() {
     assert_caught(Mutant::LogFenceTrustsCleanPages, "a fencer that trusts clean pages", || {
         collect(FORMS.into_iter().map(sync_error_that_only_the_writer_saw))
+    });
+}
+
+#[test]
+fn a_segment_given_back_whatever_the_fence_word_says_is_caught() {
+    assert_caught(Mutant::LogRestDeletesWithoutFenceWord, "a segment given back whatever the fence word says", || {
+        collect(FORMS.into_iter().flat_map(|form| (0..6).flat_map(move |seed| (1..).map_while(move |number| rest_at(seed, form, number)))))
     });
 }
 
