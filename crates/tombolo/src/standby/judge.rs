@@ -38,11 +38,6 @@ impl Judge {
         Judge { epoch, sign: None, since: now, is_heard: false, silence_max, unseen_max }
     }
 
-    /// The writer that is watched.
-    pub(super) fn epoch(&self) -> u64 {
-        self.epoch
-    }
-
     /// Takes in the newest sign of the newest writer, from a list that began at `began` and was complete at `ended`.
     pub(super) fn observe(&mut self, began: Instant, ended: Instant, newest: Option<(u64, Sign)>) -> Verdict {
         match newest {

@@ -138,7 +138,7 @@ impl Watch {
     pub(crate) async fn take_over(mut self) -> Result<Arc<Engine>> {
         let env = self.request.env.clone();
         let mut advanced = env.now();
-        let mut answered = None;
+        let mut answered = false;
         loop {
             if let Err(error) = self.tell_anew_if_forgotten().await {
                 tracing::warn!(%error, "standing by: the record could not be put again; it is tried again");
@@ -163,11 +163,12 @@ impl Watch {
             }
             let now = env.now();
             // A writer that is leaving stays until it sees a record renewed.
-            let asks = verdict == Verdict::Leaving && answered != Some(self.judge.epoch());
-            if now.since(self.renewed) >= RENEW || asks {
-                answered = asks.then(|| self.judge.epoch()).or(answered);
-                if let Err(error) = self.renew().await {
-                    tracing::warn!(%error, "standing by: the record could not be renewed; it is tried again");
+            let is_leaving = verdict == Verdict::Leaving;
+            answered &= is_leaving;
+            if now.since(self.renewed) >= RENEW || is_leaving && !answered {
+                match self.renew().await {
+                    Ok(()) => answered = is_leaving,
+                    Err(error) => tracing::warn!(%error, "standing by: the record could not be renewed; it is tried again"),
                 }
             }
             if now.since(advanced) >= self.options.silence_max && verdict != Verdict::Leaving {

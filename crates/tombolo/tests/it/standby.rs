@@ -8,8 +8,10 @@ use tombolo::{Builder, Db, Durability, Env, ErrorKind, Instant, OpenMode, Option
 use tombolo_env::TaskClass;
 use tombolo_env::simulated::{Process, World};
 use tombolo_storage::backend::memory::{MemoryLogStore, MemoryObjectStore};
+use tombolo_storage::layer::RequestKind;
+use tombolo_storage::layer::fault::{Asked, Fault, FaultObjectStore, FaultPlan, Rule};
 use tombolo_storage::layer::trace::{TraceLogStore, TraceObjectStore, Tracer};
-use tombolo_storage::{LogStore, ObjectStore};
+use tombolo_storage::{LogStore, ObjectStore, Purpose};
 
 const SILENCE: Duration = Duration::from_millis(400);
 
@@ -267,6 +269,38 @@ fn a_writer_does_not_hand_over_to_the_dead_and_stays_the_writer() {
     start_writer(&later, &diary, true);
     world.run_for(Duration::from_secs(200));
     assert_eq!(diary.all().last().unwrap(), "still the writer");
+}
+
+/// What kept it from handing over is told, and is no hindrance once it is gone.
+#[test]
+fn a_writer_that_could_not_hand_over_stays_and_can_do_so_later() {
+    let world = World::new(11);
+    let process = world.process("p");
+    let env = process.env();
+    process
+        .run(async move {
+            let plan = FaultPlan::scripted();
+            let objects: Arc<dyn ObjectStore> = Arc::new(MemoryObjectStore::unnamed(&env));
+            let log: Arc<dyn LogStore> = Arc::new(MemoryLogStore::unnamed(&env));
+            let open = || Db::builder("mem://x").env(env.clone()).options(options());
+            let faulty: Arc<dyn ObjectStore> = Arc::new(FaultObjectStore::new(&env, Arc::clone(&objects), plan.clone()));
+            let db = open().stores(faulty, Arc::clone(&log)).open().await.unwrap();
+            let keys = db.default_keyspace();
+            keys.put(b"k", b"v").await.unwrap();
+            let standby = open().stores(objects, log).stand_by(StandbyOptions { silence_max: SILENCE }).await.unwrap();
+            let watching = standby.take_over();
+            env.sleep(Duration::from_secs(65)).await;
+            let is_flush = |asked: &Asked<'_>| asked.kind == RequestKind::Create && asked.purpose == Purpose::Flush;
+            plan.inject(Rule::new(is_flush, Fault::Error(ErrorKind::OutOfSpace)));
+            assert_eq!(db.hand_over().await.unwrap_err().kind(), ErrorKind::OutOfSpace);
+            plan.clear();
+            env.sleep(Duration::from_secs(1)).await;
+            keys.put(b"k", b"w").await.unwrap();
+            db.hand_over().await.unwrap();
+            let next = watching.await.unwrap();
+            assert_eq!(next.default_keyspace().get(b"k").await.unwrap().unwrap(), b"w");
+        })
+        .unwrap();
 }
 
 /// Whoever stood by answers, and dies before it takes over.
