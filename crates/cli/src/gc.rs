@@ -1,12 +1,11 @@
 //! `tombolo gc`: what serves nobody any more in all databases under one root.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 use clap::Args;
 use serde_json::json;
 use tombolo::sweep::{self, Garbage, GarbageKind};
-use tombolo::{Env, Epoch, ErrorKind, Registry};
+use tombolo::{Env, Epoch, Error, ErrorKind, Registry};
 use tombolo_storage::{ObjectStore, Purpose, Request, Uri};
 
 use crate::failure::Result;
@@ -75,30 +74,47 @@ pub fn run(arguments: &Arguments, output: &Output) -> Result<()> {
     let root = Uri::parse(&arguments.root)?;
     let store = registry.open_object_store(&env, &root)?;
     let (databases, outside) = databases(&env, &*store)?;
+    if databases.is_empty() && outside == 0 {
+        let hint = format!("0 databases; nothing lies in {}: check the URI", root.shown());
+        return output.result(|| json!({ "databases": 0, "outside": 0 }), || hint);
+    }
+    let mut failed = None;
     for directory in &databases {
         let mut uri = root.clone();
         if !directory.is_empty() {
             uri.rest = format!("{}/{}", uri.rest.trim_end_matches('/'), directory.trim_end_matches('/'));
         }
         let store = registry.open_object_store(&env, &uri)?;
-        match env.block_on(sweep::survey(&env, &store)) {
-            Ok(garbage) => {
-                if arguments.delete {
-                    env.block_on(sweep::delete(&env, &Arc::clone(&store), &garbage))?;
-                }
-                report(&uri.to_string(), &garbage, arguments.delete, output)?;
+        let swept = env.block_on(async {
+            let garbage = sweep::survey(&env, &store).await?;
+            if arguments.delete {
+                sweep::delete(&env, &store, &garbage).await?;
             }
+            Ok::<_, Error>(garbage)
+        });
+        match swept {
+            Ok(garbage) => report(&uri.to_string(), &garbage, arguments.delete, output)?,
             // Destroyed, or never completed: what is left of it is for the next life's opening.
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 output.result(|| json!({ "database": uri.to_string(), "ended": true }), || format!("{uri}: {}", error.message()))?;
             }
-            Err(error) => return Err(error.into()),
+            // One that is damaged does not keep the others from being swept.
+            Err(error) => {
+                let (shown, message) = (uri.to_string(), error.message().to_owned());
+                output.result(
+                    || json!({ "database": shown, "error": message }),
+                    || format!("{shown}: {message}; nothing of it is touched"),
+                )?;
+                failed.get_or_insert(error);
+            }
         }
     }
     output.result(
         || json!({ "databases": databases.len(), "outside": outside }),
         || format!("{} databases; {outside} objects belong to none", databases.len()),
-    )
+    )?;
+    output.finish()?;
+    failed.map_or(Ok(()), |error| Err(error.into()))
 }
 
 fn report(database: &str, garbage: &Garbage, deleted: bool, output: &Output) -> Result<()> {

@@ -7,7 +7,7 @@ use clap::Args;
 use serde_json::json;
 use tombolo::{Db, ErrorKind, StandbyOptions};
 
-use crate::database::{self, HowArguments};
+use crate::database::DatabaseArguments;
 use crate::failure::Result;
 use crate::interrupt;
 use crate::output::Output;
@@ -16,19 +16,16 @@ use crate::output::Output;
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
-  tombolo standby --store file:///data/orders
-  tombolo standby --store file:///data/orders --silence-ms 500 --once
+  tombolo standby file:///data/orders
+  tombolo standby file:///data/orders --silence-ms 500 --once
 
 The writer, whatever program it is, gives signs of life while somebody stands by. Once it falls silent, or hands over, this process claims the
 database, recovers everything acknowledged, and keeps it open, with flushes and compactions going on, until Ctrl-C; then it hands over to
 another standby if there is one, else it closes. A writer that was only slow learns at its next write that it is fenced; nothing it had
 acknowledged is lost.")]
 pub struct Arguments {
-    /// The store that holds the database, as a URI.
-    #[arg(long, value_name = "URI")]
-    store: String,
     #[command(flatten)]
-    how: HowArguments,
+    database: DatabaseArguments,
     /// How long the writer may be silent before it is replaced, in milliseconds.
     #[arg(long, value_name = "MS", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(40..=3_600_000))]
     silence_ms: u64,
@@ -44,8 +41,8 @@ const LOOK: Duration = Duration::from_millis(50);
 pub fn run(arguments: &Arguments, output: &Output) -> Result<()> {
     let interrupted = interrupt::listen()?;
     let options = StandbyOptions { silence_max: Duration::from_millis(arguments.silence_ms) };
-    let standby = interrupt::wait(database::builder(&arguments.store, &arguments.how)?.stand_by(options), &interrupted, || ())?;
-    let (store, epoch) = (&arguments.store, standby.epoch());
+    let standby = interrupt::wait(arguments.database.builder()?.stand_by(options), &interrupted, || ())?;
+    let (store, epoch) = (&arguments.database.store, standby.epoch());
     output
         .result(|| json!({ "standing_by_for_epoch": epoch.0, "store": store }), || format!("standing by for epoch {epoch} of {store}"))?;
     output.finish()?;

@@ -2,8 +2,8 @@
 
 use std::io::Write;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use clap::Args;
@@ -84,10 +84,14 @@ pub fn run(arguments: &Arguments, json: bool, output: &Output) -> Result<()> {
         output.finish()?;
     }
     // What is measured is told as it comes, and after Ctrl-C nothing more is measured: the probe cleans up after itself.
+    let unwritten = OnceLock::new();
     let told = |measured: &Measured| {
-        if !results.is_standard_output() && writeln!(std::io::stdout(), "{}", to_text(measured)).is_err()
-            || interrupted.load(Ordering::Relaxed)
+        if !results.is_standard_output()
+            && let Err(error) = writeln!(std::io::stdout(), "{}", to_text(measured))
         {
+            let _ = unwritten.set(error);
+        }
+        if unwritten.get().is_some() || interrupted.load(Ordering::Relaxed) {
             return Err(Error::new(ErrorKind::Closed, "the measuring was interrupted"));
         }
         Ok(())
@@ -95,6 +99,9 @@ pub fn run(arguments: &Arguments, json: bool, output: &Output) -> Result<()> {
     let measured = env.block_on(measure(&env, &objects, &logs, &plan, &told));
     if interrupted.load(Ordering::Relaxed) {
         return Err(Failure::Interrupted);
+    }
+    if let Some(error) = unwritten.into_inner() {
+        return Err(error.into());
     }
     let measured: Vec<_> = measured?.iter().map(to_json).collect();
     results.write(output, &measured)

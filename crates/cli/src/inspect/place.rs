@@ -91,7 +91,11 @@ impl Store {
             return Ok(read_file(&path)?.1);
         }
         let name = ObjectName::new(name)?;
-        Ok(self.env.block_on(read_whole(&*self.objects, Store::request(), &name, BYTES_MAX))?)
+        let read = self.env.block_on(read_whole(&*self.objects, Store::request(), &name, BYTES_MAX));
+        Ok(read.map_err(|error| match error.kind() {
+            ErrorKind::NotFound => error.advice(format!("`tombolo inspect {}` lists what is there", self.uri.shown())),
+            _ => error,
+        })?)
     }
 
     /// A local log's files are no objects; they lie in the store's directory.

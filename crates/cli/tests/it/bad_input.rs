@@ -32,6 +32,14 @@ fn unknown_options_are_refused_and_the_known_ones_listed() {
     fails(&["db", "put", &store, "--set", "memory=1", "k", "v"], 2, &["memory", "memory_bytes"]);
     fails(&["db", "put", &store, "--set", "memory_bytes=many", "k", "v"], 2, &["memory_bytes", "many"]);
     fails(&["db", "put", &store, "--set", "memory_bytes=1", "k", "v"], 2, &["out of range"]);
+    for (value, words) in [
+        ("18446744073709551615", &["out of range", "1048576 to 17592186044416", "memory_bytes is:"][..]),
+        ("99999999999999999999", &["in digits alone", "memory_bytes is:"]),
+        ("-1", &["in digits alone"]),
+        ("256MB", &["in digits alone", "256MB"]),
+    ] {
+        fails(&["db", "put", &store, "--set", &format!("memory_bytes={value}"), "k", "v"], 2, words);
+    }
     fails(&["db", "put", &store, "--frobnicate", "k", "v"], 2, &["--frobnicate"]);
     fails(&["frobnicate"], 2, &["frobnicate"]);
     fails(&["db", "put", &store, r"bad\escape", "v"], 2, &["escape", "--hex"]);
@@ -131,7 +139,16 @@ fn inspect_names_what_it_cannot_read() {
     for what in [&[][..], &["manifest"], &["log"]] {
         fails(&[&["inspect", &uri(&folder.path().join("nothing"))][..], what].concat(), 3, &["nothing lies in", "check the URI"]);
     }
-    fails(&["inspect", &uri(folder.path()), "0000000000000001/table/1"], 3, &["0000000000000001/table/1"]);
+    fails(
+        &["inspect", &uri(folder.path()), "0000000000000001/table/1"],
+        3,
+        &["0000000000000001/table/1", "tombolo inspect file://", "lists"],
+    );
+    let store = uri(&folder.path().join("db"));
+    fails(&["standby", &store], 3, &["no database here"]);
+    assert!(ok(&["gc", &store]).contains("check the URI"));
+    ok(&["db", "create", &store]);
+    fails(&["db", "get", &store, "k", "--checkpoint", "monday"], 3, &["monday", "no checkpoints"]);
 }
 
 /// Runs the command in a process that may have so many files open.

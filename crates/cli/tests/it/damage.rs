@@ -55,6 +55,20 @@ fn change(path: &Path, change: impl FnOnce(&mut Vec<u8>)) {
     fs::write(path, bytes).unwrap();
 }
 
+/// One damaged database does not keep the others under a root from being swept.
+#[test]
+fn gc_goes_on_behind_a_damaged_database() {
+    let (folder, store) = database();
+    ok(&["db", "put", &uri(&folder.path().join("later")), "k", "v"]);
+    for record in files(&folder, "/manifest/") {
+        change(&record, |bytes| bytes[40] ^= 1);
+    }
+    let ran = tombolo(&["gc", &uri(folder.path()), "--delete"]);
+    assert_eq!(ran.code, 5, "{}{}", ran.stdout, ran.stderr);
+    assert!(ran.stdout.contains(&format!("{store}: ")) && ran.stdout.contains("nothing of it is touched"), "{}", ran.stdout);
+    assert!(ran.stdout.contains("later: ") && ran.stdout.contains("2 databases"), "{}", ran.stdout);
+}
+
 /// The file among `paths` that a message names.
 fn named<'a>(message: &str, paths: &'a [PathBuf]) -> Option<&'a PathBuf> {
     paths.iter().find(|path| message.contains(&name(path)))

@@ -85,7 +85,10 @@ fn a_wrong_line_is_named_and_what_came_before_is_written() {
     }
     let long = format!("{}\tv\n", "k".repeat(70_000));
     let (code, _, message) = with_input(&["db", "import", &store, "--format", "tsv"], long.as_bytes());
-    assert!(code == 2 && message.contains("line 1 of") && message.contains("65535"), "{message}");
+    assert!(
+        code == 2 && message.contains("line 1 of") && message.contains("65535") && message.contains("nothing was written"),
+        "{message}"
+    );
     let (code, _, message) = with_input(&["db", "import", &store, "--keyspace", "none"], b"");
     assert!(code == 3 && message.contains("--create-keyspace"), "{message}");
     let (code, _, message) = with_input(&["db", "import", &store, "--batch-bytes", "0"], b"");

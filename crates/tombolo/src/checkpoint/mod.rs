@@ -329,7 +329,11 @@ impl Checkpoints {
 
 fn not_found(name: &str, known: impl Iterator<Item = String>) -> Error {
     let known: Vec<_> = known.collect();
-    let advice = if known.is_empty() { "there are none".to_owned() } else { format!("there are {}", known.join(", ")) };
+    let advice = if known.is_empty() {
+        "the database has no checkpoints: make one first".to_owned()
+    } else {
+        format!("there are {}", known.join(", "))
+    };
     Error::new(ErrorKind::NotFound, format!("there is no checkpoint {name:?}")).advice(advice)
 }
 

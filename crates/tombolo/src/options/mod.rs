@@ -126,10 +126,11 @@ impl Options {
     /// `Invalid` when a setting is out of range.
     pub(crate) fn check(&self) -> Result<()> {
         let out_of_range = |name: &str, found: u64, range: &str| {
-            Err(Error::new(ErrorKind::Invalid, format!("setting {name} is out of range")).expected(range).found(found))
+            let error = Error::new(ErrorKind::Invalid, format!("setting {name} is out of range")).expected(range).found(found);
+            Err(error.advice(help_of(name)))
         };
-        if self.memory_bytes < 1 << 20 {
-            return out_of_range("memory_bytes", self.memory_bytes, "at least 1048576");
+        if !(1 << 20..=MEMORY_BYTES_MAX).contains(&self.memory_bytes) {
+            return out_of_range("memory_bytes", self.memory_bytes, &format!("1048576 to {MEMORY_BYTES_MAX}"));
         }
         if let Some(bytes) = self.memtable_bytes
             && !(4 << 10..=self.memory_bytes).contains(&bytes)
@@ -158,6 +159,9 @@ impl Options {
         self.memtable_bytes.unwrap_or(self.memory_bytes / 16)
     }
 }
+
+/// The largest budget: 16 TiB. Tables of the cache grow with it, and no machine has more.
+const MEMORY_BYTES_MAX: u64 = 1 << 44;
 
 /// How the blocks of a keyspace's tables are compressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
@@ -307,7 +311,7 @@ impl KeyspaceOptions {
 }
 
 fn number(name: &str, value: &str) -> Result<u64> {
-    value.parse().map_err(|_| bad_value(name, value, "a whole number"))
+    value.parse().map_err(|_| bad_value(name, value, "a whole number, in digits alone"))
 }
 
 fn compression(name: &str, value: &str) -> Result<Compression> {
@@ -320,10 +324,18 @@ fn truth(name: &str, value: &str) -> Result<bool> {
 }
 
 fn bad_value(name: &str, value: &str, expected: &str) -> Error {
-    Error::new(ErrorKind::Invalid, format!("setting {name} has an unusable value")).expected(expected).found(format!("{value:?}"))
+    let error = Error::new(ErrorKind::Invalid, format!("setting {name} has an unusable value")).expected(expected);
+    error.found(format!("{value:?}")).advice(help_of(name))
+}
+
+/// What a setting is, for whoever set it wrongly.
+fn help_of(name: &str) -> String {
+    let found = Options::SETTINGS.iter().chain(KeyspaceOptions::SETTINGS).find(|setting| setting.name == name);
+    found.map_or_else(|| format!("set {name} to what is expected"), |setting| format!("{name} is: {}", setting.help))
 }
 
 fn unknown(name: &str, settings: &[Setting]) -> Error {
     let names: Vec<_> = settings.iter().map(|setting| setting.name).collect();
-    Error::new(ErrorKind::Invalid, format!("there is no setting {name:?}")).expected(format!("one of {}", names.join(", ")))
+    let error = Error::new(ErrorKind::Invalid, format!("there is no setting {name:?}")).expected(format!("one of {}", names.join(", ")));
+    error.advice("choose one of these, as name=value")
 }

@@ -108,7 +108,12 @@ impl Source {
 
     /// What is wrong with the line given last, after so many entries.
     pub fn wrong(&self, what: &str, entries: u64) -> Failure {
-        Failure::Usage(format!("line {} of {}: {what}; the {entries} entries before it are written", self.number, self.name))
+        let written = match entries {
+            0 => "nothing was written".to_owned(),
+            1 => "the entry before it is written".to_owned(),
+            _ => format!("the {entries} entries before it are written"),
+        };
+        Failure::Usage(format!("line {} of {}: {what}; {written}", self.number, self.name))
     }
 }
 
