@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use tombolo::{Builder, Db, Durability, Env, ErrorKind, Event, Listener, Op, Options, ReaderOptions};
+use tombolo::{Builder, Db, Durability, Env, ErrorKind, Event, KeyspaceOptions, Listener, Op, Options, ReaderOptions};
 use tombolo_env::simulated::World;
 use tombolo_storage::backend::memory::{MemoryLogStore, MemoryObjectStore};
 use tombolo_storage::layer::RequestKind;
@@ -79,6 +79,34 @@ fn writers_are_told_of_a_flush_that_panicked() {
         assert_eq!(keys.get(0u64.to_be_bytes()).await.unwrap().unwrap(), 0u64.to_be_bytes(), "reads go on");
         assert_eq!(stores.told(db.close()).await, ErrorKind::Bug);
         stores.assert_nothing_lost(1).await;
+    });
+}
+
+/// A flush of several small tables writes them side by side, in tasks of its own. What such a part has written is never named: it is told, as any
+/// failure is, and made again.
+#[test]
+fn a_part_of_a_flush_that_panicked_is_made_again() {
+    run(|stores| async move {
+        let db = stores.builder().open().await.unwrap();
+        put(&db, 0).await;
+        for number in 0..4 {
+            let keys = db.create_keyspace(&format!("keyspace-{number}"), KeyspaceOptions::default()).await.unwrap();
+            keys.put(b"k", b"v").await.unwrap();
+        }
+        let creates = |asked: &Asked<'_>| asked.kind == RequestKind::Create && asked.purpose == Purpose::Flush;
+        stores.plan.inject(Rule::new(creates, Fault::Delay(Duration::from_millis(10))));
+        // The first is the flush's own.
+        stores.plan.inject(Rule::new(creates, Fault::Before(Arc::new(|| panic!("on purpose")))).skip(1).times(2));
+        let flushed = db.flush();
+        stores.env.sleep(Duration::from_millis(15)).await;
+        let told = db.background_errors();
+        assert!(told.len() == 1 && told[0].work == "flush" && told[0].error.kind() == ErrorKind::Bug, "{told:?}");
+        stores.env.sleep(Duration::from_secs(60)).await;
+        assert!(flushed.try_take().is_ok(), "whoever waits is told");
+        assert!(db.failure().is_none() && db.background_errors().is_empty());
+        put(&db, 1).await;
+        db.close().await.unwrap();
+        stores.assert_nothing_lost(2).await;
     });
 }
 
