@@ -13,10 +13,13 @@ use tombolo_format::log_frame::SEGMENT_BYTES_MAX;
 
 use super::segment::{Blocks, Segment};
 use super::{Form, LocalLogOptions};
-use crate::{Error, Result};
+use crate::{Error, ErrorKind, Result};
 
-/// A segment that is zeroed while its writer waits is no larger than it must be, or than this.
+/// A segment that is zeroed while its writer waits is no larger than it must be, or than this; and any, where a larger one finds no room.
 const HURRIED_BYTES: u64 = 1 << 20;
+
+/// The same for one that is only reserved. Reading so many pages into the cache takes some ten milliseconds.
+const HURRIED_RESERVED_BYTES: u64 = 16 << 20;
 
 /// A lane at rest keeps no segment that is more than so many times as large as the next one would be.
 const EXCESS_FACTOR: u64 = 4;
@@ -99,11 +102,15 @@ impl Supply {
             state.last_number += 1;
             state.last_number
         };
-        let mut wanted = self.within_limits(wanted);
-        if blocks == Blocks::Zeroed {
-            wanted = wanted.min(HURRIED_BYTES.max(self.bytes_min));
-        }
-        let made = self.make(number, wanted.max(bytes), blocks)?;
+        let no_more_than = |most: u64| self.within_limits(wanted).min(most.max(self.bytes_min)).max(bytes);
+        let hurried = no_more_than(HURRIED_BYTES);
+        let made = match blocks {
+            Blocks::Zeroed => self.make(number, hurried, blocks),
+            Blocks::Reserved => match self.make(number, no_more_than(HURRIED_RESERVED_BYTES), blocks) {
+                Err(error) if error.kind() == ErrorKind::OutOfSpace => self.make(number, hurried, blocks),
+                made => made,
+            },
+        }?;
         let mut state = self.state.lock();
         state.failed = false;
         state.last_taken = number;

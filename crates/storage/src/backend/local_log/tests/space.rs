@@ -139,6 +139,26 @@ fn a_full_disk_is_met_when_a_segment_is_made_and_not_when_it_is_stored_to() {
     }
 }
 
+/// Where a large segment does not fit any more, smaller ones do.
+#[test]
+fn a_disk_that_is_nearly_full_is_used_up_by_smaller_segments() {
+    for form in FORMS {
+        let case = Case::with(9, LocalLogOptions { segment_bytes_max: 8 << 20, ..options(form) });
+        let (writer, log) = open(&case);
+        fill(&case, &writer, &*log, 0..5000, 0);
+        let host = case.world.host(0);
+        host.set_capacity(Some(host.used() + 4096 * KIB));
+        let mut number = 5000;
+        while append(&writer, &*log, 0, &entry(number, 900)).is_ok() {
+            number += 1;
+            case.world.run_until_idle();
+        }
+        let space = writer.env().files().space("/data".as_ref()).expect("space");
+        // A segment of 1 MiB, and what is left to flush and compaction.
+        assert!(space.available < 1024 * KIB + space.total / 32, "{form:?}: {} KiB are free", space.available / KIB);
+    }
+}
+
 #[test]
 fn space_goes_back_once_a_lane_rests() {
     for form in FORMS {
