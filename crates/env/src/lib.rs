@@ -17,6 +17,7 @@ pub mod network;
 pub mod real;
 pub mod simulated;
 pub mod task;
+pub mod together;
 
 use std::fmt;
 use std::future::Future;
@@ -30,6 +31,7 @@ pub use file::{Access, DirectoryEntry, File, FileSystem, FileSystemKind, Mapping
 pub use host::{FileSystemFacts, HostFacts};
 pub use network::{Connection, Listener, Network};
 pub use task::{Task, TaskClass};
+pub use together::all;
 
 /// A boxed future that may move between threads.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;

@@ -7,7 +7,6 @@ pub mod local_log;
 pub mod memory;
 pub mod object_log;
 
-use std::collections::VecDeque;
 use std::task::Poll;
 
 use tombolo_env::{BoxFuture, Env};
@@ -38,29 +37,4 @@ pub(crate) async fn begin(env: &Env, request: Request, doing: &str) -> Result<()
         }
         _ => Ok(()),
     }
-}
-
-/// All results in order, with at most `limit` futures in flight.
-pub(crate) async fn all<T>(futures: Vec<BoxFuture<'_, T>>, limit: usize) -> Vec<T> {
-    let count = futures.len();
-    let mut waiting: VecDeque<(usize, BoxFuture<'_, T>)> = futures.into_iter().enumerate().collect();
-    let mut running: Vec<(usize, BoxFuture<'_, T>)> = Vec::new();
-    let mut results: Vec<(usize, T)> = Vec::with_capacity(count);
-    while results.len() < count {
-        running.extend(waiting.drain(..waiting.len().min(limit - running.len())));
-        std::future::poll_fn(|context| {
-            let before = results.len();
-            running.retain_mut(|(index, future)| match future.as_mut().poll(context) {
-                Poll::Ready(value) => {
-                    results.push((*index, value));
-                    false
-                }
-                Poll::Pending => true,
-            });
-            if results.len() > before { Poll::Ready(()) } else { Poll::Pending }
-        })
-        .await;
-    }
-    results.sort_unstable_by_key(|(index, _)| *index);
-    results.into_iter().map(|(_, value)| value).collect()
 }

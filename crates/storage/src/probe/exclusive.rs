@@ -6,9 +6,8 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use tombolo_env::{BoxFuture, Env};
+use tombolo_env::{BoxFuture, Env, all};
 
-use crate::backend::all;
 use crate::object::read_whole;
 use crate::{Epoch, Error, ErrorKind, Life, ObjectKind, ObjectName, ObjectStore, Placement, Purpose, PutOutcome, Request, Result};
 

@@ -34,7 +34,7 @@ use tombolo_storage::{
 use crate::budget::{Membership, MemoryBudget};
 use crate::cache::BlockCache;
 use crate::checkpoint::Checkpoints;
-use crate::collection::{Destroyed, delete_life};
+use crate::collection::{Destroyed, Pinned, delete_life};
 use crate::engine::{Catalog, Engine, KeyspaceInfo, MAIN_STREAM, Parts, Sealed, Stream, View, Work};
 use crate::event::Listener;
 use crate::guard::guarded;
@@ -90,16 +90,24 @@ pub(crate) async fn open_on(request: Request, known: Option<Tip>) -> Result<Arc<
         Ok(recovered) => recovered,
         Err(error) => return Err(judge(&context, error).await),
     };
-    let tables = Tables {
-        env: env.clone(),
-        objects: Arc::clone(&objects),
-        cache: BlockCache::of(&budget),
-        incarnation: context.incarnation,
-        epoch: context.epoch,
-    };
     let old_count = old_logs.len();
-    let engine =
-        assemble(env, place, objects, log_store, options, context, manifest, log, tables, replayed, old_logs, membership, listener)?;
+    let kept_by = None;
+    let engine = assemble(Assembly {
+        env,
+        place,
+        objects,
+        log_store,
+        log,
+        options,
+        context,
+        manifest,
+        budget,
+        membership,
+        replayed,
+        old_logs,
+        listener,
+        kept_by,
+    })?;
     let nanos = u64::try_from(engine.env.now().since(began).as_nanos()).unwrap_or(u64::MAX);
     engine.counters.open_nanos.store(nanos, Ordering::Relaxed);
     serve(&engine);
@@ -312,22 +320,37 @@ async fn replay_logs(
     Ok((replay, holding, empty))
 }
 
-#[allow(clippy::too_many_arguments, reason = "each is a part of the engine, put together once")]
-fn assemble(
+/// What an engine is put together from, with a claim or without.
+struct Assembly {
     env: Env,
     place: String,
     objects: Arc<dyn ObjectStore>,
     log_store: Arc<dyn LogStore>,
+    log: Arc<dyn Log>,
     options: Options,
     context: LogContext,
     manifest: Manifest,
-    log: Arc<dyn Log>,
-    tables: Tables,
+    budget: Arc<MemoryBudget>,
+    membership: Membership,
+    /// What the old logs hold beyond the manifest's state, and those that hold something.
     replayed: Replay,
     old_logs: Vec<LogRecord>,
-    membership: Membership,
     listener: Option<Arc<dyn Listener>>,
-) -> Result<Arc<Engine>> {
+    /// What keeps the tables of the first view.
+    kept_by: Option<Arc<Pinned>>,
+}
+
+/// Puts an engine together, which shows the state and what was replayed.
+fn assemble(assembly: Assembly) -> Result<Arc<Engine>> {
+    let Assembly { env, place, objects, log_store, log, options, context, manifest, budget, membership, .. } = assembly;
+    let Assembly { replayed, old_logs, listener, kept_by, .. } = assembly;
+    let tables = Tables {
+        env: env.clone(),
+        objects: Arc::clone(&objects),
+        cache: BlockCache::of(&budget),
+        incarnation: context.incarnation,
+        epoch: context.epoch,
+    };
     let state = manifest.state();
     let last = replayed.last_sequence(&state);
     let catalog = Catalog::default();
@@ -349,7 +372,7 @@ fn assemble(
         commit.log_bytes = if old_logs.is_empty() { 0 } else { bytes };
         (commit.keyspace_edits, commit.old_logs) = (keyspace_edits, old_logs);
     }
-    let view = View { active, waiting, version, kept_by: None };
+    let view = View { active, waiting, version, kept_by };
     let engine = Engine::new(Parts {
         env,
         options,

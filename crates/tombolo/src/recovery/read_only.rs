@@ -12,16 +12,13 @@ use tombolo_storage::{
     Pressure, Result, Survival,
 };
 
-use super::info;
+use super::{Assembly, Replay, assemble};
 use crate::budget::{Membership, MemoryBudget};
-use crate::cache::BlockCache;
-use crate::checkpoint::{Checkpoints, last_sequence};
+use crate::checkpoint::Checkpoints;
 use crate::collection::Pinned;
-use crate::engine::{Catalog, Engine, Parts, ReadOnly, Stream, View};
+use crate::engine::{Engine, ReadOnly};
 use crate::manifest::{self, Manifest, State};
-use crate::memtable::Memtable;
 use crate::options::Options;
-use crate::version::{Tables, Version, Versions};
 
 /// What to open.
 pub(crate) struct ReadRequest {
@@ -76,35 +73,24 @@ pub(crate) fn without_claim(parts: WithoutClaim) -> Result<Arc<Engine>> {
     let WithoutClaim { env, place, objects, incarnation, state, options, budget, membership, kept_by } = parts;
     let manifest = Manifest::fixed(&env, Arc::clone(&objects), incarnation, Arc::clone(&state), refused());
     let context = LogContext { epoch: Epoch::NONE, ..manifest.log_context(Arc::new(manifest.clone())) };
-    let catalog = Catalog::default();
-    for keyspace in state.keyspaces() {
-        catalog.insert(&info(keyspace.id, &keyspace.name, &keyspace.options)?);
-    }
-    let cache = BlockCache::of(&budget);
-    let tables = Tables { env: env.clone(), objects: Arc::clone(&objects), cache, incarnation, epoch: Epoch::NONE };
-    let versions = Versions::new(tables);
-    let version = versions.build(&state, &Version::default());
-    let (active, writer) = Memtable::create(&budget, options.memtable_bytes());
-    let stream = Stream::new(Arc::clone(&active), writer, last_sequence(&state), state.next_keyspace_id());
-    let view = View { active, waiting: Vec::new(), version, kept_by };
-    let (log_store, log): (Arc<dyn LogStore>, Arc<dyn Log>) = (Arc::new(NoLog), Arc::new(NoLog));
-    Ok(Engine::new(Parts {
+    let replayed = Replay::new(&state, &budget, options.memtable_bytes())?;
+    let (log_store, log, old_logs, listener) = (Arc::new(NoLog), Arc::new(NoLog), Vec::new(), None);
+    assemble(Assembly {
         env,
-        options,
         place,
         objects,
         log_store,
+        log,
+        options,
         context,
         manifest,
-        log,
-        versions,
-        stream,
-        catalog,
-        view,
+        budget,
         membership,
-        replay_rate: 0,
-        listener: None,
-    }))
+        replayed,
+        old_logs,
+        listener,
+        kept_by,
+    })
 }
 
 /// What every attempt to write ends with.

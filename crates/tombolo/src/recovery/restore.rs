@@ -8,14 +8,13 @@
 
 use std::sync::Arc;
 
-use tombolo_env::{BoxFuture, Env};
+use tombolo_env::{BoxFuture, Env, all};
 use tombolo_format::manifest::{Edit, TableDescription};
 use tombolo_storage::{
     Epoch, Error, ErrorKind, Life, LogStore, ObjectKind, ObjectName, ObjectStore, Placement, Purpose, PutOutcome, Request, Result,
 };
 
 use crate::checkpoint::Checkpoints;
-use crate::manifest::driver::io;
 use crate::manifest::{self, Manifest, ManifestOptions, State, names};
 
 /// Bytes copied by one request, where the target cannot take the source's object by reference.
@@ -64,7 +63,7 @@ pub(crate) async fn restore(request: RestoreRequest) -> Result<()> {
             other => edits.push(other),
         }
     }
-    let copied: Result<Vec<()>> = io::all(copies, COPIES_IN_FLIGHT_MAX).await.into_iter().collect();
+    let copied: Result<Vec<()>> = all(copies, COPIES_IN_FLIGHT_MAX).await.into_iter().collect();
     if let Err(error) = copied {
         manifest.close().await;
         // Deleted while it was copied.

@@ -5,11 +5,10 @@ use std::ops::Range;
 use bytes::Bytes;
 use object_store::path::Path;
 use object_store::{GetOptions, GetRange, ObjectStoreExt};
-use tombolo_env::BoxFuture;
+use tombolo_env::{BoxFuture, all};
 
 use super::failure::Failure;
 use super::{Client, CloudObjectStore, Effect, wire};
-use crate::backend::all;
 use crate::{ObjectName, Request, Result};
 
 /// Gaps that are read along rather than asked for around: what a round trip's time carries.

@@ -4,12 +4,11 @@
 //! the first seal counts.
 
 use bytes::Bytes;
-use tombolo_env::BoxFuture;
+use tombolo_env::{BoxFuture, all};
 use tombolo_format::log_object::{LOG_OBJECT_HEADER_BYTES, LogObject, encode_seal};
 
 use super::PUTS_IN_FLIGHT_MAX;
 use super::place::{Backoff, Place, is_passing};
-use crate::backend::all;
 use crate::mutant::{Mutant, is_enabled};
 use crate::{Epoch, Error, ErrorKind, LogOffset, Purpose, PutOutcome, Result};
 

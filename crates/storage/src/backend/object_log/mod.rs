@@ -33,12 +33,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use tombolo_env::{BoxFuture, Completion, Env, TaskClass, completion};
+use tombolo_env::{BoxFuture, Completion, Env, TaskClass, all, completion};
 use tombolo_format::log_object::SEAL_BYTES;
 
 use self::lane::Lane;
 use self::place::Place;
-use crate::backend::all;
 use crate::mutant::{Mutant, is_enabled};
 use crate::{
     Epoch, Error, ErrorKind, Incarnation, Log, LogAppend, LogContext, LogId, LogOffset, LogReader, LogRecord, LogStore, ObjectName,

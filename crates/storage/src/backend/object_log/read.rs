@@ -3,13 +3,12 @@
 use std::collections::VecDeque;
 
 use bytes::Bytes;
-use tombolo_env::BoxFuture;
+use tombolo_env::{BoxFuture, all};
 use tombolo_format::log_frame::{FRAME_HEADER_BYTES, decode_frame};
 use tombolo_format::log_object::{LOG_OBJECT_FIRST_BYTE, LogObject};
 
 use super::fence::{HEAD_BYTES, Heads, READS_MAX};
 use super::place::Place;
-use crate::backend::all;
 use crate::{Epoch, Error, LogEntry, LogOffset, LogReader, Purpose, Result};
 
 /// A reader of `from..to`.

@@ -1,6 +1,5 @@
 //! Performs the effects of the chain's machines on an object store, and tries passing troubles again.
 
-use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
 use std::ops::RangeInclusive;
 use std::pin::Pin;
@@ -9,7 +8,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
-use tombolo_env::{BoxFuture, Env};
+use tombolo_env::{BoxFuture, Env, all};
 use tombolo_format::incarnation::encode_incarnation;
 use tombolo_format::manifest::snapshot::{SnapshotDecoder, SnapshotIdentity};
 use tombolo_format::manifest::{Edit, RECORD_BYTES_MAX};
@@ -232,31 +231,6 @@ impl Io {
             result => result,
         }
     }
-}
-
-/// All results in order, with at most `limit` futures in flight.
-pub(crate) async fn all<T>(futures: Vec<BoxFuture<'_, T>>, limit: usize) -> Vec<T> {
-    let count = futures.len();
-    let mut waiting: VecDeque<(usize, BoxFuture<'_, T>)> = futures.into_iter().enumerate().collect();
-    let mut running: Vec<(usize, BoxFuture<'_, T>)> = Vec::new();
-    let mut results: Vec<(usize, T)> = Vec::with_capacity(count);
-    while results.len() < count {
-        running.extend(waiting.drain(..waiting.len().min(limit - running.len())));
-        poll_fn(|context| {
-            let before = results.len();
-            running.retain_mut(|(index, future)| match future.as_mut().poll(context) {
-                Poll::Ready(value) => {
-                    results.push((*index, value));
-                    false
-                }
-                Poll::Pending => true,
-            });
-            if results.len() > before { Poll::Ready(()) } else { Poll::Pending }
-        })
-        .await;
-    }
-    results.sort_unstable_by_key(|(index, _)| *index);
-    results.into_iter().map(|(_, value)| value).collect()
 }
 
 /// The first future's result, or `None` when the second is ready before.
