@@ -39,6 +39,8 @@ struct Watched {
     leases: LeaseWatch,
     /// How often each has renewed its record.
     renewals: Renewals,
+    /// How often the one asks for a sign that asks least often.
+    longest: Duration,
     /// How often they ask for a sign; `None` when nobody stands by.
     period: Option<Duration>,
 }
@@ -58,6 +60,7 @@ impl Watched {
         let dead = self.leases.observe(began, ended, Duration::ZERO, &seen);
         let alive = newest.iter().filter(|(id, _)| !dead.contains(id));
         self.renewals = newest.iter().map(|(id, (beat, _))| (*id, *beat)).collect();
+        self.longest = newest.values().map(|(_, period_ms)| Duration::from_millis(*period_ms)).max().unwrap_or_default();
         self.period = alive.map(|(_, (_, period_ms))| Duration::from_millis(*period_ms)).min();
         for object in &listed {
             if names::parse_standby(incarnation, object).is_some_and(|(id, ..)| dead.contains(&id)) {
@@ -131,11 +134,21 @@ async fn forget_older(io: &Io, incarnation: Incarnation, epoch: u64) {
     }
 }
 
-/// Who has a record of standing by, alive or not, and how often they ask for a sign of life; `None` when there is nobody. One list.
-pub(crate) async fn who_stands_by(io: &Io, incarnation: Incarnation) -> Result<Option<(Duration, Renewals)>> {
+/// Those who have a record of standing by, alive or not.
+#[derive(Debug)]
+pub(crate) struct Standing {
+    /// How often the one asks for a sign of life that asks most often, and the one that asks least often.
+    pub(crate) shortest: Duration,
+    pub(crate) longest: Duration,
+    pub(crate) renewals: Renewals,
+}
+
+/// Who stands by; `None` when there is nobody. One list.
+pub(crate) async fn who_stands_by(io: &Io, incarnation: Incarnation) -> Result<Option<Standing>> {
     let mut watched = Watched::default();
     watched.look(io, incarnation).await?;
-    Ok(watched.period.map(|period| (period, watched.renewals)))
+    let Watched { period, longest, renewals, .. } = watched;
+    Ok(period.map(|shortest| Standing { shortest, longest, renewals }))
 }
 
 /// What the newest writer last told: its epoch and the sign. One list.

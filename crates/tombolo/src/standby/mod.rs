@@ -18,7 +18,7 @@ use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Epoch, Error, ErrorKind, Result};
 
 use crate::engine::Engine;
-use crate::liveness::{LOOK_IDLE, RECORD_LEASE, RENEW, Renewals, newest_sign, put_sign, who_stands_by};
+use crate::liveness::{LOOK_IDLE, RECORD_LEASE, RENEW, Standing, newest_sign, put_sign, who_stands_by};
 use crate::manifest::driver::follow::ChainFollower;
 use crate::manifest::driver::io::Io;
 use crate::manifest::names::{self, Sign};
@@ -240,11 +240,11 @@ impl Watch {
 pub(crate) async fn hand_over(engine: &Arc<Engine>) -> Result<()> {
     engine.check_writable()?;
     let (io, incarnation, epoch) = (engine.manifest.io().clone(), engine.context.incarnation, engine.context.epoch.0);
-    let Some((period, known)) = who_stands_by(&io, incarnation).await? else { return Err(nobody("nobody stands by for this database")) };
+    let Some(known) = who_stands_by(&io, incarnation).await? else { return Err(nobody("nobody stands by for this database")) };
     let leaving = names::alive(incarnation, epoch, Sign::Leaving);
     let ready = async {
         put_sign(&io, &leaving).await?;
-        answered(engine, &io, period, &known).await?;
+        answered(engine, &io, &known).await?;
         // Writes go on while most of what would be replayed is flushed.
         let last = write::seal(engine);
         lifecycle::flushed(engine, last).await
@@ -259,24 +259,26 @@ pub(crate) async fn hand_over(engine: &Arc<Engine>) -> Result<()> {
     // However that ended, this process writes no more.
     put_sign(&io, &names::alive(incarnation, epoch, Sign::Left)).await?;
     closed?;
-    succeeded(engine, period).await
+    succeeded(engine, known.shortest).await
 }
 
 fn nobody(why: &str) -> Error {
     Error::new(ErrorKind::NotFound, why).advice("start a standby, or close the database")
 }
 
-/// Waits until one of those who stand by renews its record, or a new one comes.
-async fn answered(engine: &Engine, io: &Io, period: Duration, known: &Renewals) -> Result<()> {
+/// Waits until one of those who stand by renews its record, or a new one comes. The records of the dead are deleted meanwhile.
+async fn answered(engine: &Engine, io: &Io, known: &Standing) -> Result<()> {
     let asked = engine.env.now();
+    // What records say was read from the store, and may be anything.
+    let patience = known.longest.saturating_mul(SIGNS).min(SILENCE_MAX) + ANSWER_SLACK;
     loop {
-        engine.env.sleep(period / 2).await;
-        let now = who_stands_by(io, engine.context.incarnation).await?.map_or_else(Renewals::new, |(_, renewals)| renewals);
-        if now.iter().any(|(id, renewal)| known.get(id).is_none_or(|before| renewal > before)) {
-            return Ok(());
-        }
-        if engine.env.now().since(asked) >= period * SIGNS + ANSWER_SLACK {
-            return Err(nobody("whoever stood by for this database does not answer"));
+        engine.env.sleep((known.shortest / 2).clamp(HURRY, ANSWER_SLACK)).await;
+        let now = who_stands_by(io, engine.context.incarnation).await?;
+        let is_news = |(id, renewal): (&u128, &u64)| known.renewals.get(id).is_none_or(|before| renewal > before);
+        match now {
+            Some(now) if now.renewals.iter().any(is_news) => return Ok(()),
+            Some(_) if engine.env.now().since(asked) < patience => {}
+            _ => return Err(nobody("whoever stood by for this database does not answer")),
         }
     }
 }

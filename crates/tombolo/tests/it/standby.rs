@@ -271,6 +271,37 @@ fn a_writer_does_not_hand_over_to_the_dead_and_stays_the_writer() {
     assert_eq!(diary.all().last().unwrap(), "still the writer");
 }
 
+/// Of two who stand by, the one that is in a hurry is dead, and the other looks every fifteen seconds.
+#[test]
+fn a_writer_hands_over_to_one_who_looks_seldom() {
+    let world = World::new(12);
+    let diary = Diary::default();
+    let (writer, dead, seldom) = (world.process("writer"), world.process("dead"), world.process("seldom"));
+    let (env, told) = (writer.env(), diary.clone());
+    let work = async move {
+        let db = builder(&env).open().await.unwrap();
+        db.default_keyspace().put(b"n", 1u64.to_be_bytes()).await.unwrap();
+        env.sleep(Duration::from_secs(5)).await;
+        db.hand_over().await.unwrap();
+        told.write(&env, "handed over");
+    };
+    writer.spawn(TaskClass::Foreground, "work", work).detach();
+    world.run_for(Duration::from_secs(1));
+    start_writer(&dead, &diary, true);
+    let env = seldom.env();
+    let stand_by = async move {
+        let standby = builder(&env).stand_by(StandbyOptions { silence_max: Duration::from_secs(60) }).await.unwrap();
+        let db = standby.take_over().await.unwrap();
+        env.sleep(Duration::from_secs(1000)).await;
+        drop(db);
+    };
+    seldom.spawn(TaskClass::Foreground, "stand by", stand_by).detach();
+    world.run_for(Duration::from_secs(3));
+    dead.kill();
+    world.run_for(Duration::from_secs(40));
+    assert!(diary.all().contains(&"handed over".to_owned()), "{:?}", diary.all());
+}
+
 /// What kept it from handing over is told, and is no hindrance once it is gone.
 #[test]
 fn a_writer_that_could_not_hand_over_stays_and_can_do_so_later() {
