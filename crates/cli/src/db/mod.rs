@@ -8,7 +8,7 @@ use std::ops::Bound;
 
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::json;
-use tombolo::{Db, Durability, Keyspace, KeyspaceOptions, Op, OpenMode};
+use tombolo::{Db, Durability, ErrorKind, Keyspace, KeyspaceOptions, Op, OpenMode};
 
 use crate::database::{DatabaseArguments, ReadArguments};
 use crate::failure::{Failure, Result};
@@ -392,7 +392,17 @@ fn keyspaces(arguments: &DatabaseArguments, output: &Output) -> Result<()> {
 
 fn verify(arguments: &Verify, output: &Output) -> Result<()> {
     let interrupted = interrupt::listen()?;
-    let db = arguments.database.open_to_read(&arguments.read)?;
+    let db = arguments.database.open_to_read(&arguments.read).map_err(|failure| match failure {
+        // What cannot be opened cannot be verified: the usual next step would be this command.
+        Failure::Engine(error) if error.kind() == ErrorKind::Corrupt => {
+            let advice = format!(
+                "restore it from a copy; `tombolo inspect {} manifest` shows what is left, damage and all",
+                arguments.database.store
+            );
+            Failure::Engine(error.advice(advice))
+        }
+        failure => failure,
+    })?;
     let report = interrupt::wait(db.verify(), &interrupted, || ())?;
     db.close().wait()?;
     output.result(

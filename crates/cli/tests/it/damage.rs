@@ -116,6 +116,8 @@ fn a_flipped_byte_of_the_manifest_stops_the_opening() {
     change(&record, |bytes| bytes[45] ^= 1);
     fails(&["db", "get", &store, "key-1"], 5, &[&name(&record), "expected", "found", "to do"]);
     fails(&["inspect", &store, "manifest"], 5, &[&name(&record)]);
+    let message = fails(&["db", "verify", &store], 5, &[&name(&record), &format!("tombolo inspect {store} manifest")]);
+    assert!(!message.contains("db verify"), "it sends its user to itself: {message}");
 }
 
 #[test]
