@@ -31,7 +31,7 @@ fn it_tells_of_the_machine_and_the_store_and_changes_nothing() {
 
 #[test]
 fn what_is_bad_is_said_and_ends_with_one() {
-    let message = fails(&["doctor", "--set", "memory_bytes=9000000000000000"], 1, &["memory budget"]);
+    let message = fails(&["doctor", "--set", "memory_bytes=17592186044416"], 1, &["memory budget"]);
     assert!(message.contains("check failed"), "{message}");
     let folder = tempfile::tempdir().unwrap();
     let store = uri(&folder.path().join("db"));
