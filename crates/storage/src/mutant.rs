@@ -126,6 +126,15 @@ mod switch {
         Guard(mutant)
     }
 
+    /// Runs a test with `mutant` on, on this thread.
+    ///
+    /// # Panics
+    /// When the test passes: it does not notice.
+    pub fn notices(mutant: Mutant, test: fn()) {
+        let _out = enable(mutant);
+        assert!(std::panic::catch_unwind(test).is_err(), "{mutant:?} survived");
+    }
+
     /// Whether `mutant` is on.
     pub fn is_enabled(mutant: Mutant) -> bool {
         ENABLED.with_borrow(|enabled| enabled.contains(&mutant))
@@ -133,7 +142,7 @@ mod switch {
 }
 
 #[cfg(feature = "mutants")]
-pub use switch::{Guard, enable, is_enabled};
+pub use switch::{Guard, enable, is_enabled, notices};
 
 /// Whether `mutant` is on: never, without the feature.
 #[cfg(not(feature = "mutants"))]

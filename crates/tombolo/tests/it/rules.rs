@@ -84,12 +84,7 @@ fn a_table_that_a_cursor_reads_is_not_deleted() {
 /// Each rule taken out is noticed by the test that is for it.
 #[cfg(feature = "mutants")]
 mod mutants {
-    use tombolo_storage::mutant::{Mutant, enable};
-
-    fn notices(mutant: Mutant, test: fn()) {
-        let _out = enable(mutant);
-        assert!(std::panic::catch_unwind(test).is_err(), "{mutant:?} survived");
-    }
+    use tombolo_storage::mutant::{Mutant, notices};
 
     #[test]
     fn a_handle_that_goes_on_after_it_was_fenced() {
