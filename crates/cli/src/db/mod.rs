@@ -472,7 +472,7 @@ fn destroy(arguments: &Destroy, output: &Output) -> Result<()> {
             }
             let mut kept = Vec::new();
             if left.readers > 0 {
-                kept.push(format!("{} readers that live, until they close, or {:?} after they die", left.readers, left.lease_max));
+                kept.push(format!("{} readers that live, or may, until they close, or {:?} after they die", left.readers, left.lease_max));
             }
             if left.lasting > 0 {
                 kept.push(format!("{} other pins, until their owners delete them", left.lasting));

@@ -22,12 +22,15 @@ use crate::manifest::names;
 /// Between two looks at the pins that are left: a part of the shortest lease, within these bounds.
 const LOOK_MIN: Duration = Duration::from_millis(50);
 const LOOK_MAX: Duration = Duration::from_secs(2);
+/// Longest time to wait for leases: the default one with its margin, and as much again. What a pin says of its lease was read from the store, and may be
+/// a day, or anything.
+const WAIT_MAX: Duration = Duration::from_secs(140);
 
 /// What became of the objects of a database that was destroyed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Destroyed {
-    /// Readers that live and keep all tables. Destroy the database again once they have ended.
+    /// Readers that live and keep all tables, or that died with a lease too long to wait for. Destroy the database again once they have ended.
     pub readers: u64,
     /// The longest lease of those: so long after the last of them has died, nothing of it counts any more.
     pub lease_max: Duration,
@@ -52,7 +55,7 @@ struct Left {
 
 /// Deletes what a life that ended with the record in slot `last` has left, unless a pin keeps it.
 ///
-/// Without pins at once; with leased ones within the longest of their leases and a margin: as soon as one is renewed, its reader lives.
+/// Without pins at once; with leased ones within the longest of their leases and a margin, or [`WAIT_MAX`]: as soon as one is renewed, its reader lives.
 ///
 /// # Errors
 /// Of the store.
@@ -60,6 +63,7 @@ pub(crate) async fn delete_life(env: &Env, store: &Arc<dyn ObjectStore>, life: I
     let io = Io { env: env.clone(), store: Arc::clone(store), epoch: Epoch::NONE, purpose: Purpose::Collection };
     let mut leases = LeaseWatch::default();
     let mut first: BTreeMap<u128, u64> = BTreeMap::new();
+    let until = env.now() + WAIT_MAX;
     loop {
         let began = env.now();
         let left = pins(&io, life).await?;
@@ -74,7 +78,8 @@ pub(crate) async fn delete_life(env: &Env, store: &Arc<dyn ObjectStore>, life: I
         }
         let renewed = left.iter().any(|(id, pin)| *first.entry(*id).or_insert(pin.beat) < pin.beat);
         let lasting = left.values().filter(|pin| pin.lease.is_none()).count() as u64;
-        if renewed || lasting > 0 {
+        let is_late = expired.is_empty() && env.now() >= until;
+        if renewed || lasting > 0 || is_late {
             let leases = || left.iter().filter(|(id, _)| !expired.contains(id)).filter_map(|(_, pin)| pin.lease);
             return Ok(Destroyed { readers: leases().count() as u64, lease_max: leases().max().unwrap_or_default(), lasting });
         }

@@ -269,7 +269,7 @@ impl Builder {
     /// Destroys the database: its chain of records ends for ever, its objects are deleted. Creating at the same URI makes another one.
     ///
     /// Readers that live keep all its tables, and the answer says so: destroy it again once they have ended. What readers have left that died is
-    /// waited for, about as long as their lease: a minute by default.
+    /// waited for, about as long as their lease, a minute by default; of a lease of more than two minutes it is told like that of one that lives.
     ///
     /// # Errors
     /// `NotFound`, also when nothing of a destroyed one is left; `Invalid` while it has checkpoints; those of the stores.

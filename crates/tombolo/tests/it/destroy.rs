@@ -33,10 +33,10 @@ async fn make(env: &Env) {
 }
 
 /// Opens a reader in a process of its own, and keeps it.
-fn start_reader(process: &Process) {
+fn start_reader(process: &Process, lease: Duration) {
     let env = process.env();
     let read = async move {
-        let _reader = builder(&env).open_reader(reading()).await.unwrap();
+        let _reader = builder(&env).open_reader(ReaderOptions { lease, ..reading() }).await.unwrap();
         env.sleep(Duration::from_secs(10_000)).await;
     };
     process.spawn(TaskClass::Foreground, "read", read).detach();
@@ -82,7 +82,7 @@ fn what_a_reader_that_died_kept_is_deleted_after_its_lease() {
         let env = env.clone();
         async move { make(&env).await }
     });
-    start_reader(&dead);
+    start_reader(&dead, LEASE);
     world.run_for(Duration::from_secs(5));
     dead.kill();
     process
@@ -93,6 +93,30 @@ fn what_a_reader_that_died_kept_is_deleted_after_its_lease() {
             let took = env.now().since(began);
             assert!((LEASE..LEASE + Duration::from_secs(15)).contains(&took), "{took:?}");
             assert_eq!((count(&env, "/table/").await, count(&env, "/pin/").await), (0, 0));
+        })
+        .unwrap();
+}
+
+#[test]
+fn a_lease_of_hours_is_told_and_not_waited_for() {
+    let world = World::new(4);
+    let (process, dead) = (world.process("p"), world.process("dead"));
+    let env = process.env();
+    process.run({
+        let env = env.clone();
+        async move { make(&env).await }
+    });
+    let lease = Duration::from_secs(6 * 60 * 60);
+    start_reader(&dead, lease);
+    world.run_for(Duration::from_secs(5));
+    dead.kill();
+    process
+        .run(async move {
+            let began = env.now();
+            let left = builder(&env).destroy().await.unwrap();
+            assert_eq!((left.readers, left.lease_max, left.lasting), (1, lease, 0));
+            assert!(env.now().since(began) < Duration::from_secs(180));
+            assert!(count(&env, "/table/").await > 0);
         })
         .unwrap();
 }
