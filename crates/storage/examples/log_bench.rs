@@ -13,6 +13,7 @@ use std::time::Instant;
 use tombolo_env::{BoxFuture, Env};
 use tombolo_storage::backend::local_log::{Form, LocalLogOptions, LocalLogStore};
 use tombolo_storage::backend::memory::MemoryObjectStore;
+use tombolo_storage::log_memory::Uncounted;
 use tombolo_storage::{
     ConfigurationChain, Epoch, ErrorKind, Incarnation, Log, LogContext, LogEntry, LogOffset, LogRecord, LogStore, Result,
 };
@@ -62,6 +63,7 @@ impl Bench {
             epoch: Epoch(self.epoch),
             chain: Arc::new(NoChain),
             objects: Arc::new(MemoryObjectStore::unnamed(&self.env)),
+            memory: Arc::new(Uncounted),
         };
         self.env.block_on(store.open(&context, 1))
     }

@@ -12,6 +12,7 @@ pub mod error;
 pub mod facts;
 pub mod layer;
 pub mod log;
+pub mod log_memory;
 pub mod mutant;
 pub mod object;
 pub mod probe;
@@ -22,6 +23,7 @@ pub use error::{Error, ErrorKind, Result};
 pub use log::{
     Appended, ConfigurationChain, Log, LogAppend, LogContext, LogEntry, LogId, LogOffset, LogReader, LogRecord, LogStore, Pressure,
 };
+pub use log_memory::LogMemory;
 pub use object::{Listed, ObjectInfo, ObjectName, ObjectStore, ObjectWriter, PutOutcome};
 pub use registry::{Registry, Uri};
 pub use request::{Epoch, Incarnation, Life, ObjectKind, Placement, Priority, Purpose, Request, Survival};

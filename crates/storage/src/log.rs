@@ -9,7 +9,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tombolo_env::{BoxFuture, Completion, Env};
 
-use crate::{Epoch, Error, ErrorKind, Incarnation, ObjectStore, Result, Survival};
+use crate::{Epoch, Error, ErrorKind, Incarnation, LogMemory, ObjectStore, Result, Survival};
 
 /// A position in a lane: segment number in the upper 32 bits, byte in the segment in the lower. Ordered as the bytes are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -87,6 +87,8 @@ pub struct LogContext {
     pub chain: Arc<dyn ConfigurationChain>,
     /// The object store of the same database.
     pub objects: Arc<dyn ObjectStore>,
+    /// Who keeps the books of what the logs hold in memory.
+    pub memory: Arc<dyn LogMemory>,
 }
 
 impl LogContext {

@@ -9,6 +9,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use tombolo_env::{BoxFuture, Env};
 
+use crate::log_memory::Uncounted;
 use crate::{
     ConfigurationChain, Epoch, Error, ErrorKind, Incarnation, Log, LogContext, LogEntry, LogOffset, LogRecord, LogStore, ObjectStore,
     Result,
@@ -87,6 +88,7 @@ impl LogHistory<'_> {
             epoch: Epoch(epoch),
             chain: Arc::<MemoryChain>::clone(&self.chain),
             objects: Arc::clone(&self.subject.objects),
+            memory: Arc::new(Uncounted),
         }
     }
 

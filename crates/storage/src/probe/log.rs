@@ -9,6 +9,7 @@ use tombolo_env::Env;
 use super::ProbePlan;
 use super::measure::{Measured, Measurement, measure};
 use crate::conformance::log::MemoryChain;
+use crate::log_memory::Uncounted;
 use crate::{
     ConfigurationChain, Epoch, Error, ErrorKind, Incarnation, Log, LogContext, LogEntry, LogOffset, LogStore, ObjectStore, Result,
 };
@@ -37,6 +38,7 @@ pub async fn log(
         epoch: Epoch(1),
         chain: Arc::<MemoryChain>::clone(&chain),
         objects: Arc::clone(objects),
+        memory: Arc::new(Uncounted),
     };
     let log = store.open(&context, 1).await?;
     // Where the log begins: what lies before was freed.

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use tombolo_env::Env;
 use tombolo_env::simulated::{Crash, World};
 use tombolo_storage::conformance::log::{MemoryChain, append, entry};
+use tombolo_storage::log_memory::Uncounted;
 use tombolo_storage::{
     ConfigurationChain, Epoch, ErrorKind, Incarnation, Life, Log, LogContext, LogEntry, LogOffset, LogStore, ObjectKind, ObjectName,
     ObjectStore, Placement, Purpose, Registry, Request, Result, Uri,
@@ -29,7 +30,7 @@ impl Pair {
     fn context(&self, epoch: u64) -> LogContext {
         let chain: Arc<dyn ConfigurationChain> = Arc::<MemoryChain>::clone(&self.chain);
         let (env, objects) = (self.env.clone(), Arc::clone(&self.objects));
-        LogContext { env, incarnation: Incarnation(1), database: 1, epoch: Epoch(epoch), chain, objects }
+        LogContext { env, incarnation: Incarnation(1), database: 1, epoch: Epoch(epoch), chain, objects, memory: Arc::new(Uncounted) }
     }
 
     fn begin(&self, epoch: u64) -> Result<Arc<dyn Log>> {

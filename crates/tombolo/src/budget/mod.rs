@@ -1,8 +1,8 @@
 //! One memory budget: everything that an engine keeps in memory in bulk is charged here, and the block cache gives way to the rest.
 //!
 //! ```text
-//! memtables, open tables, pinned values, scans, compactions, queued writes: charged as they grow
-//! block cache:                                                              what the others leave, less a sixteenth
+//! memtables, open tables, pinned values, scans, compactions, queued writes, what the log holds: charged as they grow
+//! block cache:                                                                                  what the others leave, less a sixteenth
 //! ```
 //!
 //! A database has a budget of its own, of [`memory_bytes`](crate::Options::memory_bytes), or shares one with other databases of the
@@ -24,6 +24,8 @@
 //!
 //! Thread safety: all is shared. No lock is held while the cache gives way.
 
+mod log;
+
 use std::any::Any;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -31,6 +33,8 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 use tombolo_storage::{Error, ErrorKind, Result};
+
+pub(crate) use self::log::LogBooks;
 
 /// Least bytes of a budget.
 pub const BUDGET_BYTES_MIN: u64 = 1 << 20;
@@ -55,11 +59,13 @@ pub enum Category {
     Compactions,
     /// Writes that wait for room.
     Queues,
+    /// What the log keeps until it is durable.
+    Log,
 }
 
 impl Category {
     /// All categories.
-    pub const ALL: [Category; 7] = [
+    pub const ALL: [Category; 8] = [
         Category::Memtables,
         Category::Cache,
         Category::Tables,
@@ -67,6 +73,7 @@ impl Category {
         Category::Scans,
         Category::Compactions,
         Category::Queues,
+        Category::Log,
     ];
 
     /// Its name in statistics.
@@ -79,6 +86,7 @@ impl Category {
             Category::Scans => "scans",
             Category::Compactions => "compactions",
             Category::Queues => "queues",
+            Category::Log => "log",
         }
     }
 }
@@ -308,6 +316,13 @@ impl MemoryBudget {
         })
     }
 
+    /// Counts bytes in that do not give way; the cache does, first.
+    fn add_firm(&self, category: Category, bytes: u64) {
+        self.firm.0.fetch_add(bytes, Ordering::SeqCst);
+        self.make_way();
+        self.add(category, bytes);
+    }
+
     /// Counts bytes of the cache in, which has looked for room.
     pub(crate) fn add_cached(&self, bytes: u64) {
         self.add(Category::Cache, bytes);
@@ -465,11 +480,10 @@ impl Charge {
         if bytes == 0 {
             return;
         }
-        if self.category != Category::Cache {
-            self.budget.firm.0.fetch_add(bytes, Ordering::SeqCst);
-            self.budget.make_way();
+        match self.category {
+            Category::Cache => self.budget.add(self.category, bytes),
+            _ => self.budget.add_firm(self.category, bytes),
         }
-        self.budget.add(self.category, bytes);
         self.bytes += bytes;
     }
 

@@ -196,6 +196,7 @@ fn memory(engine: &Engine, list: &mut List) {
         (Category::Scans, "memory-scans", "buffers of scans: drop those that are not used"),
         (Category::Compactions, "memory-compactions", "buffers of flushes and compactions"),
         (Category::Queues, "memory-queues", "writes that wait for room"),
+        (Category::Log, "memory-log", "what the log keeps of writes until they are durable"),
     ];
     for (category, name, help) in names {
         list.bytes(name, budget.used(category), help);

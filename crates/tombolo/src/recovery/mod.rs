@@ -31,7 +31,7 @@ use tombolo_storage::{
     ConfigurationChain, Epoch, Error, ErrorKind, Log, LogContext, LogOffset, LogRecord, LogStore, ObjectStore, Purpose, Result, probe,
 };
 
-use crate::budget::{Membership, MemoryBudget};
+use crate::budget::{LogBooks, Membership, MemoryBudget};
 use crate::cache::BlockCache;
 use crate::checkpoint::Checkpoints;
 use crate::collection::{Destroyed, Pinned, delete_life};
@@ -85,7 +85,7 @@ pub(crate) async fn open_on(request: Request, known: Option<Tip>) -> Result<Arc<
     }
     let manifest_options = ManifestOptions { mode, log_identity: log_store.identity() };
     let (manifest, _) = Manifest::claim(&env, Arc::clone(&objects), manifest_options, known).await?;
-    let context = manifest.log_context(chain(&manifest));
+    let context = manifest.log_context(chain(&manifest), Arc::new(LogBooks(Arc::clone(&budget))));
     let (old_logs, replayed, log) = match recover(&options, &budget, &manifest, &*log_store, &context).await {
         Ok(recovered) => recovered,
         Err(error) => return Err(judge(&context, error).await),
@@ -163,7 +163,7 @@ async fn judge(context: &LogContext, error: Error) -> Error {
 ///
 /// Refused while it has checkpoints: they would keep their tables, with nobody left who knows of them.
 pub(crate) async fn destroy(request: Request) -> Result<Destroyed> {
-    let Request { env, objects, log_store, .. } = request;
+    let Request { env, objects, log_store, budget, .. } = request;
     let loaded = match manifest::load(&env, &objects).await {
         Err(error) if error.kind() == ErrorKind::NotFound => return destroy_rest(&env, &objects).await?.ok_or(error),
         loaded => loaded?,
@@ -172,7 +172,7 @@ pub(crate) async fn destroy(request: Request) -> Result<Destroyed> {
     refuse_with(&checkpoints).await?;
     let manifest_options = ManifestOptions { mode: manifest::OpenMode::Open, log_identity: log_store.identity() };
     let (manifest, _) = Manifest::open(&env, Arc::clone(&objects), manifest_options).await?;
-    let context = manifest.log_context(chain(&manifest));
+    let context = manifest.log_context(chain(&manifest), Arc::new(LogBooks(budget)));
     let logs = seal_logs(&manifest, &*log_store, &context).await?;
     // One may have been made until the logs were fenced.
     if let Err(error) = refuse_with(&checkpoints).await {

@@ -13,7 +13,7 @@ use tombolo_storage::{
 };
 
 use super::{Assembly, Replay, assemble};
-use crate::budget::{Membership, MemoryBudget};
+use crate::budget::{LogBooks, Membership, MemoryBudget};
 use crate::checkpoint::Checkpoints;
 use crate::collection::Pinned;
 use crate::engine::{Engine, ReadOnly};
@@ -72,7 +72,8 @@ pub(crate) struct WithoutClaim {
 pub(crate) fn without_claim(parts: WithoutClaim) -> Result<Arc<Engine>> {
     let WithoutClaim { env, place, objects, incarnation, state, options, budget, membership, kept_by } = parts;
     let manifest = Manifest::fixed(&env, Arc::clone(&objects), incarnation, Arc::clone(&state), refused());
-    let context = LogContext { epoch: Epoch::NONE, ..manifest.log_context(Arc::new(manifest.clone())) };
+    let context =
+        LogContext { epoch: Epoch::NONE, ..manifest.log_context(Arc::new(manifest.clone()), Arc::new(LogBooks(Arc::clone(&budget)))) };
     let replayed = Replay::new(&state, &budget, options.memtable_bytes())?;
     let (log_store, log, old_logs, listener) = (Arc::new(NoLog), Arc::new(NoLog), Vec::new(), None);
     assemble(Assembly {

@@ -314,6 +314,35 @@ fn writes_in_line_are_charged_to_the_budget() {
     });
 }
 
+/// A local log keeps a copy of what no sync has covered: at most an eighth of the budget, and in it.
+#[test]
+fn what_the_log_keeps_until_a_sync_is_charged_to_the_budget() {
+    let world = World::new(8);
+    let process = world.process("writer");
+    let env = process.env();
+    process
+        .run(async move {
+            let options = Options::parse(["memory_bytes=16777216"]).unwrap();
+            let db = Db::builder("file:///data").env(env.clone()).options(options).open().await.unwrap();
+            let budget = Arc::clone(db.engine().budget());
+            let logged = || budget.used(crate::budget::Category::Log);
+            let keys = db.default_keyspace();
+            let mut most = 0;
+            for number in 0..20_000u32 {
+                keys.put_with(number.to_be_bytes(), [7; 1000], Durability::Accepted).await.unwrap();
+                most = most.max(logged());
+            }
+            assert!((200_000..=(2 << 20) + (256 << 10)).contains(&most), "{most} bytes of log in memory");
+            keys.put_with(b"last", b"", Durability::Durable).await.unwrap();
+            assert!(logged() <= 128 << 10, "{} bytes of log in memory with nothing to sync", logged());
+            db.close().await.unwrap();
+            drop((keys, db));
+            env.sleep(Duration::from_secs(1)).await;
+            assert_eq!(logged(), 0);
+        })
+        .unwrap();
+}
+
 #[test]
 fn a_commit_that_panics_finishes_the_handle() {
     run(|stores| async move {

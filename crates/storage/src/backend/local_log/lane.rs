@@ -28,6 +28,7 @@ use super::group::{Group, Joined, Next, Wake};
 use super::segment::{Blocks, Segment};
 use super::supply::Supply;
 use super::unsynced::Unsynced;
+use crate::log_memory::Held;
 use crate::mutant::{Mutant, is_enabled};
 use crate::{Appended, Error, ErrorKind, LogAppend, LogOffset, Pressure, Result};
 
@@ -123,6 +124,7 @@ impl Lane {
         directory: PathBuf,
         identity: SegmentIdentity,
         control: Control,
+        held: Held,
     ) -> Result<Lane> {
         let place = directory.display().to_string();
         let supply = Arc::new(Supply::new(env, directory, options));
@@ -143,7 +145,7 @@ impl Lane {
                 broken: false,
                 full: VecDeque::new(),
                 full_bytes: 0,
-                unsynced: Unsynced::default(),
+                unsynced: Unsynced::new(held),
                 trimmed: LogOffset::ZERO,
                 watched: false,
             }),
@@ -195,7 +197,7 @@ impl Lane {
         let mut writer = self.writer.lock();
         self.check_open(&writer.state)?;
         let unsynced = writer.unsynced.bytes();
-        if unsynced > 0 && unsynced + bytes > self.options.unsynced_bytes_max {
+        if unsynced > 0 && unsynced + bytes > self.options.unsynced_bytes_max.min(writer.unsynced.bytes_max()) {
             self.begin_sync();
             return Err(Error::new(ErrorKind::Busy, format!("{unsynced} bytes of the log wait for their sync; nothing took effect"))
                 .object(&self.place)
@@ -313,7 +315,7 @@ impl Lane {
     /// Starts the helpers that an append may call for.
     #[inline]
     fn after_append(self: &Arc<Lane>, writer: &Writer) {
-        if writer.unsynced.bytes() >= self.options.unsynced_sync_bytes {
+        if writer.unsynced.bytes() >= self.options.unsynced_sync_bytes.min(writer.unsynced.bytes_max() / 4) {
             self.begin_sync();
         }
         if writer.position - FIRST_BYTE <= (writer.segment.capacity - FIRST_BYTE) / 4 {

@@ -37,6 +37,7 @@ use self::control::{CONTROL_NAME, Control, Words};
 use self::lane::Lane;
 use self::segment::segment_number;
 use crate::backend::local::{check_file_system, file_system_kind};
+use crate::log_memory::Held;
 use crate::{
     Appended, Epoch, Error, ErrorKind, Incarnation, Log, LogAppend, LogContext, LogId, LogOffset, LogReader, LogRecord, LogStore,
     ObjectStore, Pressure, Registry, Result, Survival, Uri,
@@ -73,9 +74,9 @@ pub struct LocalLogOptions {
     /// Larger ones are zeroed where somebody waits for a sync after so many bytes or fewer. Without it each such sync changes metadata, and a
     /// journal writes tens of KiB; with it each byte is written twice.
     pub zeroed_sync_bytes: u64,
-    /// A sync begins by itself when so many bytes wait for one.
+    /// A sync begins by itself when so many bytes wait for one, or a quarter of what may.
     pub unsynced_sync_bytes: usize,
-    /// Appends get `Busy` when more bytes than this would wait for a sync: their copy is kept in memory.
+    /// Appends get `Busy` when more bytes than this, or than the context's memory gives, would wait for a sync: their copy is kept in memory.
     pub unsynced_bytes_max: usize,
     /// Bytes not yet trimmed beyond which the log wants its oldest data flushed.
     pub wanted_bytes_max: u64,
@@ -163,7 +164,8 @@ impl LocalLogStore {
             _ => Words::Mapped,
         };
         let control = Control::create(&self.env, &directory, owner_of(identity), words)?;
-        let lane = Lane::create(&self.env, &self.options, directory.clone(), identity, control)?;
+        let held = Held::new(&context.memory);
+        let lane = Lane::create(&self.env, &self.options, directory.clone(), identity, control, held)?;
         files.sync_directory(&directory).map_err(|error| Error::io(error, "making a log", directory.display()))?;
         Ok(Arc::new(lane))
     }

@@ -2,6 +2,7 @@
 
 mod damage;
 mod harness;
+mod memory;
 #[cfg(feature = "mutants")]
 mod mutants;
 mod real;

@@ -7,9 +7,10 @@ use std::collections::VecDeque;
 use tombolo_format::log_frame::{FrameHeader, FrameScanner, SegmentIdentity};
 
 use crate::LogOffset;
+use crate::log_memory::Held;
 
 /// Pieces are of this size, or of one entry if that is larger.
-const PIECE_BYTES: usize = 256 << 10;
+const PIECE_BYTES: usize = 64 << 10;
 
 #[derive(Debug)]
 struct Piece {
@@ -25,7 +26,7 @@ impl Piece {
 }
 
 /// Frames of one lane from its durable end, or somewhat before, to its accepted end.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Unsynced {
     /// Invariant: ascending; without a gap within a segment.
     pieces: VecDeque<Piece>,
@@ -33,11 +34,24 @@ pub(super) struct Unsynced {
     bytes: usize,
     /// A released buffer, to be filled again.
     spare: Vec<u8>,
+    /// Invariant: the sum of the capacities, the spare one's too.
+    capacity: usize,
+    /// The books, which know of `capacity`.
+    held: Held,
 }
 
 impl Unsynced {
+    pub(super) fn new(held: Held) -> Unsynced {
+        Unsynced { pieces: VecDeque::new(), bytes: 0, spare: Vec::new(), capacity: 0, held }
+    }
+
     pub(super) fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// The most bytes that may wait for a sync now, beside one entry.
+    pub(super) fn bytes_max(&self) -> usize {
+        self.held.bytes_max()
     }
 
     /// Encodes a frame of `length` bytes at `byte` of its segment; returns its bytes.
@@ -49,7 +63,10 @@ impl Unsynced {
         };
         if !self.pieces.back().is_some_and(fits) {
             let mut bytes = std::mem::take(&mut self.spare);
-            bytes.reserve(length.max(PIECE_BYTES));
+            self.capacity -= bytes.capacity();
+            bytes.reserve_exact(length.max(PIECE_BYTES));
+            self.capacity += bytes.capacity();
+            self.held.set(self.capacity);
             self.pieces.push_back(Piece { segment: header.identity.segment, byte, bytes });
         }
         self.bytes += length;
@@ -74,26 +91,28 @@ impl Unsynced {
 
     /// Forgets what lies before `durable`, in whole pieces.
     pub(super) fn release(&mut self, durable: LogOffset) {
+        let mut count = self.pieces.len();
         while let Some(piece) = self.pieces.front_mut() {
             if piece.end() > durable {
                 break;
             }
             self.bytes -= piece.bytes.len();
-            if self.pieces.len() == 1 {
+            if count == 1 && piece.bytes.capacity() <= PIECE_BYTES {
                 // The lane's end: filled on from here.
-                if let Some(piece) = self.pieces.front_mut() {
-                    piece.byte = piece.end().byte();
-                    piece.bytes.clear();
-                }
+                piece.byte = piece.end().byte();
+                piece.bytes.clear();
                 break;
             }
-            if let Some(piece) = self.pieces.pop_front()
-                && piece.bytes.capacity() <= 2 * PIECE_BYTES
-            {
+            let Some(piece) = self.pieces.pop_front() else { break };
+            count -= 1;
+            self.capacity -= piece.bytes.capacity();
+            if self.spare.capacity() == 0 && piece.bytes.capacity() <= PIECE_BYTES {
                 self.spare = piece.bytes;
                 self.spare.clear();
+                self.capacity += self.spare.capacity();
             }
         }
+        self.held.set(self.capacity);
     }
 
     /// Encodes everything from `durable` on anew, for another segment, as one piece from `byte` on; it takes the place of the old copy.
@@ -105,9 +124,9 @@ impl Unsynced {
             if piece.end() <= LogOffset::new(piece.segment, start) || piece.segment < durable.segment() {
                 continue;
             }
-            // The scanner counts from the segment's start; the zeros before are never touched.
-            let mut image = vec![0; piece.byte as usize];
-            image.extend_from_slice(&piece.bytes);
+            // The scanner counts from the segment's start; the zeros before are never touched, so they take no memory.
+            let mut image = vec![0; piece.byte as usize + piece.bytes.len()];
+            image[piece.byte as usize..].copy_from_slice(&piece.bytes);
             let identity = SegmentIdentity { segment: piece.segment, ..old };
             let mut frames = FrameScanner::new(&image, start, identity);
             for frame in frames.by_ref() {
@@ -118,6 +137,8 @@ impl Unsynced {
             assert_eq!(frames.byte(), piece.end().byte(), "the copy of unsynced frames does not read back");
         }
         self.bytes = moved.len();
+        self.capacity = moved.capacity() + self.spare.capacity();
+        self.held.set(self.capacity);
         self.pieces.clear();
         self.pieces.push_back(Piece { segment: new.segment, byte, bytes: moved });
         self.pieces.back().map_or(&[], |piece| &piece.bytes)

@@ -20,10 +20,11 @@ use tombolo_format::log_object::{LOG_OBJECT_FIRST_BYTE, LOG_OBJECT_HEADER_BYTES,
 
 use super::PUTS_IN_FLIGHT_MAX;
 use super::place::{Backoff, OBJECT_BYTES_MAX, Place, is_passing, patiently};
+use crate::log_memory::Held;
 use crate::mutant::{Mutant, is_enabled};
 use crate::{Appended, Epoch, Error, ErrorKind, LogAppend, LogOffset, Pressure, Purpose, PutOutcome, Request, Result};
 
-/// Appends get `Busy` when more bytes than this would wait for their acknowledgement.
+/// Appends get `Busy` when more bytes than this, or than the context's memory gives, would wait for their acknowledgement.
 const WAITING_BYTES_MAX: usize = 64 << 20;
 
 /// Bytes not yet trimmed beyond which the log wants its oldest data flushed.
@@ -73,6 +74,8 @@ struct Writer {
     durable: LogOffset,
     /// Bytes appended and not acknowledged.
     waiting_bytes: usize,
+    /// The books, which know of `waiting_bytes`.
+    memory: Held,
     /// Ascending as they came; not by offset.
     waiters: Vec<(LogOffset, Completer<Result<()>>)>,
     /// Objects not trimmed, oldest first. Invariant: slots without a gap.
@@ -98,7 +101,7 @@ pub(super) fn ended() -> Error {
 
 impl Lane {
     /// Begins a lane with its slot 0, durably.
-    pub(super) async fn begin(place: Place, object_bytes_wanted: usize) -> Result<Arc<Lane>> {
+    pub(super) async fn begin(place: Place, object_bytes_wanted: usize, memory: Held) -> Result<Arc<Lane>> {
         let writer_id = place.env.random_u64();
         let writer = Writer {
             state: State::Open,
@@ -111,6 +114,7 @@ impl Lane {
             end: LogOffset::ZERO,
             durable: LogOffset::ZERO,
             waiting_bytes: 0,
+            memory,
             waiters: Vec::new(),
             live: VecDeque::from([(0, 0)]),
             live_bytes: 0,
@@ -148,7 +152,7 @@ impl Lane {
         self.place.env.preemption_point();
         let mut writer = self.writer.lock();
         self.check_open(&writer.state)?;
-        if writer.waiting_bytes > 0 && writer.waiting_bytes + bytes > WAITING_BYTES_MAX {
+        if writer.waiting_bytes > 0 && writer.waiting_bytes + bytes > WAITING_BYTES_MAX.min(writer.memory.bytes_max()) {
             let message = format!("{} bytes of the log are on their way to the store; nothing took effect", writer.waiting_bytes);
             return Err(Error::new(ErrorKind::Busy, message)
                 .object(&self.place)
@@ -174,6 +178,8 @@ impl Lane {
         header.append_parts_to(&mut writer.open, byte, entry.parts);
         writer.end = LogOffset::new(writer.slot, offset_in(&writer.open));
         writer.waiting_bytes += bytes;
+        let waiting_bytes = writer.waiting_bytes;
+        writer.memory.set(waiting_bytes);
         let (completer, accepted) = completion();
         let end = writer.end;
         writer.waiters.push((end, completer));
@@ -325,6 +331,8 @@ impl Lane {
                 writer.durable = writer.durable.max(LogOffset::new(slot, u32::try_from(outstanding.bytes).unwrap_or(u32::MAX)));
                 writer.waiting_bytes = writer.waiting_bytes.saturating_sub(outstanding.bytes - LOG_OBJECT_HEADER_BYTES);
             }
+            let waiting_bytes = writer.waiting_bytes;
+            writer.memory.set(waiting_bytes);
             let durable = writer.durable;
             let (done, waiting) = std::mem::take(&mut writer.waiters).into_iter().partition(|(end, _)| *end <= durable);
             writer.waiters = waiting;
@@ -343,6 +351,8 @@ impl Lane {
             writer.state = State::Ended(error.clone());
             writer.full.clear();
             writer.open = Vec::new();
+            writer.waiting_bytes = 0;
+            writer.memory.set(0);
             std::mem::take(&mut writer.waiters)
         };
         wake(waiters, &Err(error));

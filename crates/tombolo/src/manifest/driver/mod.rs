@@ -23,7 +23,9 @@ use parking_lot::Mutex;
 use tombolo_env::{BoxFuture, Completer, Completion, Env, TaskClass, completion};
 use tombolo_format::manifest::{Edit, RecordKind, TableName};
 use tombolo_storage::mutant::{Mutant, is_enabled};
-use tombolo_storage::{ConfigurationChain, Epoch, Error, ErrorKind, Incarnation, LogContext, LogRecord, ObjectStore, Purpose, Result};
+use tombolo_storage::{
+    ConfigurationChain, Epoch, Error, ErrorKind, Incarnation, LogContext, LogMemory, LogRecord, ObjectStore, Purpose, Result,
+};
 
 use super::chain::load::{Load, Proof};
 use super::chain::open::{Open, Policy, not_found};
@@ -229,11 +231,19 @@ impl Manifest {
         self.inner().incarnation
     }
 
-    /// What the logs of this epoch are opened with; their configurations go through `chain`.
-    pub fn log_context(&self, chain: Arc<dyn ConfigurationChain>) -> LogContext {
+    /// What the logs of this epoch are opened with; their configurations go through `chain`, and `memory` counts what they hold.
+    pub fn log_context(&self, chain: Arc<dyn ConfigurationChain>, memory: Arc<dyn LogMemory>) -> LogContext {
         let database = self.state().database().map_or(0, |database| database.id);
         let Inner { io, incarnation, epoch, .. } = &**self.inner();
-        LogContext { env: io.env.clone(), incarnation: *incarnation, database, epoch: *epoch, chain, objects: Arc::clone(&io.store) }
+        LogContext {
+            env: io.env.clone(),
+            incarnation: *incarnation,
+            database,
+            epoch: *epoch,
+            chain,
+            objects: Arc::clone(&io.store),
+            memory,
+        }
     }
 
     /// A name for a new attempt at a table: never used before, never used again (rule 6).

@@ -7,6 +7,7 @@ use parking_lot::Mutex as Lock;
 use tombolo_env::simulated::{Action, Fault, Operation, OperationKind, Process, World};
 
 use super::*;
+use crate::log_memory::Uncounted;
 use crate::{ConfigurationChain, LogContext, LogEntry, LogOffset};
 
 const ROOT: &str = "/data/store";
@@ -204,7 +205,8 @@ fn a_log_leaves_room_for_what_trims_it() {
             let log_store = Registry::default().open_log_store(&env, &uri, None, &objects).expect("a log");
             let chain: Arc<dyn ConfigurationChain> = Arc::new(crate::conformance::log::MemoryChain::default());
             let (incarnation, objects_of_log) = (crate::Incarnation(1), Arc::clone(&objects));
-            let context = LogContext { env: env.clone(), incarnation, database: 1, epoch: Epoch(1), chain, objects: objects_of_log };
+            let (database, epoch, memory) = (1, Epoch(1), Arc::new(Uncounted));
+            let context = LogContext { env: env.clone(), incarnation, database, epoch, chain, objects: objects_of_log, memory };
             let log = log_store.open(&context, 1).await.expect("a log");
             let payload = Bytes::from(vec![7; 200_000]);
             let append = |number: u64| {

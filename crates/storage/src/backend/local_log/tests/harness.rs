@@ -11,6 +11,7 @@ use tombolo_env::simulated::{Crash, Process, World};
 use super::super::{Form, LocalLogOptions, LocalLogStore};
 use crate::backend::memory::MemoryObjectStore;
 use crate::conformance::log::{MemoryChain, entry};
+use crate::log_memory::Uncounted;
 use crate::{ConfigurationChain, Epoch, ErrorKind, Incarnation, Log, LogContext, LogEntry, LogId, LogOffset, LogRecord, LogStore, Result};
 
 pub(super) const FORMS: [Form; 2] = [Form::Mapped, Form::Written];
@@ -100,6 +101,7 @@ impl Case {
             epoch: Epoch(epoch),
             chain: Arc::<MemoryChain>::clone(&self.chain),
             objects,
+            memory: Arc::new(Uncounted),
         }
     }
 

@@ -8,6 +8,7 @@ use tombolo_env::Env;
 use super::super::{Form, LocalLogOptions, LocalLogStore};
 use crate::backend::memory::{MemoryLogStore, MemoryObjectStore};
 use crate::conformance::log::{LogSubject, MemoryChain, append, check_log_store, entry};
+use crate::log_memory::Uncounted;
 use crate::{Epoch, Incarnation, LogContext};
 
 fn subject(env: &Env, directory: &std::path::Path, form: Form) -> LogSubject {
@@ -42,7 +43,15 @@ fn a_segment_that_is_not_zeroed_has_its_blocks() {
     let env = Env::real();
     let LogSubject { store, objects, .. } = subject(&env, directory.path(), Form::Mapped);
     let chain = Arc::new(MemoryChain::default());
-    let context = LogContext { env: env.clone(), incarnation: Incarnation(1), database: 1, epoch: Epoch(1), chain, objects };
+    let context = LogContext {
+        env: env.clone(),
+        incarnation: Incarnation(1),
+        database: 1,
+        epoch: Epoch(1),
+        chain,
+        objects,
+        memory: Arc::new(Uncounted),
+    };
     let log = env.block_on(store.open(&context, 1)).expect("opening");
     let mut end = append(&env, &*log, 0, &entry(0, 4000)).expect("appending");
     for number in 1..3000 {

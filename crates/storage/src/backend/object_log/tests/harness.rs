@@ -12,6 +12,7 @@ use crate::backend::memory::MemoryObjectStore;
 use crate::backend::object_log::ObjectLogStore;
 use crate::conformance::log::{MemoryChain, entry};
 use crate::layer::fault::{Chances, FaultObjectStore, FaultPlan};
+use crate::log_memory::Uncounted;
 use crate::{
     ConfigurationChain, Epoch, ErrorKind, Incarnation, LogContext, LogEntry, LogId, LogOffset, LogRecord, LogStore, ObjectStore, Result,
 };
@@ -83,6 +84,7 @@ impl Case {
             epoch: Epoch(epoch),
             chain,
             objects: Arc::clone(&self.objects),
+            memory: Arc::new(Uncounted),
         }
     }
 

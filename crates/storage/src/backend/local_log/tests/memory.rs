@@ -1,0 +1,92 @@
+//! What a log holds in memory until a sync, in its engine's books.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::harness::{Case, FORMS};
+use crate::backend::local_log::LocalLogOptions;
+use crate::conformance::log::entry;
+use crate::{ErrorKind, Log, LogContext, LogMemory, LogStore};
+
+const KIB: usize = 1 << 10;
+
+/// Books with room for a MiB a lane.
+#[derive(Debug, Default)]
+struct Books {
+    held: AtomicUsize,
+    most: AtomicUsize,
+}
+
+impl Books {
+    fn held(&self) -> usize {
+        self.held.load(Ordering::Relaxed)
+    }
+}
+
+impl LogMemory for Books {
+    fn lane_bytes_max(&self) -> usize {
+        1024 * KIB
+    }
+
+    fn grow(&self, bytes: usize) {
+        let held = self.held.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        self.most.fetch_max(held, Ordering::Relaxed);
+    }
+
+    fn shrink(&self, bytes: usize) {
+        assert!(self.held.fetch_sub(bytes, Ordering::Relaxed) >= bytes, "more given back than was taken");
+    }
+}
+
+fn opened(case: &Case) -> (Arc<Books>, Arc<dyn Log>) {
+    let writer = case.world.process("writer");
+    let books = Arc::new(Books::default());
+    let context = LogContext { memory: Arc::<Books>::clone(&books), ..case.context(&writer, 1) };
+    let log = writer.block_on(case.store(&writer).open(&context, 1)).expect("opening");
+    (books, log)
+}
+
+#[test]
+fn what_waits_for_a_sync_is_in_the_books_until_it_comes() {
+    for form in FORMS {
+        let (books, log) = {
+            let case = Case::with(1, LocalLogOptions { form, segment_bytes_min: 4 << 20, ..LocalLogOptions::default() });
+            let (books, log) = opened(&case);
+            assert_eq!(books.held(), 0);
+            let mut number = 0;
+            // Nobody runs the sync that begins by itself.
+            let refused = loop {
+                match log.append(0, &entry(number, 10_000)) {
+                    Ok(_) => number += 1,
+                    Err(error) => break error,
+                }
+                let held = books.held();
+                let frames = usize::try_from(number).expect("a few") * 10_064;
+                assert!((frames..=frames + frames / 8 + 64 * KIB).contains(&held), "{held} bytes held after {number} entries");
+            };
+            assert_eq!(refused.kind(), ErrorKind::Busy, "{refused}");
+            assert!((90..=105).contains(&number), "{number} entries of 10 kB fit a MiB");
+            case.world.run_until_idle();
+            assert!(books.held() <= 128 * KIB, "{} bytes held at rest", books.held());
+            let _ = log.append(0, &entry(number, 10_000)).expect("room again");
+            (books, log)
+        };
+        drop(log);
+        assert_eq!(books.held(), 0, "given back with the log");
+    }
+}
+
+#[test]
+fn an_entry_larger_than_the_share_goes_alone_and_leaves_nothing_behind() {
+    for form in FORMS {
+        let case = Case::with(2, LocalLogOptions { form, segment_bytes_min: 4 << 20, ..LocalLogOptions::default() });
+        let (books, log) = opened(&case);
+        let _ = log.append(0, &entry(0, 3 << 20)).expect("an entry that must be taken");
+        assert!(books.held() >= 3 << 20);
+        assert_eq!(log.append(0, &entry(1, 10)).expect_err("nothing beside it").kind(), ErrorKind::Busy);
+        case.world.run_until_idle();
+        let end = log.append(0, &entry(1, 10)).expect("room again").end;
+        log.sync(0, end).expect("a sync");
+        assert!(books.held() <= 128 * KIB, "{} bytes held at rest", books.held());
+    }
+}
