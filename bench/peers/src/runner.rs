@@ -110,6 +110,7 @@ fn plan(job: &Job, step: &Step, benchmark: Benchmark) -> Result<Plan, String> {
     plan.batch_size = size(step.number("batch", plan.batch_size as u64)?)?;
     plan.seek_nexts = size(step.number("nexts", plan.seek_nexts as u64)?)?;
     plan.multiread_stride = step.number("stride", 0)?;
+    plan.beside_rate = Some(step.number("beside", 0)?).filter(|rate| *rate > 0);
     plan.reads = count;
     let seconds = step.number("seconds", 0)?;
     // Reads run for a time, writes to a count: what they leave behind is then the same everywhere.
@@ -186,7 +187,7 @@ fn run<E: Engine>(engine: &E, job: &Job, number: usize, step: &Step) -> Result<V
     };
     let runs_before = engine.runs();
     let (begun, cpu, written) = (Instant::now(), measure::cpu_time(), measure::written_bytes());
-    let shared = Shared::new(plan.threads);
+    let shared = Shared::new(plan.threads).sleeping(std::thread::sleep);
     let (measured, peak_bytes) = Watch::over(number, &|| shared.operations(), |_| {
         let (outcome, background) = threads(engine, &plan, benchmark, &shared, stop_after);
         let accepted = (measure::cpu_time(), measure::written_bytes());

@@ -49,7 +49,7 @@ impl FromStr for Step {
         const KNOWN: &[(&str, &[&str])] = &[
             ("open", &["cache", "memtable", "direct", "spaces"]),
             ("destroy", &[]),
-            ("run", &["threads", "count", "seconds", "durability", "settle", "nexts", "stride", "batch", "distribution"]),
+            ("run", &["threads", "count", "seconds", "durability", "settle", "nexts", "stride", "beside", "batch", "distribution"]),
             ("warm", &[]),
             ("flush", &[]),
             ("settle", &[]),

@@ -113,6 +113,9 @@ struct RunArguments {
     /// Distance of the keys of one call of multireadrandom; 0 draws each at random.
     #[arg(long, value_name = "N", default_value_t = 0)]
     multiread_stride: u64,
+    /// Writes a second of the writer beside readwhilewriting; as many as it can when not given. Equal rates make runs comparable.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    beside_rate: Option<u64>,
     /// How YCSB's accesses spread over the keys, in the place of each workload's own (zipfian; latest for D).
     #[arg(long, value_enum)]
     distribution: Option<Spread>,
@@ -204,6 +207,7 @@ impl RunArguments {
             compression_ratio: self.compression_ratio,
             batch_size: self.batch_size,
             multiread_stride: self.multiread_stride,
+            beside_rate: self.beside_rate,
             seek_nexts: self.seek_nexts,
             durability: Some(match self.durability {
                 Survives::Unlogged => Durability::Unlogged,

@@ -99,7 +99,7 @@ pub fn run(engine: &Engine, plan: &Plan, benchmark: Benchmark, watched: bool, in
 /// On so many threads as the plan says, and on one more for a background writer.
 fn threads(engine: &Engine, plan: &Plan, benchmark: Benchmark, watch: &mut Watch<'_>) -> (Outcome, Option<Outcome>) {
     let workers = work(plan, benchmark);
-    let (shared, start, epoch) = (Shared::new(plan.threads), Barrier::new(workers.len()), Instant::now());
+    let (shared, start, epoch) = (Shared::new(plan.threads).sleeping(std::thread::sleep), Barrier::new(workers.len()), Instant::now());
     let clock = || epoch.elapsed();
     let one = |worker: Worker| {
         start.wait();

@@ -11,6 +11,10 @@ const CALLS_FIRST: u32 = 64;
 const NANOS_FAST: u64 = 10_000;
 /// How often fast calls are sampled.
 const EVERY_FAST: u32 = 8;
+/// Who writes at a rate runs ahead by less than this: in bursts that are short beside what is measured, and long beside a wake-up.
+const PACE: Duration = Duration::from_millis(1);
+/// Who waits for its turn looks this often whether the others have ended.
+const PAUSE_MAX: Duration = Duration::from_millis(20);
 /// Failed operations of one thread after which it gives up, though trying again might help.
 const ERRORS_MAX: u64 = 1000;
 
@@ -51,6 +55,18 @@ impl<'a, C: Fn() -> Duration> Meter<'a, C> {
             gap_max: Duration::ZERO,
             failed: false,
             outcome: Outcome { begun: now, ended: now, sampled_every: 1, ..Outcome::default() },
+        }
+    }
+
+    /// Waits until `since_begun` has passed, but for less than a millisecond, and no longer than the others are at work. What is waited is no
+    /// call's latency.
+    pub(super) fn wait_until(&mut self, since_begun: Duration) {
+        let due = self.outcome.begun + since_begun;
+        let mut left = due.saturating_sub((self.clock)());
+        while left >= PACE && !self.shared.is_done() {
+            (self.shared.sleep)(left.min(PAUSE_MAX));
+            self.last = (self.clock)();
+            left = due.saturating_sub(self.last);
         }
     }
 

@@ -45,6 +45,8 @@ pub struct Plan {
     pub batch_size: usize,
     /// Distance of the keys of one read of `multireadrandom`; 0: each is drawn anew.
     pub multiread_stride: u64,
+    /// Entries a second that the writer of `readwhilewriting` writes, at most; `None`: as fast as it can.
+    pub beside_rate: Option<u64>,
     /// Entries that `seekrandom` reads after each seek.
     pub seek_nexts: usize,
     /// Durability of writes; `fillsync` is durable whatever this says. `None`: accepted.
@@ -70,6 +72,7 @@ impl Default for Plan {
             compression_ratio: 0.5,
             batch_size: 100,
             multiread_stride: 0,
+            beside_rate: None,
             seek_nexts: 10,
             durability: None,
             distribution: None,
@@ -108,6 +111,9 @@ impl Plan {
         }
         if !(1..=Plan::THREADS_MAX).contains(&self.threads) {
             return invalid(format!("threads is {}: it must be 1 to {}", self.threads, Plan::THREADS_MAX));
+        }
+        if self.beside_rate == Some(0) {
+            return invalid("beside-rate is 0: it must be at least 1 write a second".to_owned());
         }
         if !(1..=Plan::BATCH_MAX).contains(&self.batch_size) {
             return invalid(format!("batch-size is {}: it must be 1 to {}", self.batch_size, Plan::BATCH_MAX));
@@ -154,6 +160,8 @@ pub struct Shared {
     progress: Vec<Progress>,
     /// Keys that the threads inserted beyond the plan's.
     inserted: Arc<AtomicU64>,
+    /// How a thread that writes at a rate waits for its turn.
+    sleep: fn(Duration),
 }
 
 /// A thread's count, on a cache line of its own.
@@ -166,7 +174,14 @@ impl Shared {
     #[must_use]
     pub fn new(threads: usize) -> Shared {
         let progress = std::iter::repeat_with(Progress::default).take(threads + 1).collect();
-        Shared { stop: AtomicBool::new(false), at_work: AtomicU64::new(threads as u64), progress, inserted: Arc::default() }
+        let (stop, at_work) = (AtomicBool::new(false), AtomicU64::new(threads as u64));
+        Shared { stop, at_work, progress, inserted: Arc::default(), sleep: |_| std::hint::spin_loop() }
+    }
+
+    /// The same, where a thread that waits for its turn sleeps by `sleep` instead of looking at the clock all the time.
+    #[must_use]
+    pub fn sleeping(self, sleep: fn(Duration)) -> Shared {
+        Shared { sleep, ..self }
     }
 
     /// Ends the benchmark soon.

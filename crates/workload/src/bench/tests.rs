@@ -159,6 +159,30 @@ fn a_duration_ends_what_counts_would_not() {
 }
 
 #[test]
+fn the_writer_beside_writes_once_at_least_and_no_faster_than_its_rate() {
+    let map = Map::default();
+    for (looks, rate) in [(0, None), (2_000, Some(1000))] {
+        let plan = Plan { threads: 1, beside_rate: rate, sample_every: Some(1), ..plan() };
+        let (shared, now) = (Shared::new(1), Cell::new(Duration::ZERO));
+        // A hundredth of a millisecond passes at each reading, and the reader ends after so many.
+        let clock = || {
+            now.set(now.get() + Duration::from_micros(10));
+            if now.get() >= Duration::from_micros(10) * looks && !shared.is_done() {
+                shared.ended();
+            }
+            now.get()
+        };
+        let writer = work(&plan, named("readwhilewriting")).pop().unwrap();
+        assert!(writer.is_background());
+        let outcome = writer.run(&map, &shared, &clock);
+        // 20 ms at one a millisecond, and what it may run ahead.
+        let expected = if rate.is_some() { 18..=22 } else { 1..=1 };
+        assert!(expected.contains(&outcome.operations), "{} writes", outcome.operations);
+        assert!(outcome.latencies.summary().max < Duration::from_micros(500), "waiting is no latency: {:?}", outcome.latencies.summary());
+    }
+}
+
+#[test]
 fn plans_that_cannot_be_are_refused() {
     for (plan, word) in [
         (Plan { num: 0, ..plan() }, "num"),
@@ -173,6 +197,7 @@ fn plans_that_cannot_be_are_refused() {
         (Plan { compression_ratio: 1.5, ..plan() }, "compression-ratio"),
         (Plan { compression_ratio: f64::NAN, ..plan() }, "compression-ratio"),
         (Plan { distribution: Some(Distribution::Zipfian { exponent: 0.0 }), ..plan() }, "exponent"),
+        (Plan { beside_rate: Some(0), ..plan() }, "beside-rate"),
         (Plan { sample_every: Some(0), ..plan() }, "sample-every"),
         (Plan { duration: Some(Duration::ZERO), ..plan() }, "duration"),
     ] {

@@ -304,7 +304,13 @@ impl Worker {
     /// Overwrites at random until the readers have ended.
     fn overwrite_beside<S: Session, C: Fn() -> Duration>(&mut self, session: &mut S, mut meter: Meter<'_, C>, shared: &Shared) -> Outcome {
         let (encoding, mut key) = (self.encoding(), Vec::new());
-        while !shared.is_done() {
+        let mut written = 0;
+        // At least one, however late the scheduler lets it begin.
+        while written == 0 || !shared.is_done() {
+            if let Some(rate) = self.plan.beside_rate {
+                meter.wait_until(Duration::from_secs_f64(written as f64 / rate as f64));
+            }
+            written += 1;
             encoding.encode(self.random.random_range(0..self.plan.num), &mut key);
             let value = self.values.draw(&mut self.random);
             let begun = meter.begin();

@@ -50,6 +50,9 @@ const DIRECT: &[&str] = &["tombolo", "rocksdb", "rocksdb-tuned"];
 /// Writes go to a count; an engine that takes longer is cut off, and has fewer keys in what follows.
 const WRITE_SECONDS_MAX: u64 = 120;
 
+/// Writes a second beside the reads of `readwhilewriting`: a rate that every engine keeps up with, so that all do the same work.
+const WRITES_BESIDE: u64 = 100_000;
+
 /// Rate of accepted writes, as the caller sees them.
 pub const ACCEPTED: &str = "accepted";
 /// Rate up to the end of all background work.
@@ -131,7 +134,12 @@ pub fn scenes(size: &Size, wanted: &dyn Fn(&Key) -> bool) -> Vec<Scene> {
             .write("overwrite", threads, format!("run overwrite {with}"))
             .setup("warm")
             .reads(NATURAL, threads, seconds)
-            .read("readwhilewriting", NATURAL, threads, format!("run readwhilewriting {with} seconds={}", 2 * seconds))
+            .read(
+                "readwhilewriting",
+                NATURAL,
+                threads,
+                format!("run readwhilewriting {with} seconds={} beside={WRITES_BESIDE}", 2 * seconds),
+            )
             .setup("compact")
             .setup("warm")
             .reads(COMPACTED, threads, seconds)
