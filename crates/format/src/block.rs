@@ -33,6 +33,7 @@ use bytes::Bytes;
 use crate::aligned;
 use crate::error::{FormatError, Result};
 use crate::key::{InternalKey, KEY_BYTES_MAX, Trailer, head_of};
+use crate::prefetch::prefetch;
 
 mod builder;
 mod cursor;
@@ -63,6 +64,23 @@ fn shared_bytes(left: &[u8], right: &[u8]) -> usize {
         at += 8;
     }
     at + left[at..].iter().zip(&right[at..]).take_while(|(left, right)| left == right).count()
+}
+
+/// Whether two slices hold the same. Short ones, as parts of keys are, are compared here and not by a call.
+#[inline]
+fn same_bytes(left: &[u8], right: &[u8]) -> bool {
+    if left.len() != right.len() {
+        return false;
+    }
+    // Two words that overlap where there are less than two.
+    let ends = |left: &[u8], right: &[u8]| left.last_chunk::<8>() == right.last_chunk::<8>();
+    match left.len() {
+        0 => true,
+        8..=16 => left.first_chunk::<8>() == right.first_chunk::<8>() && ends(left, right),
+        4..8 => left.first_chunk::<4>() == right.first_chunk::<4>() && left.last_chunk::<4>() == right.last_chunk::<4>(),
+        1..4 => left.iter().zip(right).all(|(left, right)| left == right),
+        _ => left == right,
+    }
 }
 
 /// A block whose rows were found sound.
@@ -313,15 +331,17 @@ impl Block {
         (at + mask) & !mask
     }
 
+    /// The bytes at `at`, which the checked rows hold; zeros beyond the block.
+    #[inline]
+    fn word<const N: usize>(&self, at: usize) -> [u8; N] {
+        self.bytes.get(at..).and_then(|bytes| bytes.first_chunk()).copied().unwrap_or([0; N])
+    }
+
     #[inline]
     fn offset(&self, row: u32, index: usize) -> usize {
         match self.offsets_wide {
-            false => {
-                self.from(row).get(index * 2..).and_then(|rest| rest.first_chunk()).map_or(0, |bytes| u16::from_le_bytes(*bytes).into())
-            }
-            true => {
-                self.from(row).get(index * 4..).and_then(|rest| rest.first_chunk()).map_or(0, |bytes| u32::from_le_bytes(*bytes) as usize)
-            }
+            false => u16::from_le_bytes(self.word(row as usize + index * 2)).into(),
+            true => u32::from_le_bytes(self.word(row as usize + index * 4)) as usize,
         }
     }
 
@@ -329,10 +349,7 @@ impl Block {
     fn suffix_bytes(&self, index: usize) -> usize {
         match self.uniform {
             true => self.suffix_length.into(),
-            false => {
-                let row = self.from(self.suffix_lengths);
-                row.get(index * 2..).and_then(|rest| rest.first_chunk()).map_or(0, |bytes| u16::from_le_bytes(*bytes).into())
-            }
+            false => u16::from_le_bytes(self.word(self.suffix_lengths as usize + index * 2)).into(),
         }
     }
 
@@ -347,20 +364,20 @@ impl Block {
     #[inline]
     fn head(&self, index: usize) -> u64 {
         match self.heads_wide {
-            true => self.row(self.heads).as_chunks::<8>().0.get(index).map_or(0, |head| u64::from_le_bytes(*head)),
-            false => self.row(self.heads).as_chunks::<4>().0.get(index).map_or(0, |head| u64::from(u32::from_le_bytes(*head)) << 32),
+            true => u64::from_le_bytes(self.word(self.heads as usize + index * 8)),
+            false => u64::from(u32::from_le_bytes(self.word(self.heads as usize + index * 4))) << 32,
         }
     }
 
     #[inline]
     fn trailer(&self, index: usize) -> Trailer {
-        let row = self.from(self.trailers).get(index * usize::from(self.trailer_bytes)..).unwrap_or_default();
+        let at = self.trailers as usize + index * usize::from(self.trailer_bytes);
         let above = match self.trailer_bytes {
             0 => 0,
-            1 => row.first().map_or(0, |byte| u64::from(*byte)),
-            2 => row.first_chunk().map_or(0, |bytes| u64::from(u16::from_le_bytes(*bytes))),
-            4 => row.first_chunk().map_or(0, |bytes| u64::from(u32::from_le_bytes(*bytes))),
-            _ => row.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes)),
+            1 => u64::from(u8::from_le_bytes(self.word(at))),
+            2 => u64::from(u16::from_le_bytes(self.word(at))),
+            4 => u64::from(u32::from_le_bytes(self.word(at))),
+            _ => u64::from_le_bytes(self.word(at)),
         };
         Trailer(self.base_trailer.wrapping_add(above))
     }
@@ -376,17 +393,26 @@ impl Block {
         self.bytes.get(self.common as usize..self.common as usize + usize::from(self.common_length)).unwrap_or_default()
     }
 
-    /// How the entry's key compares with (`suffix`, `trailer`), when their heads are equal.
+    /// How the entry's user key compares with one that goes on with `suffix` after the common prefix, when their heads are equal.
     #[inline]
-    fn compare_tied(&self, index: usize, suffix: &[u8], trailer: Trailer) -> Ordering {
+    fn compare_tied(&self, index: usize, suffix: &[u8]) -> Ordering {
         let length = self.suffix_bytes(index);
         let head_bytes = self.head_bytes();
-        let keys = match suffix.get(head_bytes..) {
-            Some(rest) if length >= head_bytes => self.rest(index, length).cmp(rest),
+        match suffix.get(head_bytes..) {
+            Some(rest) if length >= head_bytes => {
+                let own = self.rest(index, length);
+                if same_bytes(own, rest) { Ordering::Equal } else { own.cmp(rest) }
+            }
             // Equal heads, of which one ends within: the longer one goes on with zeros.
             _ => length.cmp(&suffix.len()),
-        };
-        keys.then_with(|| trailer.cmp(&self.trailer(index)))
+        }
+    }
+
+    /// Whether two entries are versions of one user key.
+    #[inline]
+    fn is_same_key(&self, one: usize, other: usize) -> bool {
+        let (length, other_length) = (self.suffix_bytes(one), self.suffix_bytes(other));
+        self.head(one) == self.head(other) && length == other_length && same_bytes(self.rest(one, length), self.rest(other, length))
     }
 
     /// Finds the first entry at or after `target`.
@@ -394,7 +420,7 @@ impl Block {
     fn find(&self, target: InternalKey<'_>) -> Found {
         let common = self.common();
         let suffix = match target.user_key.split_at_checked(common.len()) {
-            Some((prefix, suffix)) if prefix == common => suffix,
+            Some((prefix, suffix)) if same_bytes(prefix, common) => suffix,
             _ if target.user_key < common => return Found { index: 0, exact: false },
             _ => return Found { index: self.len(), exact: false },
         };
@@ -410,15 +436,15 @@ impl Block {
         if index >= self.len() || self.head(index) != number {
             return Found { index, exact: false };
         }
-        let index = match self.compare_tied(index, suffix, target.trailer) {
-            Ordering::Less => self.find_tied(index + 1, number, suffix, target.trailer),
-            _ => index,
-        };
-        let exact = index < self.len() && self.head(index) == number && {
-            let length = self.suffix_bytes(index);
-            length == suffix.len() && self.rest(index, length) == suffix.get(self.head_bytes()..).unwrap_or_default()
-        };
-        Found { index, exact }
+        match self.compare_tied(index, suffix) {
+            Ordering::Greater => Found { index, exact: false },
+            Ordering::Equal if target.trailer >= self.trailer(index) => Found { index, exact: true },
+            _ => {
+                let index = self.find_tied(index + 1, number, suffix, target.trailer);
+                let exact = index < self.len() && self.head(index) == number && self.compare_tied(index, suffix) == Ordering::Equal;
+                Found { index, exact }
+            }
+        }
     }
 
     /// The first entry from `low` on that is not before the target, among those with its head and the first after.
@@ -427,7 +453,8 @@ impl Block {
         // Invariant: entries below `low` are before the target, those from `high` on are not.
         while low < high {
             let middle = low + (high - low) / 2;
-            if self.head(middle) == number && self.compare_tied(middle, suffix, trailer) == Ordering::Less {
+            let is_before = || self.compare_tied(middle, suffix).then_with(|| trailer.cmp(&self.trailer(middle))) == Ordering::Less;
+            if self.head(middle) == number && is_before() {
                 low = middle + 1;
             } else {
                 high = middle;
@@ -483,6 +510,12 @@ impl Block {
     #[cold]
     fn no_entry(&self, index: usize) -> FormatError {
         FormatError::damaged(self.value_ends as usize, "an entry within its block", format!("entry {index} of {}", self.entries))
+    }
+
+    /// Asks the processor for the rows that a search reads, all at once: for a block that is in none of its caches.
+    #[inline]
+    pub fn prefetch_rows(&self) {
+        prefetch(self.from(self.heads));
     }
 
     /// Walks all entries and checks that they are in order and of known kinds; calls `each` with every one.

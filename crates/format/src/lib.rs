@@ -30,6 +30,7 @@ pub mod log_frame;
 pub mod log_object;
 pub mod manifest;
 pub mod pin;
+pub mod prefetch;
 pub mod stored;
 pub mod table;
 

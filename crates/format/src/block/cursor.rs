@@ -102,6 +102,25 @@ impl Place {
     }
 }
 
+/// Appends what is short as a rule: by words, without a call.
+#[inline]
+fn extend_short(key: &mut Vec<u8>, mut bytes: &[u8]) {
+    if bytes.len() > 32 {
+        return key.extend_from_slice(bytes);
+    }
+    while let Some((word, rest)) = bytes.split_first_chunk::<8>() {
+        key.extend_from_slice(word);
+        bytes = rest;
+    }
+    if let Some((word, rest)) = bytes.split_first_chunk::<4>() {
+        key.extend_from_slice(word);
+        bytes = rest;
+    }
+    for byte in bytes {
+        key.push(*byte);
+    }
+}
+
 /// A position in a block, apart from the block, so that its key buffer outlives it: pass the same block until the next `first`,
 /// `last` or `seek`. A step in either direction costs the same.
 ///
@@ -201,6 +220,24 @@ impl Cursor {
         if self.valid() { self.set(block, self.place.index + 1) } else { Ok(()) }
     }
 
+    /// To the next entry of the block if that has another user key and `wanted` says yes to its trailer; else it stays where it is, and says
+    /// `false`. Does nothing while not valid.
+    ///
+    /// # Errors
+    /// `Damaged`.
+    #[inline]
+    pub fn next_key_if(&mut self, block: &Block, wanted: impl FnOnce(Trailer) -> bool) -> Result<bool> {
+        let (here, next) = (self.place.index, self.place.index + 1);
+        if !self.valid() || next >= block.len() || !wanted(block.trailer(next)) || block.is_same_key(here, next) {
+            return Ok(false);
+        }
+        let mut place = self.place.clone();
+        place.set(block, next)?;
+        self.place = place;
+        self.read_key(block, next);
+        Ok(true)
+    }
+
     /// To the entry before; not valid before the first. Does nothing while not valid.
     ///
     /// # Errors
@@ -221,17 +258,29 @@ impl Cursor {
     #[inline]
     fn set(&mut self, block: &Block, index: usize) -> Result<()> {
         self.place.set(block, index)?;
-        if !self.valid() {
-            return Ok(());
+        if self.valid() {
+            self.read_key(block, index);
         }
+        Ok(())
+    }
+
+    /// Takes the key of an entry of a block whose common prefix the key begins with.
+    #[inline]
+    fn read_key(&mut self, block: &Block, index: usize) {
         let suffix_bytes = block.suffix_bytes(index);
         let head_bytes = block.head_bytes();
         self.key.truncate(usize::from(block.common_length));
-        self.key.extend_from_slice(&block.head(index).to_be_bytes()[..suffix_bytes.min(head_bytes)]);
-        if suffix_bytes > head_bytes {
-            self.key.extend_from_slice(block.rest(index, suffix_bytes));
+        let head = block.head(index).to_be_bytes();
+        if suffix_bytes < head_bytes {
+            self.key.extend_from_slice(&head[..suffix_bytes]);
+        } else {
+            // Of a width that is known here: copied without a call.
+            match block.heads_wide {
+                true => self.key.extend_from_slice(&head),
+                false => self.key.extend_from_slice(&head[..4]),
+            }
+            extend_short(&mut self.key, block.rest(index, suffix_bytes));
         }
         self.trailer = block.trailer(index).0;
-        Ok(())
     }
 }

@@ -384,8 +384,11 @@ fn job(
     let table_bytes = picking.settings.table_bytes_at(to, targets.base);
     let mut lower = Vec::new();
     if let Some(run) = levels.level(to).filter(|_| from != to) {
-        let met = run.overlapping(&first, &last);
-        let met = with_small_neighbours(run, met, sum(upper.iter()), table_bytes, picking.busy);
+        let mut met = run.overlapping(&first, &last);
+        // What is written in order moves down as it is, and is not written again to be joined to what was there before.
+        if !met.is_empty() || are_small(&upper, table_bytes) {
+            met = with_small_neighbours(run, met, sum(upper.iter()), table_bytes, picking.busy);
+        }
         lower.extend(run.range(met).cloned());
     }
     if lower.iter().any(|table| !picking.busy.is_free(table)) {
@@ -431,6 +434,11 @@ fn with_small_neighbours(
     met
 }
 
+/// Whether tables are so small, on average, that they should become parts of larger ones.
+fn are_small(tables: &[Arc<TableHandle>], table_bytes: u64) -> bool {
+    sum(tables.iter()) < (table_bytes / 8).saturating_mul(tables.len() as u64)
+}
+
 /// Whether the tables fit where they go as they are.
 fn can_move(job: &Job, picking: &Picking<'_>) -> bool {
     // Who asks may want new settings to take effect.
@@ -441,7 +449,7 @@ fn can_move(job: &Job, picking: &Picking<'_>) -> bool {
         return false;
     }
     // Of several small tables one is made.
-    if job.upper.len() > 1 && sum(job.upper.iter()) / (job.upper.len() as u64) < job.table_bytes / 8 {
+    if job.upper.len() > 1 && are_small(&job.upper, job.table_bytes) {
         return false;
     }
     let mut in_order: Vec<_> = job.upper.iter().collect();

@@ -64,25 +64,29 @@ impl Source {
         }
     }
 
-    fn seek(&mut self, key: &[u8], trailer: Trailer) -> Result<Step> {
+    /// The first half of a seek, to the first entry at or after (`key`, `trailer`), or to the last one before it when it goes backward. What a
+    /// memtable has is found in the second half.
+    fn approach(&mut self, key: &[u8], trailer: Trailer, backward: bool) -> Result<()> {
         match self {
-            Source::Memtable(cursor) => {
-                cursor.seek(key, trailer);
-                Ok(Step::Done)
-            }
-            Source::Table(cursor) => cursor.seek(key, trailer),
-            Source::Run(cursor) => cursor.seek(key, trailer),
+            Source::Memtable(_) => Ok(()),
+            Source::Table(cursor) => cursor.approach(key, trailer, backward),
+            Source::Run(cursor) => cursor.approach(key, trailer, backward),
         }
     }
 
-    fn seek_before(&mut self, key: &[u8], trailer: Trailer) -> Result<Step> {
+    /// The second half of a seek to the same place.
+    fn arrive(&mut self, key: &[u8], trailer: Trailer, backward: bool) -> Result<Step> {
         match self {
             Source::Memtable(cursor) => {
-                cursor.seek_before(key, trailer);
+                if backward {
+                    cursor.seek_before(key, trailer)
+                } else {
+                    cursor.seek(key, trailer)
+                }
                 Ok(Step::Done)
             }
-            Source::Table(cursor) => cursor.seek_before(key, trailer),
-            Source::Run(cursor) => cursor.seek_before(key, trailer),
+            Source::Table(cursor) => cursor.arrive(),
+            Source::Run(cursor) => cursor.arrive(),
         }
     }
 
@@ -248,7 +252,7 @@ impl Merge {
 
     /// To the first entry at or after (`key`, `trailer`); goes forward from there.
     pub(crate) fn try_seek(&mut self, key: &[u8], trailer: Trailer) -> Result<Step> {
-        self.enter(false, |source| source.seek(key, trailer))
+        self.enter_at(key, trailer, false)
     }
 
     /// To the first entry; goes forward from there.
@@ -258,7 +262,7 @@ impl Merge {
 
     /// To the last entry before (`key`, `trailer`); goes backward from there.
     pub(crate) fn try_seek_before(&mut self, key: &[u8], trailer: Trailer) -> Result<Step> {
-        self.enter(true, |source| source.seek_before(key, trailer))
+        self.enter_at(key, trailer, true)
     }
 
     /// To the last entry; goes backward from there.
@@ -270,7 +274,13 @@ impl Merge {
     /// there already stay.
     pub(crate) fn try_skip_to(&mut self, key: &[u8], trailer: Trailer) -> Result<Step> {
         let is_before = |(at, version): (&[u8], Trailer)| at < key || at == key && version > trailer;
-        self.enter(false, |source| if source.entry().is_some_and(is_before) { source.seek(key, trailer) } else { Ok(Step::Done) })
+        self.enter(false, |source| {
+            if !source.entry().is_some_and(is_before) {
+                return Ok(Step::Done);
+            }
+            source.approach(key, trailer, false)?;
+            source.arrive(key, trailer, false)
+        })
     }
 
     /// Nowhere: as at the end.
@@ -316,6 +326,16 @@ impl Merge {
             Pending::All => self.rebuild(),
         }
         Ok(())
+    }
+
+    /// Moves all sources to the same place. They come near it one after the other and arrive together, so that what each of them waits for is on
+    /// its way from memory at the same time.
+    fn enter_at(&mut self, key: &[u8], trailer: Trailer, backward: bool) -> Result<Step> {
+        self.end();
+        for source in &mut self.sources {
+            source.approach(key, trailer, backward)?;
+        }
+        self.enter(backward, |source| source.arrive(key, trailer, backward))
     }
 
     /// Moves all sources.

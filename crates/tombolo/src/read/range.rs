@@ -13,7 +13,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use tombolo_format::key::{EntryKind, InternalKey, SequenceNumber, Trailer};
+use tombolo_format::key::{EntryKind, SequenceNumber, Trailer};
 use tombolo_storage::{Purpose, Result};
 
 use super::{Merge, unknown_kind};
@@ -217,19 +217,20 @@ impl RangeCursor {
     pub(crate) fn next(&mut self) -> Result<Step> {
         let step = if self.place == Place::Entry && self.stands == Some(Direction::Forward) {
             if let Some(table) = self.merge.alone() {
-                self.anchor.clear();
-                self.anchor.extend_from_slice(table.key().user_key);
-                let step = table.next();
-                let stands = table.valid();
-                // Most often: the next entry of the only table is the only version of another key.
-                if stands
-                    && is_plain(table.key(), &self.anchor, self.sequence)
-                    && self.range.as_ref().is_none_or(|range| !range.is_above(table.key().user_key))
-                {
+                // Most often: the next entry of the only table is the newest version of another key, and a value.
+                let sequence = self.sequence;
+                let is_seen = |trailer: Trailer| trailer.kind() == Some(EntryKind::Put) && trailer.sequence() <= sequence;
+                if table.next_key_if(is_seen)? {
+                    if self.range.as_ref().is_some_and(|range| range.is_above(table.key().user_key)) {
+                        (self.place, self.stands) = (Place::End, None);
+                    }
                     return Ok(Step::Done);
                 }
+                self.anchor.clear();
+                self.anchor.extend_from_slice(table.key().user_key);
                 self.place = Place::After;
-                if stands { step } else { self.merge.finish_alone(step) }
+                let step = table.next();
+                if table.valid() { step } else { self.merge.finish_alone(step) }
             } else {
                 self.anchor_here();
                 self.place = Place::After;
@@ -544,12 +545,6 @@ impl RangeCursor {
         }
         Ok(())
     }
-}
-
-/// Whether an entry that follows one of the key `before` is a value that `sequence` sees of another key.
-#[inline]
-fn is_plain(key: InternalKey<'_>, before: &[u8], sequence: SequenceNumber) -> bool {
-    key.trailer.kind() == Some(EntryKind::Put) && key.trailer.sequence() <= sequence && key.user_key != before
 }
 
 #[cfg(test)]

@@ -94,25 +94,27 @@ impl RunCursor {
         next
     }
 
-    pub(crate) fn seek(&mut self, key: &[u8], trailer: Trailer) -> Result<Step> {
-        self.backward = false;
-        let at = self.tables.before(key).max(self.within.start);
-        if at >= self.within.end {
-            self.cursor = None;
-            return Ok(Step::Done);
+    /// The first half of a seek: to the first entry at or after (`key`, `trailer`), or to the last one before it when it goes backward. See
+    /// [`TableIterator::approach`].
+    pub(crate) fn approach(&mut self, key: &[u8], trailer: Trailer, backward: bool) -> Result<()> {
+        self.backward = backward;
+        let at = match backward {
+            false => Some(self.tables.before(key).max(self.within.start)).filter(|at| *at < self.within.end),
+            true => self.tables.begun(key).min(self.within.end).checked_sub(1).filter(|at| *at >= self.within.start),
+        };
+        match at {
+            Some(at) => self.open(at).approach(key, trailer, backward),
+            None => {
+                self.cursor = None;
+                Ok(())
+            }
         }
-        let step = self.open(at).seek(key, trailer)?;
-        self.settle(step)
     }
 
-    pub(crate) fn seek_before(&mut self, key: &[u8], trailer: Trailer) -> Result<Step> {
-        self.backward = true;
-        let after = self.tables.begun(key).min(self.within.end);
-        if after <= self.within.start {
-            self.cursor = None;
-            return Ok(Step::Done);
-        }
-        let step = self.open(after - 1).seek_before(key, trailer)?;
+    /// The second half of a seek.
+    pub(crate) fn arrive(&mut self) -> Result<Step> {
+        let Some(cursor) = &mut self.cursor else { return Ok(Step::Done) };
+        let step = cursor.arrive()?;
         self.settle(step)
     }
 

@@ -151,26 +151,29 @@ impl TableIterator {
     }
 
     fn begin(&mut self, entry: Entry) -> Result<Step> {
+        self.set_out(entry);
+        self.run()
+    }
+
+    fn set_out(&mut self, entry: Entry) {
         self.entries.clear();
         self.ahead = ReadAhead::at(self.pace);
         if self.request.purpose != Purpose::Compaction {
             self.pace = Pace::default();
         }
+        self.need = None;
         self.stage = Stage::Top(entry);
-        self.run()
-    }
-
-    fn begin_at(&mut self, target: InternalKey<'_>, entry: Entry) -> Result<Step> {
-        self.target_key.clear();
-        self.target_key.extend_from_slice(target.user_key);
-        self.target_trailer = target.trailer;
-        self.begin(entry)
     }
 
     /// Goes on with the move until it is done or needs something.
     fn run(&mut self) -> Result<Step> {
         self.need = None;
-        let result = self.run_stages();
+        let run = self.run_stages(false);
+        self.stop_after(run)
+    }
+
+    /// After an error it is nowhere.
+    fn stop_after<T>(&mut self, result: Result<T>) -> Result<T> {
         if result.is_err() {
             self.stage = Stage::Idle;
             self.entries.clear();
@@ -178,7 +181,8 @@ impl TableIterator {
         result
     }
 
-    fn run_stages(&mut self) -> Result<Step> {
+    /// Goes on until the move is done or needs something; with `only_near` until the first block is there, which is not searched yet.
+    fn run_stages(&mut self, only_near: bool) -> Result<Step> {
         let table = Arc::clone(&self.table);
         loop {
             match self.stage {
@@ -198,9 +202,14 @@ impl TableIterator {
                 }
                 Stage::Block(entry) => {
                     let Some(opened) = table.opened.get() else { return Ok(self.wait(Need::Top)) };
-                    if !self.enter_block(&table, &opened.top, entry)? {
+                    if !self.bring_block(&table, &opened.top)? {
                         return Ok(Step::Blocked);
                     }
+                    if only_near {
+                        self.block.as_ref().and_then(Kept::block).inspect(|block| block.prefetch_rows());
+                        return Ok(Step::Done);
+                    }
+                    self.enter_block(&table, &opened.top, entry)?;
                 }
             }
         }
@@ -232,8 +241,8 @@ impl TableIterator {
         Ok(true)
     }
 
-    /// Enters the block at the partition's cursor; `false` when it is not in memory.
-    fn enter_block(&mut self, table: &Arc<Table>, top: &Top, entry: Entry) -> Result<bool> {
+    /// Takes hold of the block at the partition's cursor; `false` when it is not in memory.
+    fn bring_block(&mut self, table: &Arc<Table>, top: &Top) -> Result<bool> {
         let partition = self.partition.as_ref().and_then(Kept::partition).ok_or_else(|| table.not_a("partition", self.partition_at))?;
         let handle = decode_block_handle(self.blocks.value(&partition.index), top.footer.data_end)
             .map_err(|error| table.damaged(error.shifted(self.partition_at)))?;
@@ -248,11 +257,16 @@ impl TableIterator {
             };
             (self.block, self.block_at) = (Some(kept), handle.offset);
         }
-        let block = self.block.as_ref().and_then(Kept::block).ok_or_else(|| table.not_a("data block", handle.offset))?;
-        enter(&mut self.entries, block, entry, &self.target_key, self.target_trailer)
-            .map_err(|error| table.damaged(error.shifted(handle.offset)))?;
-        self.stage = if self.entries.valid() { Stage::Idle } else { self.neighbour_block(table, top, entry.is_backward())? };
         Ok(true)
+    }
+
+    /// Enters the block that was brought.
+    fn enter_block(&mut self, table: &Table, top: &Top, entry: Entry) -> Result<()> {
+        let block = self.block.as_ref().and_then(Kept::block).ok_or_else(|| table.not_a("data block", self.block_at))?;
+        enter(&mut self.entries, block, entry, &self.target_key, self.target_trailer)
+            .map_err(|error| table.damaged(error.shifted(self.block_at)))?;
+        self.stage = if self.entries.valid() { Stage::Idle } else { self.neighbour_block(table, top, entry.is_backward())? };
+        Ok(())
     }
 
     /// The stage that enters the next block, or the one before.
@@ -481,7 +495,30 @@ impl TableIterator {
     /// # Errors
     /// `Corrupt`.
     pub fn seek(&mut self, target: InternalKey<'_>) -> Result<Step> {
-        self.begin_at(target, Entry::Seek)
+        self.approach(target, false)?;
+        self.arrive()
+    }
+
+    /// The first half of [`TableIterator::seek`], or of [`TableIterator::seek_before`] when it goes backward; [`TableIterator::arrive`] is the
+    /// second. Between them other tables may do their first halves: what each then reads first comes from memory at the same time.
+    ///
+    /// # Errors
+    /// `Corrupt`.
+    pub fn approach(&mut self, target: InternalKey<'_>, backward: bool) -> Result<()> {
+        self.target_key.clear();
+        self.target_key.extend_from_slice(target.user_key);
+        self.target_trailer = target.trailer;
+        self.set_out(if backward { Entry::SeekBefore } else { Entry::Seek });
+        let approached = self.run_stages(true).map(|_| ());
+        self.stop_after(approached)
+    }
+
+    /// The second half of a seek.
+    ///
+    /// # Errors
+    /// `Corrupt`.
+    pub fn arrive(&mut self) -> Result<Step> {
+        if self.need.is_some() { Ok(Step::Blocked) } else { self.run() }
     }
 
     /// To the last entry before `target`.
@@ -489,7 +526,8 @@ impl TableIterator {
     /// # Errors
     /// `Corrupt`.
     pub fn seek_before(&mut self, target: InternalKey<'_>) -> Result<Step> {
-        self.begin_at(target, Entry::SeekBefore)
+        self.approach(target, true)?;
+        self.arrive()
     }
 
     /// To the next entry.
@@ -507,6 +545,17 @@ impl TableIterator {
             }
         }
         self.leave_block(false)
+    }
+
+    /// To the next entry if it lies in the same block, has another user key, and `wanted` says yes to its trailer; else it stays where it is, and
+    /// says `false`. What a walk does most of the time, for less than [`TableIterator::next`] costs.
+    ///
+    /// # Errors
+    /// `Corrupt`.
+    #[inline]
+    pub fn next_key_if(&mut self, wanted: impl FnOnce(Trailer) -> bool) -> Result<bool> {
+        let Some(block) = self.block.as_ref().and_then(Kept::block).filter(|_| self.stage == Stage::Idle) else { return Ok(false) };
+        self.entries.next_key_if(block, wanted).map_err(|error| self.table.damaged(error.shifted(self.block_at)))
     }
 
     /// To the entry before.

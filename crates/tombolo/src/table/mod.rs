@@ -310,6 +310,7 @@ impl Table {
     #[inline]
     fn hit(&self, pinned: Pinned, place: BlockHandle, lookup: &Lookup<'_>) -> Result<Option<Hit>> {
         let block = pinned.block().ok_or_else(|| self.not_a("data block", place.offset))?;
+        block.prefetch_rows();
         let found = block.get(lookup.target).map_err(|error| self.damaged(error.shifted(place.offset)))?;
         let Some((trailer, value)) = found.map(|entry| (entry.trailer, block.range_of(entry.value))) else { return Ok(None) };
         Ok(Some(Hit { trailer, block: pinned, value }))

@@ -175,12 +175,14 @@ impl TableCursor {
         self.0.load()
     }
 
-    pub(crate) fn seek(&mut self, key: &[u8], trailer: Trailer) -> Result<Step> {
-        self.0.seek(InternalKey::new(key, trailer))
+    /// The first half of a seek: see [`TableIterator::approach`].
+    pub(crate) fn approach(&mut self, key: &[u8], trailer: Trailer, backward: bool) -> Result<()> {
+        self.0.approach(InternalKey::new(key, trailer), backward)
     }
 
-    pub(crate) fn seek_before(&mut self, key: &[u8], trailer: Trailer) -> Result<Step> {
-        self.0.seek_before(InternalKey::new(key, trailer))
+    /// The second half of a seek.
+    pub(crate) fn arrive(&mut self) -> Result<Step> {
+        self.0.arrive()
     }
 
     pub(crate) fn first(&mut self) -> Result<Step> {

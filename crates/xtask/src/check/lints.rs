@@ -85,6 +85,7 @@ const UNSAFE: &[(&str, &str)] = &[
     ("crates/env/src/real/", "system calls and shared mappings"),
     ("crates/env/src/memory", "large allocations advised for huge pages"),
     ("crates/tombolo/tests/it/allocator", "an allocator that counts, for the test of the memory bound"),
+    ("crates/format/src/prefetch.rs", "a hint to the processor that has no safe face in the standard library"),
     ("crates/tombolo/src/cache/frames/", "frames cut out of regions: each its holder's alone, given back under a lock"),
     (
         "crates/tombolo/src/cache/hazard/",

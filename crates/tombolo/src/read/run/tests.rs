@@ -80,6 +80,11 @@ impl Fixture {
     }
 }
 
+fn seek(cursor: &mut RunCursor, key: &[u8], backward: bool) -> Result<Step> {
+    cursor.approach(key, Trailer::FIRST, backward)?;
+    cursor.arrive()
+}
+
 #[test]
 fn tables_outside_the_range_are_not_touched() {
     use Bound::{Excluded, Included, Unbounded};
@@ -130,18 +135,18 @@ fn seeks_find_the_next_and_the_last_key_of_any_table() {
     let mut cursor = RunCursor::new(&fixture.run, None, Purpose::Scan).unwrap();
     for number in (0..start(TABLES)).step_by(3) {
         let at = all.partition_point(|found| *found < number);
-        let step = cursor.seek(&key(number), Trailer::FIRST);
+        let step = seek(&mut cursor, &key(number), false);
         assert_eq!(fixture.done(&mut cursor, step), all.get(at).copied(), "{number}");
         let step = cursor.next();
         assert_eq!(fixture.done(&mut cursor, step), all.get(at + 1).copied(), "after {number}");
-        let step = cursor.seek_before(&key(number), Trailer::FIRST);
+        let step = seek(&mut cursor, &key(number), true);
         let before = at.checked_sub(1);
         assert_eq!(fixture.done(&mut cursor, step), before.map(|at| all[at]), "{number}");
         let step = cursor.prev();
         assert_eq!(fixture.done(&mut cursor, step), before.and_then(|at| at.checked_sub(1)).map(|at| all[at]), "before {number}");
     }
     fixture.touched();
-    let step = cursor.seek(&key(start(3)), Trailer::FIRST);
+    let step = seek(&mut cursor, &key(start(3)), false);
     fixture.done(&mut cursor, step);
     assert!(fixture.touched() <= 1, "a seek looks into one table");
 }
