@@ -15,7 +15,7 @@ use tombolo_env::Env;
 
 use crate::backend::memory::{self, MemoryStores};
 use crate::layer::retry::{RetryObjectStore, RetryPolicy};
-use crate::layer::throttle::{Throttle, ThrottleObjectStore};
+use crate::layer::throttle::{LATENCY_MAX, Latency, Throttle, ThrottleObjectStore};
 use crate::layer::trace::{JsonLines, RING_EVENTS_DEFAULT, TraceLogStore, TraceObjectStore, Tracer};
 use crate::{Error, ErrorKind, LogStore, ObjectStore, Result};
 
@@ -27,12 +27,10 @@ const TRACE_PARAMETER: &str = "trace";
 const RETRY_PARAMETER: &str = "retry_seconds";
 const BYTES_PARAMETER: &str = "bytes_per_second";
 const REQUESTS_PARAMETER: &str = "requests_per_second";
-const LATENCY_PARAMETER: &str = "latency_ms";
+const LATENCY_MS_PARAMETER: &str = "latency_ms";
+const LATENCY_PARAMETER: &str = "latency";
 /// As messages list them.
-const PARAMETERS_OF_ALL: &str = "trace, retry_seconds, bytes_per_second, requests_per_second and latency_ms";
-
-/// The longest latency that a store may be given: a minute.
-const LATENCY_MS_MAX: u64 = 60_000;
+const PARAMETERS_OF_ALL: &str = "trace, retry_seconds, bytes_per_second, requests_per_second, latency_ms and latency";
 
 /// How long requests to a remote store are made again when they fail in passing.
 pub const REMOTE_PATIENCE: Duration = Duration::from_secs(30);
@@ -55,11 +53,12 @@ pub struct Uri {
 }
 
 /// Parameters of the schemes of this crate, whose values are shown in messages: whatever else is given may be a key that does not belong there.
-const SHOWN_PARAMETERS: [&str; 13] = [
+const SHOWN_PARAMETERS: [&str; 14] = [
     TRACE_PARAMETER,
     RETRY_PARAMETER,
     BYTES_PARAMETER,
     REQUESTS_PARAMETER,
+    LATENCY_MS_PARAMETER,
     LATENCY_PARAMETER,
     "account",
     "allow_http",
@@ -383,8 +382,8 @@ impl Registry {
     ///
     /// Every scheme takes the parameter `trace=/directory`: each request is then written as a line of JSON to a new file there (see
     /// [`crate::layer::trace`]); and `retry_seconds=n`: requests that fail in passing are made again for so long, instead of ending with
-    /// the first `Retry` (see [`crate::layer::retry`]); and `bytes_per_second=n`, `requests_per_second=n`, `latency_ms=n`: objects' requests
-    /// are slower than they could be (see [`crate::layer::throttle`]).
+    /// the first `Retry` (see [`crate::layer::retry`]); and `bytes_per_second=n`, `requests_per_second=n`, `latency_ms=n` or `latency=s3`: objects'
+    /// requests are slower than they could be (see [`crate::layer::throttle`]).
     ///
     /// # Errors
     /// `Invalid` for an unknown scheme or parameter, listing the known ones; what the store says otherwise.
@@ -454,6 +453,7 @@ fn retry_seconds(text: &str) -> Result<Duration> {
 fn throttle(uri: &Uri) -> Result<(Uri, Option<Throttle>)> {
     let (uri, bytes) = uri.without(BYTES_PARAMETER);
     let (uri, requests) = uri.without(REQUESTS_PARAMETER);
+    let (uri, latency_ms) = uri.without(LATENCY_MS_PARAMETER);
     let (uri, latency) = uri.without(LATENCY_PARAMETER);
     let number = |name: &str, text: &Option<String>, max: u64| match text.as_ref().map(|text| (text, text.parse())) {
         None => Ok(0),
@@ -465,7 +465,17 @@ fn throttle(uri: &Uri) -> Result<(Uri, Option<Throttle>)> {
     let throttle = Throttle {
         bytes_per_second: number(BYTES_PARAMETER, &bytes, u64::MAX)?,
         requests_per_second: number(REQUESTS_PARAMETER, &requests, u64::MAX)?,
-        latency: Duration::from_millis(number(LATENCY_PARAMETER, &latency, LATENCY_MS_MAX)?),
+        latency: match (latency, &latency_ms) {
+            (Some(_), Some(_)) => {
+                let message = format!("both parameters {LATENCY_MS_PARAMETER} and {LATENCY_PARAMETER} of {}", uri.shown());
+                return Err(Error::new(ErrorKind::Invalid, message).advice("give one of them"));
+            }
+            (Some(latency), None) => Latency::parse(&latency)?,
+            (None, _) => {
+                let max = u64::try_from(LATENCY_MAX.as_millis()).unwrap_or(u64::MAX);
+                Latency::fixed(Duration::from_millis(number(LATENCY_MS_PARAMETER, &latency_ms, max)?))
+            }
+        },
     };
     Ok((uri, (throttle != Throttle::default()).then_some(throttle)))
 }

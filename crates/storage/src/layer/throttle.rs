@@ -1,8 +1,9 @@
 //! A store that is slower than it could be: at most so many bytes and requests a second, and so much latency.
 //!
 //! For a store that is shared or paid for by the request, and to see how a program does on a slower one. All requests of a layer share its
-//! rates, in the order of their calls; latency is each one's own, so that requests at once wait side by side. What is written waits before
-//! it goes on, what is read waits after it came, when its size is known. Nothing is saved up: an idle minute allows no burst.
+//! rates, in the order of their calls; latency is each one's own, drawn from a distribution ([`Latency`]), so that requests at once wait side by side.
+//! What is written waits before it goes on, what is read waits after it came, when its size is known. Nothing is saved up: an idle minute allows no
+//! burst. Pieces of an object have no latency, their end has: remote stores take pieces while the next are made.
 //!
 //! Invariant: a request that its deadline keeps from waiting ends before it takes effect.
 
@@ -19,6 +20,12 @@ use crate::{
     Error, ErrorKind, Listed, ObjectInfo, ObjectName, ObjectStore, ObjectWriter, Placement, PutOutcome, Request, Result, Survival,
 };
 
+mod latency;
+
+pub use latency::{LATENCY_MAX, Latency};
+
+use latency::Nodes;
+
 #[cfg(test)]
 mod tests;
 
@@ -30,7 +37,7 @@ pub struct Throttle {
     /// Requests in a second; 0 for no bound.
     pub requests_per_second: u64,
     /// Added to each request.
-    pub latency: Duration,
+    pub latency: Latency,
 }
 
 /// A rate that requests share.
@@ -65,14 +72,27 @@ struct Gate {
     env: Env,
     bytes: Rate,
     requests: Rate,
-    latency: Duration,
+    latency: Latency,
+    nodes: Arc<Nodes>,
 }
 
 impl Gate {
     /// Waits for a request's turn, which writes `bytes`.
     async fn enter(&self, request: Request, bytes: u64) -> Result<()> {
+        self.enter_for(request, bytes, self.latency.draw(&self.env)).await
+    }
+
+    /// Waits for the turn of a read of an object from `start` on, and for its latency.
+    async fn enter_read(&self, request: Request, name: &ObjectName, start: u64) -> Result<()> {
+        let visit = self.nodes.visit(self.latency.nodes, name, start);
+        let node = if visit.as_ref().is_some_and(|visit| visit.is_slow) { self.latency.slow_node } else { Duration::ZERO };
+        self.enter_for(request, 0, self.latency.draw(&self.env) + node).await
+    }
+
+    /// Waits for a request's turn and its latency.
+    async fn enter_for(&self, request: Request, bytes: u64, latency: Duration) -> Result<()> {
         let now = self.env.now();
-        let turn = self.requests.take(now, 1).max(self.bytes.take(now, bytes)) + self.latency;
+        let turn = self.requests.take(now, 1).max(self.bytes.take(now, bytes)) + latency;
         if request.deadline.is_some_and(|deadline| deadline < turn) {
             return Err(Error::new(ErrorKind::DeadlineExceeded, "the deadline would pass in a throttled store; nothing was asked of it"));
         }
@@ -80,9 +100,10 @@ impl Gate {
         Ok(())
     }
 
-    /// Waits for the turn of `bytes` that were read.
+    /// Waits for the turn of `bytes` that were read, and for their way.
     async fn read(&self, bytes: u64) {
-        let turn = self.bytes.take(self.env.now(), bytes);
+        let now = self.env.now();
+        let turn = self.bytes.take(now, bytes).max(now + self.latency.moves(bytes));
         self.wait(turn).await;
     }
 
@@ -104,7 +125,13 @@ impl ThrottleObjectStore {
     /// Wraps `inner`.
     pub fn new(env: &Env, inner: Arc<dyn ObjectStore>, throttle: Throttle) -> ThrottleObjectStore {
         let Throttle { bytes_per_second, requests_per_second, latency } = throttle;
-        let gate = Gate { env: env.clone(), bytes: Rate::new(bytes_per_second), requests: Rate::new(requests_per_second), latency };
+        let gate = Gate {
+            env: env.clone(),
+            bytes: Rate::new(bytes_per_second),
+            requests: Rate::new(requests_per_second),
+            latency,
+            nodes: Arc::default(),
+        };
         ThrottleObjectStore { inner, gate: Arc::new(gate) }
     }
 
@@ -120,7 +147,7 @@ impl ThrottleObjectStore {
 impl ObjectStore for ThrottleObjectStore {
     fn create<'a>(&'a self, request: Request, name: &'a ObjectName, placement: Placement) -> BoxFuture<'a, Result<Box<dyn ObjectWriter>>> {
         Box::pin(async move {
-            self.gate.enter(request, 0).await?;
+            self.gate.enter_for(request, 0, Duration::ZERO).await?;
             let inner = self.inner.create(request, name, placement).await?;
             Ok(Box::new(ThrottleWriter { inner, gate: Arc::clone(&self.gate), request }) as Box<dyn ObjectWriter>)
         })
@@ -139,7 +166,7 @@ impl ObjectStore for ThrottleObjectStore {
 
     fn read<'a>(&'a self, request: Request, name: &'a ObjectName, range: Range<u64>) -> BoxFuture<'a, Result<Bytes>> {
         Box::pin(async move {
-            self.gate.enter(request, 0).await?;
+            self.gate.enter_read(request, name, range.start).await?;
             let bytes = self.inner.read(request, name, range).await?;
             self.gate.read(bytes.len() as u64).await;
             Ok(bytes)
@@ -148,7 +175,7 @@ impl ObjectStore for ThrottleObjectStore {
 
     fn read_ranges<'a>(&'a self, request: Request, name: &'a ObjectName, ranges: &'a [Range<u64>]) -> BoxFuture<'a, Result<Vec<Bytes>>> {
         Box::pin(async move {
-            self.gate.enter(request, 0).await?;
+            self.gate.enter_read(request, name, ranges.first().map_or(0, |range| range.start)).await?;
             let read = self.inner.read_ranges(request, name, ranges).await?;
             self.gate.read(read.iter().map(|bytes| bytes.len() as u64).sum()).await;
             Ok(read)
@@ -210,7 +237,7 @@ struct ThrottleWriter {
 impl ObjectWriter for ThrottleWriter {
     fn append(&mut self, bytes: Bytes) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move {
-            self.gate.enter(self.request, bytes.len() as u64).await?;
+            self.gate.enter_for(self.request, bytes.len() as u64, Duration::ZERO).await?;
             self.inner.append(bytes).await
         })
     }
