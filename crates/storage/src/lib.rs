@@ -10,14 +10,17 @@ pub mod backend;
 pub mod conformance;
 pub mod error;
 pub mod facts;
+mod gate;
 pub mod layer;
 pub mod log;
 pub mod log_memory;
 pub mod mutant;
 pub mod object;
 pub mod probe;
+pub mod pulse;
 pub mod registry;
 pub mod request;
+mod spans;
 
 pub use error::{Error, ErrorKind, Result};
 pub use log::{
@@ -25,5 +28,6 @@ pub use log::{
 };
 pub use log_memory::LogMemory;
 pub use object::{Listed, ObjectInfo, ObjectName, ObjectStore, ObjectWriter, PutOutcome};
+pub use pulse::Pulse;
 pub use registry::{Registry, Uri};
 pub use request::{Epoch, Incarnation, Life, ObjectKind, Placement, Priority, Purpose, Request, Survival};

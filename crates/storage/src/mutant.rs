@@ -99,6 +99,12 @@ pub enum Mutant {
     // Rule 14
     CollectCurrentEpoch,
     CollectUnprovenState,
+    // What a slow or refusing store is asked for
+    HedgeShareUnbounded,
+    HedgeSlowStore,
+    HedgeLosing,
+    HedgeErrorEndsRead,
+    FlowIgnoresRefusals,
 }
 
 #[cfg(feature = "mutants")]

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use tombolo_env::BoxFuture;
 
 use crate::facts::Fact;
-use crate::{Error, ErrorKind, Placement, Request, Result, Survival};
+use crate::{Error, ErrorKind, Placement, Pulse, Request, Result, Survival};
 
 /// Most bytes of an object name.
 pub const OBJECT_NAME_BYTES_MAX: usize = 512;
@@ -165,6 +165,11 @@ pub trait ObjectStore: Send + Sync + fmt::Debug {
     /// What the store offers, judged, for `tombolo doctor`. Changes nothing.
     fn facts(&self, _request: Request) -> BoxFuture<'_, Result<Vec<Fact>>> {
         Box::pin(std::future::ready(Ok(Vec::new())))
+    }
+
+    /// How reads fare, where a layer measures it: at stores that are far away.
+    fn pulse(&self) -> Option<Pulse> {
+        None
     }
 
     /// Whether put-if-absent must be tried by many at once before a database is created here ([`crate::probe::exclusive`]): stores that others

@@ -14,6 +14,8 @@ use std::time::Duration;
 use tombolo_env::Env;
 
 use crate::backend::memory::{self, MemoryStores};
+use crate::layer::flow::FlowObjectStore;
+use crate::layer::hedge::HedgeObjectStore;
 use crate::layer::retry::{RetryObjectStore, RetryPolicy};
 use crate::layer::throttle::{LATENCY_MAX, Latency, Throttle, ThrottleObjectStore};
 use crate::layer::trace::{JsonLines, RING_EVENTS_DEFAULT, TraceLogStore, TraceObjectStore, Tracer};
@@ -385,6 +387,9 @@ impl Registry {
     /// the first `Retry` (see [`crate::layer::retry`]); and `bytes_per_second=n`, `requests_per_second=n`, `latency_ms=n` or `latency=s3`: objects'
     /// requests are slower than they could be (see [`crate::layer::throttle`]).
     ///
+    /// Requests to remote stores go through [`crate::layer::flow`] and [`crate::layer::hedge`], those to stores with a latency as well; requests to
+    /// files of this host never.
+    ///
     /// # Errors
     /// `Invalid` for an unknown scheme or parameter, listing the known ones; what the store says otherwise.
     pub fn open_object_store(&self, env: &Env, uri: &Uri) -> Result<Arc<dyn ObjectStore>> {
@@ -392,10 +397,12 @@ impl Registry {
         let (uri, retry) = uri.without(RETRY_PARAMETER);
         let patience = retry.map(|seconds| retry_seconds(&seconds)).transpose()?;
         let (uri, throttle) = throttle(&uri)?;
-        let (store, patience) = match self.object_stores.get(&uri.scheme) {
-            Some(scheme) => ((scheme.factory)(env, &uri)?, patience.or(scheme.patience)),
+        let (store, is_remote, patience) = match self.object_stores.get(&uri.scheme) {
+            Some(scheme) => ((scheme.factory)(env, &uri)?, scheme.patience.is_some(), patience.or(scheme.patience)),
             None => return Err(unknown_scheme(&uri, "object store", &self.object_store_schemes())),
         };
+        // One that is given a latency stands for a remote one.
+        let is_remote = is_remote || throttle.is_some_and(|throttle| throttle.latency != Latency::default());
         let store: Arc<dyn ObjectStore> = match throttle {
             Some(throttle) => Arc::new(ThrottleObjectStore::new(env, store, throttle)),
             None => store,
@@ -405,6 +412,8 @@ impl Registry {
             Some(directory) => Arc::new(TraceObjectStore::new(store, tracer(env, &directory, "objects")?)),
             None => store,
         };
+        let store: Arc<dyn ObjectStore> =
+            if is_remote { Arc::new(FlowObjectStore::new(env, Arc::new(HedgeObjectStore::new(env, store)))) } else { store };
         Ok(match patience {
             Some(patience) => Arc::new(RetryObjectStore::new(env, store, RetryPolicy { patience, ..RetryPolicy::default() })),
             None => store,

@@ -17,7 +17,7 @@ use tombolo_env::{BoxFuture, Env, Instant};
 
 use crate::facts::Fact;
 use crate::{
-    Error, ErrorKind, Listed, ObjectInfo, ObjectName, ObjectStore, ObjectWriter, Placement, PutOutcome, Request, Result, Survival,
+    Error, ErrorKind, Listed, ObjectInfo, ObjectName, ObjectStore, ObjectWriter, Placement, Pulse, PutOutcome, Request, Result, Survival,
 };
 
 mod latency;
@@ -212,6 +212,10 @@ impl ObjectStore for ThrottleObjectStore {
 
     fn facts(&self, request: Request) -> BoxFuture<'_, Result<Vec<Fact>>> {
         self.inner.facts(request)
+    }
+
+    fn pulse(&self) -> Option<Pulse> {
+        self.inner.pulse()
     }
 
     fn must_prove_put_if_absent(&self) -> bool {

@@ -134,6 +134,7 @@ impl Db {
         memory(engine, &mut list);
         tables(engine, &mut list);
         work(engine, &mut list);
+        store(engine, &mut list);
         list.0
     }
 
@@ -238,6 +239,31 @@ fn tables(engine: &Engine, list: &mut List) {
     list.bytes("table-bytes-unneeded", held, "their bytes; when it stays high: old scans and snapshots, or checkpoints, hold space");
     list.count("entries", entries, "entries of all tables, older versions and deletes included");
     list.count("keys-estimated", entries.saturating_sub(2 * deletes), "keys, as far as tables tell without reading them");
+}
+
+/// What is measured of a remote store; all zero of one on this host.
+fn store(engine: &Engine, list: &mut List) {
+    let pulse = engine.objects.pulse().unwrap_or_default();
+    let nanos = |time: std::time::Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+    list.nanos(
+        "store-latency-p50",
+        nanos(pulse.latency_p50),
+        "median latency of small reads of a remote store, lately; 0 of one on this host",
+    );
+    list.nanos("store-latency-p99", nanos(pulse.latency_p99), "their 99th percentile; what is above it is asked for twice");
+    list.bytes("store-bytes-per-second", pulse.bytes_per_second, "what one request moves once it gives the first byte, as measured");
+    list.count("store-slow", u64::from(pulse.is_slow), "1: the median rose far above what is usual; look at the store");
+    list.count("store-reads", pulse.reads, "ranged reads of a remote store that somebody waited for");
+    list.count("store-hedges", pulse.hedges, "second requests for reads that took long; at most one for twenty reads");
+    list.count("store-hedges-won", pulse.hedges_won, "of those, answered before the first");
+    list.count("store-hedges-suppressed", pulse.hedges_suppressed, "second requests that were due and not made, to spare the store");
+    list.count("store-requests", pulse.in_flight, "requests that are on their way to a remote store");
+    list.count("store-requests-waiting", pulse.waiting, "requests that wait for others to end; stays above 0: the store is the bottleneck");
+    list.count(
+        "store-requests-max",
+        pulse.in_flight_max,
+        "requests that may be on their way at once; falls when the store refuses or slows down",
+    );
 }
 
 fn work(engine: &Engine, list: &mut List) {

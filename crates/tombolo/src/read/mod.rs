@@ -144,12 +144,25 @@ pub(crate) async fn get_from_tables(
 async fn look_in_tables(view: &View, keyspace: u32, key: &[u8], sequence: SequenceNumber) -> Result<Option<Bytes>> {
     let Some(levels) = view.version.levels(keyspace) else { return Ok(None) };
     let lookup = Lookup::new(key, sequence);
+    open_together(candidates(levels, key)).await?;
     for table in candidates(levels, key) {
         if let Some(hit) = table.get(&lookup).await? {
             return table_answer(hit, |hit| Some(hit.into_value()));
         }
     }
     Ok(None)
+}
+
+/// Opens the tables that are not, side by side where opening takes time; one alone opens itself when it is asked.
+///
+/// # Errors
+/// Those of the first that fails.
+async fn open_together<'a>(tables: impl Iterator<Item = &'a Arc<TableHandle>>) -> Result<()> {
+    let mut opening: Vec<_> = tables.filter(|table| table.is_far_and_closed()).map(|table| table.open()).collect();
+    if opening.len() < 2 {
+        return Ok(());
+    }
+    for_all(&mut opening, |()| ()).await
 }
 
 /// Drives several futures together; ends at the first error.

@@ -1,8 +1,9 @@
 //! Reads of several keys at one moment: in ascending order, so that keys that lie near each other share what they need.
 //!
-//! Level by level from the newest on, a key leaves with the first answer. What memory cannot answer is fetched table by table: one vectored
-//! request for a table's partitions, one for its blocks; the tables of one level are read side by side. Of very many keys some are looked up
-//! after the others, so that what is held beside the answers is bounded.
+//! From the newest table on, a key leaves with the first answer. What memory cannot answer is fetched in rounds: each key goes as far down as memory lets
+//! it, which is past all filters that are there, and all tables at which keys have come to stand are read side by side: one vectored request for a
+//! table's partitions, one for its blocks. Most keys so need one round, whatever levels they lie on. Of very many keys some are looked up after the
+//! others, so that what is held beside the answers is bounded.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use tombolo_storage::Result;
 
 use super::{for_all, memtable_answer, table_answer, unknown_kind};
 use crate::engine::{Engine, View};
-use crate::table::{Hit, Lookup, Near, NearProbe};
+use crate::table::{Hit, Lookup, Near, NearProbe, Probe};
 use crate::version::{Levels, TableHandle};
 
 /// Keys looked up in tables at a time: what they need of a table is held together, about a block for each.
@@ -78,11 +79,7 @@ fn in_tables<'a>(levels: &'a Levels, places: &mut [Place<'a>], lookup: &Lookup<'
     let key = lookup.target.user_key;
     for (number, place) in places.iter_mut().enumerate() {
         if !place.table.is_some_and(|table| table.covers(key)) {
-            let table = match number.checked_sub(levels.runs.len()) {
-                None => levels.runs.get(number).filter(|table| table.covers(key)),
-                Some(sorted) => levels.sorted.get(sorted).and_then(|(_, run)| run.table_for(key)),
-            };
-            let Some(table) = table else { continue };
+            let Some(table) = table_at(levels, number, key) else { continue };
             *place = Place { table: Some(table), near: Near::default() };
         }
         let Some(table) = place.table else { continue };
@@ -121,50 +118,91 @@ pub(crate) async fn get_several_from_tables(
     Ok(answers)
 }
 
+/// A key that has no answer yet.
+struct Open<'a> {
+    key: &'a (usize, Bytes),
+    /// The table from which on it is looked for, by [`table_at`].
+    from: usize,
+}
+
 async fn look_in_tables(
     view: &View,
     keyspace: u32,
     keys: &[(usize, Bytes)],
     sequence: SequenceNumber,
 ) -> Result<Vec<(usize, Option<Bytes>)>> {
-    let mut answers = Vec::with_capacity(keys.len());
-    let mut open: Vec<&(usize, Bytes)> = keys.iter().collect();
     let Some(levels) = view.version.levels(keyspace) else { return Ok(keys.iter().map(|(number, _)| (*number, None)).collect()) };
-    for number in 0..levels.runs.len() + levels.sorted.len() {
-        if open.is_empty() {
-            break;
+    let mut answers = Vec::with_capacity(keys.len());
+    let mut open: Vec<Open<'_>> = keys.iter().map(|key| Open { key, from: 0 }).collect();
+    while !open.is_empty() {
+        let mut groups: Vec<Group<'_>> = Vec::new();
+        let mut waiting = Vec::with_capacity(open.len());
+        for mut key in open {
+            match stop_of(levels, &mut key, sequence)? {
+                Stop::Answer(value) => answers.push((key.key.0, value)),
+                Stop::Table(table) => {
+                    groups_at(&mut groups, key.from, table).2.push(key.key);
+                    waiting.push(key);
+                }
+            }
         }
-        let groups = groups(levels, number, &open);
-        let mut reads: Vec<_> = groups.iter().map(|(table, keys)| read_group(table, keys, sequence)).collect();
+        super::open_together(groups.iter().map(|(_, table, _)| *table)).await?;
+        let mut reads: Vec<_> = groups.iter().map(|(_, table, keys)| read_group(table, keys, sequence)).collect();
         let mut found = Vec::new();
         for_all(&mut reads, |hits: Vec<(usize, Hit)>| found.extend(hits)).await?;
         let answered: HashSet<usize> = found.iter().map(|(number, _)| *number).collect();
-        open.retain(|(number, _)| !answered.contains(number));
         for (number, hit) in found {
             answers.push((number, table_answer(hit, |hit| Some(hit.into_value()))?));
         }
+        waiting.retain(|key| !answered.contains(&key.key.0));
+        waiting.iter_mut().for_each(|key| key.from += 1);
+        open = waiting;
     }
-    answers.extend(open.into_iter().map(|(number, _)| (*number, None)));
     Ok(answers)
 }
 
-type Group<'a> = (&'a Arc<TableHandle>, Vec<&'a (usize, Bytes)>);
+/// Where a key comes to stand.
+enum Stop<'a> {
+    /// Nowhere: memory has the answer.
+    Answer(Option<Bytes>),
+    /// At a table of which something that it needs is not in memory.
+    Table(&'a Arc<TableHandle>),
+}
 
-/// The tables of a level that may hold some of the keys, each with them.
-fn groups<'a>(levels: &'a Levels, number: usize, keys: &[&'a (usize, Bytes)]) -> Vec<Group<'a>> {
-    let mut groups: Vec<Group<'a>> = Vec::new();
-    for key in keys {
-        let table = match number.checked_sub(levels.runs.len()) {
-            None => levels.runs.get(number).filter(|table| table.covers(&key.1)),
-            Some(sorted) => levels.sorted.get(sorted).and_then(|(_, run)| run.table_for(&key.1)),
-        };
-        let Some(table) = table else { continue };
-        match groups.last_mut() {
-            Some((last, keys)) if Arc::ptr_eq(last, table) => keys.push(key),
-            _ => groups.push((table, vec![key])),
+/// Goes down with a key as far as memory lets it.
+fn stop_of<'a>(levels: &'a Levels, open: &mut Open<'_>, sequence: SequenceNumber) -> Result<Stop<'a>> {
+    let lookup = Lookup::new(&open.key.1, sequence);
+    while open.from < levels.runs.len() + levels.sorted.len() {
+        if let Some(table) = table_at(levels, open.from, &open.key.1) {
+            match table.probe(&lookup)? {
+                Probe::Found(hit) => return table_answer(hit, |hit| Some(hit.into_value())).map(Stop::Answer),
+                Probe::Miss => return Ok(Stop::Table(table)),
+                Probe::Absent => {}
+            }
         }
+        open.from += 1;
     }
-    groups
+    Ok(Stop::Answer(None))
+}
+
+/// The table of a run of level 0, or of a sorted run, by number, that may hold a key.
+fn table_at<'a>(levels: &'a Levels, number: usize, key: &[u8]) -> Option<&'a Arc<TableHandle>> {
+    match number.checked_sub(levels.runs.len()) {
+        None => levels.runs.get(number).filter(|table| table.covers(key)),
+        Some(sorted) => levels.sorted.get(sorted).and_then(|(_, run)| run.table_for(key)),
+    }
+}
+
+/// A table with the keys that stand at it, in ascending order, and the number of its run.
+type Group<'a> = (usize, &'a Arc<TableHandle>, Vec<&'a (usize, Bytes)>);
+
+/// The group of a table; keys come in ascending order, so that the tables of a run do, too.
+fn groups_at<'g, 'a>(groups: &'g mut Vec<Group<'a>>, number: usize, table: &'a Arc<TableHandle>) -> &'g mut Group<'a> {
+    let at = groups.iter().rposition(|(of, known, _)| *of == number && Arc::ptr_eq(known, table)).unwrap_or_else(|| {
+        groups.push((number, table, Vec::new()));
+        groups.len() - 1
+    });
+    &mut groups[at]
 }
 
 fn read_group<'a>(

@@ -7,7 +7,8 @@
 //! forward:   ... left behind | current piece | coming piece | ...
 //! ```
 //!
-//! Pieces double from 16 KiB to 256 KiB, and to 1 MiB while the walk has to wait for what is coming: a slow store wants more in flight.
+//! Pieces double from 16 KiB to 256 KiB, and to 1 MiB while the walk has to wait for what is coming: a slow store wants more in flight. At a store whose
+//! latency is measured they follow it ([`Reach`]): what moves in the time of one request's latency costs little more than the request.
 //! Both pieces are charged to the memory budget; without room there, blocks are read one by one.
 //!
 //! Invariants:
@@ -22,7 +23,7 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 use tombolo_env::{Completion, Env, Task, TaskClass, completion};
 use tombolo_format::stored::BlockHandle;
-use tombolo_storage::{Purpose, Request, Result};
+use tombolo_storage::{Pulse, Purpose, Request, Result};
 
 use super::Table;
 use crate::budget::{Category, Charge};
@@ -35,6 +36,41 @@ const BYTES_MIN: u64 = 16 << 10;
 const BYTES_MAX: u64 = 256 << 10;
 /// Bytes of a piece, at most, from a store that does not.
 const SLOW_BYTES_MAX: u64 = 1 << 20;
+/// Bytes of a piece, at most, whatever was measured.
+const FAR_BYTES_MAX: u64 = 4 << 20;
+/// Bytes that a seek reads, at most, beyond the block that it looks for.
+const SEEK_BYTES_MAX: u64 = 64 << 10;
+/// What a seek reads beyond its block takes at most this part of the latency.
+const SEEK_OF_LATENCY: u64 = 16;
+/// What the first piece of a walk takes at most this part of the latency.
+const FIRST_OF_LATENCY: u64 = 4;
+
+/// How much is worth reading at once, from what was measured of the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Reach {
+    /// Bytes that a seek reads beyond its block; 0: it reads that alone.
+    pub(super) seek_bytes: u64,
+    /// Bytes of the first piece of a walk.
+    first_bytes: u64,
+    /// Bytes of a piece, at most, while the walk does not wait, and when it does.
+    bytes_max: u64,
+    slow_bytes_max: u64,
+}
+
+impl Reach {
+    /// At a store of this host, or one of which nothing is known.
+    const NEAR: Reach = Reach { seek_bytes: 0, first_bytes: BYTES_MIN, bytes_max: BYTES_MAX, slow_bytes_max: SLOW_BYTES_MAX };
+
+    pub(super) fn of(pulse: Option<Pulse>) -> Reach {
+        let Some(bytes) = pulse.map(|pulse| pulse.bytes_of_latency()).filter(|bytes| *bytes > 0) else { return Reach::NEAR };
+        Reach {
+            seek_bytes: (bytes / SEEK_OF_LATENCY).min(SEEK_BYTES_MAX),
+            first_bytes: (bytes / FIRST_OF_LATENCY).clamp(BYTES_MIN, BYTES_MAX),
+            bytes_max: bytes.clamp(BYTES_MAX, SLOW_BYTES_MAX),
+            slow_bytes_max: bytes.saturating_mul(2).clamp(SLOW_BYTES_MAX, FAR_BYTES_MAX),
+        }
+    }
+}
 
 /// The user keys that a walk is about; nothing beyond is read ahead.
 #[derive(Clone, Debug)]
@@ -97,9 +133,9 @@ impl Pace {
         self.in_a_row >= IN_A_ROW_MIN
     }
 
-    /// Bytes of the piece to read next.
-    pub(super) fn wanted(&self) -> u64 {
-        (self.bytes * 2).clamp(BYTES_MIN, if self.slow { SLOW_BYTES_MAX } else { BYTES_MAX })
+    /// Bytes of the piece to read next, within `reach`.
+    pub(super) fn wanted(&self, reach: Reach) -> u64 {
+        (self.bytes * 2).clamp(reach.first_bytes, if self.slow { reach.slow_bytes_max } else { reach.bytes_max })
     }
 }
 
@@ -242,5 +278,31 @@ impl ReadAhead {
     /// Lets go of the pieces.
     pub(super) fn clear(&mut self) {
         (self.current, self.coming) = (None, None);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn pieces_follow_what_is_measured() {
+        assert_eq!(Reach::of(None), Reach::NEAR);
+        assert_eq!(Reach::of(Some(Pulse::default())), Reach::NEAR, "nothing is measured yet");
+        let pulse = |micros, bytes_per_second| {
+            Reach::of(Some(Pulse { latency_p50: Duration::from_micros(micros), bytes_per_second, ..Pulse::default() }))
+        };
+        let cloud = pulse(25_000, 90_000_000);
+        assert_eq!((cloud.seek_bytes, cloud.bytes_max, cloud.slow_bytes_max), (64 << 10, 1 << 20, 4 << 20));
+        let cluster = pulse(740, 400_000_000);
+        assert_eq!((cluster.seek_bytes, cluster.first_bytes, cluster.slow_bytes_max), (18_500, 74_000, 1 << 20));
+        let mut pace = Pace::default();
+        assert_eq!(pace.wanted(cloud), 256 << 10);
+        pace.bytes = 8 << 20;
+        assert_eq!((pace.wanted(cloud), pace.wanted(Reach::NEAR)), (1 << 20, 256 << 10));
+        pace.slow = true;
+        assert_eq!((pace.wanted(cloud), pace.wanted(Reach::NEAR)), (4 << 20, 1 << 20));
     }
 }

@@ -6,7 +6,8 @@
 //! Position: `top index → partition → block`, each with a cursor. A pending move is a stage (which of the three comes next) and how to
 //! enter it; whatever interrupts it, nothing is lost, and loading goes on from there.
 //!
-//! Read-ahead (see [`super::ahead`]): the third block in a row, forward or backward, asks for more than itself; a seek begins anew. What is
+//! Read-ahead (see [`super::ahead`]): the third block in a row, forward or backward, asks for more than itself; a seek begins anew, and brings a few blocks
+//! at a store where requests take long. What is
 //! read ahead ends at the walk's bounds and at blocks that are in the cache. It stays with the iterator; reached, a block goes to the cache
 //! only where nothing else has to leave for it: a scan does not drive out what is read again and again.
 
@@ -23,7 +24,7 @@ use tombolo_format::table::{Top, raw_bytes_within};
 use tombolo_storage::{Purpose, Request, Result};
 
 use super::Table;
-use super::ahead::{KeyRange, Pace, ReadAhead};
+use super::ahead::{KeyRange, Pace, Reach, ReadAhead};
 use crate::cache::{Kept, Pinned, Resident};
 
 /// How a move ended.
@@ -332,9 +333,9 @@ impl TableIterator {
 
     /// Begins to read the next piece, unless it is coming already.
     fn read_on(&mut self, table: &Arc<Table>) {
-        let Some(env) = &self.env else { return };
+        let Some(env) = self.env.as_ref().filter(|_| self.ahead.pace.is_sequential()) else { return };
         let Some(edge) = self.ahead.edge() else { return };
-        let range = self.piece_from(table, edge, self.ahead.pace.wanted());
+        let range = self.piece_from(table, edge, self.ahead.pace.wanted(Reach::of(table.store.pulse())));
         self.ahead.start(env, table, self.request, range);
     }
 
@@ -404,13 +405,22 @@ impl TableIterator {
         }
         self.ahead.clear();
         let edge = if self.ahead.pace.backward { handle.end() } else { handle.offset };
-        let sequential = self.ahead.pace.is_sequential();
-        let range = sequential.then(|| self.piece_from(table, edge, self.ahead.pace.wanted()));
+        let (sequential, reach) = (self.ahead.pace.is_sequential(), Reach::of(table.store.pulse()));
+        let wanted = if sequential { self.ahead.pace.wanted(reach) } else { reach.seek_bytes };
+        let range = (sequential || self.fill_cache && wanted > u64::from(handle.length)).then(|| self.piece_from(table, edge, wanted));
         let range = range.filter(|range| range.start <= handle.offset && handle.end() <= range.end);
         let charged = range.and_then(|range| ReadAhead::room(table, self.request, &range).map(|charge| (range, charge)));
         let Some((range, charge)) = charged else {
             return Ok(table.load_block(self.request, handle, self.fill_cache).await?.keep());
         };
+        if !sequential {
+            // Where requests take long, a seek brings what the walk may come to next. What it looks for is kept like any block that was missed.
+            let (kept, piece) = table.load_block_around(self.request, handle, range.clone()).await?;
+            if let Some(piece) = piece {
+                self.ahead.install(range.start, piece, charge);
+            }
+            return Ok(kept);
+        }
         let piece = table.read(self.request, range.clone()).await?;
         // The block itself must be there; the rest is a hope, and what is cut off is read again.
         let kept = self.take_from(table, handle, &piece, range.start)?;

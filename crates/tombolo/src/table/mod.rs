@@ -240,6 +240,11 @@ impl Table {
         Ok(keys)
     }
 
+    /// Whether the table was not opened, and its store is one where requests take long.
+    pub fn is_far_and_closed(&self) -> bool {
+        !self.is_open() && self.store.pulse().is_some()
+    }
+
     /// Whether the table was opened.
     pub fn is_open(&self) -> bool {
         self.opened.get().is_some()
@@ -365,6 +370,32 @@ impl Table {
         };
         let kept = self.flights.join_or(begin, fetch).await?;
         kept.map(Kept::pin).ok_or_else(|| self.not_a("block or partition", begin))
+    }
+
+    /// Fetches a data block into the cache together with what lies around it, with one request that all share who miss the block meanwhile. The bytes of
+    /// `around` are for who made the request; `None`: another brought the block.
+    async fn load_block_around(
+        self: &Arc<Self>,
+        request: Request,
+        handle: BlockHandle,
+        around: Range<u64>,
+    ) -> Result<(Kept, Option<Bytes>)> {
+        let (table, begin) = (Arc::clone(self), handle.offset);
+        let brought = Arc::<parking_lot::Mutex<Option<Bytes>>>::default();
+        let bringing = Arc::clone(&brought);
+        let fetch = async move {
+            if let Some(kept) = table.known(begin) {
+                return Ok(Some(kept));
+            }
+            let piece = table.read(request, around.clone()).await?;
+            let kept = table.take_block_in(&piece, around.start, handle)?.keep();
+            *bringing.lock() = Some(piece);
+            Ok(Some(kept))
+        };
+        let kept = self.flights.join_or(begin, fetch).await?;
+        let kept = kept.ok_or_else(|| self.not_a("data block", begin))?;
+        let piece = brought.lock().take();
+        Ok((kept, piece))
     }
 
     /// Takes what the host holds in memory into the cache, if it does: no request that others could share, and nothing to wait for.

@@ -76,6 +76,16 @@ impl TableHandle {
         self.table.covers(key)
     }
 
+    /// Whether it was not opened yet, and opening it takes a request that is worth making ahead.
+    pub(crate) fn is_far_and_closed(&self) -> bool {
+        self.table.is_far_and_closed()
+    }
+
+    /// Opens it for reads, if it is not: one request.
+    pub(crate) fn open(&self) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move { self.table.open(Request::new(Purpose::Get, self.epoch)).await.map(drop) })
+    }
+
     /// Looks a key up in memory, after one that was not greater.
     #[inline]
     pub(crate) fn probe_near<R>(

@@ -17,6 +17,7 @@ mod options;
 mod panics;
 mod reader;
 mod refused;
+mod remote;
 mod reopening;
 mod requests;
 mod rules;

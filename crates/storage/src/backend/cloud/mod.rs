@@ -2,7 +2,7 @@
 //!
 //! The crate object_store speaks the protocols; this module gives its requests the contract of [`ObjectStore`]:
 //!
-//! - every request runs as a task of one small runtime (`runtime`), goes through a gate that lets the more urgent first (`gate`), ends with its
+//! - every request runs as a task of one small runtime (`runtime`), goes through a gate that lets the more urgent first, ends with its
 //!   deadline, and its result comes back through a completion: who waits needs no runtime;
 //! - an error says whether the request may have taken effect (`failure`), from what came over the wire (`wire`);
 //! - a put whose answer was lost is made again until the store says what holds the name, and told apart by its attempt's mark (`put`);
@@ -13,7 +13,6 @@
 //! Promise 4: a list of one name is one request for one key. All three protocols answer lists in ascending order from one consistent view.
 
 mod failure;
-mod gate;
 mod list;
 mod place;
 mod put;
@@ -37,20 +36,23 @@ use object_store::{CopyMode, CopyOptions, GetOptions, ObjectStoreExt};
 use tombolo_env::{BoxFuture, Env, completion};
 
 use self::failure::Failure;
-use self::gate::Gate;
 use self::place::Bucket;
 use self::runtime::Runtime;
 use crate::backend::object_log::ObjectLogStore;
 use crate::backend::{begin, within};
 use crate::facts::Fact;
+use crate::gate::Gate;
 use crate::object::PUT_BYTES_MAX;
 use crate::{
-    Error, ErrorKind, Listed, LogStore, ObjectName, ObjectStore, ObjectWriter, Placement, Priority, PutOutcome, Registry, Request, Result,
-    Survival, Uri,
+    Error, ErrorKind, Listed, LogStore, ObjectName, ObjectStore, ObjectWriter, Placement, PutOutcome, Registry, Request, Result, Survival,
+    Uri,
 };
 
 /// Objects up to this size are copied by reading and putting them: two requests, of which the second's outcome can be told.
 const COPY_THROUGH_BYTES_MAX: u64 = 8 << 20;
+
+/// Requests on their way at once, of one store.
+const IN_FLIGHT_MAX: usize = 128;
 
 /// What object_store's clients can do, all in one.
 trait Client: object_store::ObjectStore + MultipartStore + PaginatedListStore {}
@@ -98,7 +100,9 @@ impl CloudObjectStore {
         let (bucket, client) = place::open(uri)?;
         let runtime = Runtime::shared()?;
         let client = ClientHandle(client);
-        Ok(CloudObjectStore { shared: Arc::new(Shared { env: env.clone(), runtime, client, bucket, gate: Arc::default() }) })
+        Ok(CloudObjectStore {
+            shared: Arc::new(Shared { env: env.clone(), runtime, client, bucket, gate: Arc::new(Gate::new(IN_FLIGHT_MAX)) }),
+        })
     }
 
     fn env(&self) -> &Env {
@@ -288,7 +292,7 @@ impl ObjectStore for CloudObjectStore {
             self.list_names(request, "", None, 1).await?;
             let took = self.env().now().since(began);
             let reached = Fact::fine("bucket", format!("{}, answers a list in {took:.1?}", self.bucket().identity()));
-            let threads = Fact::fine("requests", format!("{} threads, {} at once", runtime::THREADS, gate::IN_FLIGHT_MAX));
+            let threads = Fact::fine("requests", format!("{} threads, {} at once", runtime::THREADS, IN_FLIGHT_MAX));
             Ok(vec![reached, threads, self.bucket().transport()])
         })
     }
@@ -335,14 +339,5 @@ pub(crate) fn register(registry: &mut Registry) {
             Arc::new(|env, uri| Ok(Arc::new(CloudObjectStore::open(env, uri)?) as Arc<dyn ObjectStore>)),
         );
         registry.register_log_store(scheme, Arc::new(open_log));
-    }
-}
-
-/// The place of requests in the queue, by their priority.
-const fn rank(priority: Priority) -> usize {
-    match priority {
-        Priority::High => 0,
-        Priority::Normal => 1,
-        Priority::Low => 2,
     }
 }

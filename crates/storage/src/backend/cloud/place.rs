@@ -37,7 +37,7 @@ const TIMEOUT_SECONDS_MAX: u64 = 3600;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Idle connections that are kept: as many as there are requests.
-const IDLE_CONNECTIONS_MAX: usize = super::gate::IN_FLIGHT_MAX;
+const IDLE_CONNECTIONS_MAX: usize = super::IN_FLIGHT_MAX;
 
 /// Where a store's objects lie.
 #[derive(Clone, Debug)]

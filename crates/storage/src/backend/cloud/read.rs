@@ -9,54 +9,17 @@ use tombolo_env::{BoxFuture, all};
 
 use super::failure::Failure;
 use super::{Client, CloudObjectStore, Effect, wire};
+use crate::spans::{cut, plan};
 use crate::{ObjectName, Request, Result};
 
 /// Gaps that are read along rather than asked for around: what a round trip's time carries.
 const GAP_BYTES_MAX: u64 = 64 << 10;
-
-/// Bytes of one request that is put together from several ranges.
-const SPAN_BYTES_MAX: u64 = 8 << 20;
 
 /// Requests of one call on their way at once.
 const SPANS_IN_FLIGHT_MAX: usize = 16;
 
 /// No object ends here. Some servers take an end beyond 63 bits for no range at all.
 const END_MAX: u64 = 1 << 50;
-
-/// A request, and the ranges that it serves.
-#[derive(Debug, PartialEq, Eq)]
-struct Span {
-    range: Range<u64>,
-    /// Indexes of the ranges.
-    serves: Vec<usize>,
-}
-
-/// Which requests read `ranges`: near ones together, in order of offset.
-fn plan(ranges: &[Range<u64>]) -> Vec<Span> {
-    let mut order: Vec<usize> = (0..ranges.len()).filter(|index| ranges[*index].start < ranges[*index].end).collect();
-    order.sort_unstable_by_key(|index| ranges[*index].start);
-    let mut spans: Vec<Span> = Vec::new();
-    for index in order {
-        let range = ranges[index].clone();
-        match spans.last_mut() {
-            Some(last)
-                if range.start <= last.range.end.saturating_add(GAP_BYTES_MAX)
-                    && range.end.max(last.range.end) - last.range.start <= SPAN_BYTES_MAX =>
-            {
-                last.range.end = last.range.end.max(range.end);
-                last.serves.push(index);
-            }
-            _ => spans.push(Span { range, serves: vec![index] }),
-        }
-    }
-    spans
-}
-
-/// What of `bytes`, which begin at `start` of the object, lies in `range`.
-fn cut(bytes: &Bytes, start: u64, range: &Range<u64>) -> Bytes {
-    let at = |position: u64| usize::try_from(position.saturating_sub(start)).unwrap_or(usize::MAX).min(bytes.len());
-    bytes.slice(at(range.start)..at(range.end).max(at(range.start)))
-}
 
 /// The bytes of an object, or of a range of it: all that the answer promised.
 async fn get(client: &dyn Client, key: &Path, range: Option<GetRange>) -> object_store::Result<Bytes> {
@@ -105,7 +68,7 @@ impl CloudObjectStore {
     }
 
     pub(super) async fn read_several(&self, request: Request, name: &ObjectName, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
-        let spans = plan(ranges);
+        let spans = plan(ranges, GAP_BYTES_MAX);
         if spans.is_empty() && !ranges.is_empty() {
             self.head(request, name).await?;
         }
@@ -120,35 +83,5 @@ impl CloudObjectStore {
             }
         }
         Ok(found)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn spans(ranges: &[Range<u64>]) -> Vec<(Range<u64>, Vec<usize>)> {
-        plan(ranges).into_iter().map(|span| (span.range, span.serves)).collect()
-    }
-
-    #[test]
-    fn neighbours_share_a_request_and_others_do_not() {
-        let far = GAP_BYTES_MAX + 1;
-        assert_eq!(spans(&[]), []);
-        assert_eq!(spans(&[5..5, Range { start: 9, end: 3 }]), []);
-        assert_eq!(spans(&[100..200, 0..50, 150..300]), [(0..300, vec![1, 0, 2])]);
-        assert_eq!(spans(&[0..10, 10 + far..20 + far]), [(0..10, vec![0]), (10 + far..20 + far, vec![1])]);
-        assert_eq!(spans(&[0..10, 10 + GAP_BYTES_MAX..20 + GAP_BYTES_MAX]).len(), 1);
-        let half = SPAN_BYTES_MAX / 2;
-        assert_eq!(spans(&[0..half, half..2 * half, 2 * half..2 * half + 1]).len(), 2);
-        assert_eq!(spans(&[0..u64::MAX, 7..9]).len(), 2, "a range without an end stands alone");
-    }
-
-    #[test]
-    fn pieces_are_cut_at_the_objects_end() {
-        let bytes = Bytes::from_static(b"0123456789");
-        assert_eq!(cut(&bytes, 100, &(102..104)), "23");
-        assert_eq!(cut(&bytes, 100, &(108..200)), "89");
-        assert_eq!(cut(&bytes, 100, &(150..200)), "");
     }
 }

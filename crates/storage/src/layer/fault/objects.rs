@@ -11,7 +11,7 @@ use super::plan::{Fault, FaultPlan, Hook, Lateness};
 use crate::facts::Fact;
 use crate::layer::RequestKind;
 use crate::{
-    Error, ErrorKind, Listed, ObjectInfo, ObjectName, ObjectStore, ObjectWriter, Placement, PutOutcome, Request, Result, Survival,
+    Error, ErrorKind, Listed, ObjectInfo, ObjectName, ObjectStore, ObjectWriter, Placement, Pulse, PutOutcome, Request, Result, Survival,
 };
 
 /// Wraps a store; a [`FaultPlan`] says what goes wrong.
@@ -269,6 +269,10 @@ impl ObjectStore for FaultObjectStore {
 
     fn facts(&self, request: Request) -> BoxFuture<'_, Result<Vec<Fact>>> {
         self.inner.facts(request)
+    }
+
+    fn pulse(&self) -> Option<Pulse> {
+        self.inner.pulse()
     }
 
     fn must_prove_put_if_absent(&self) -> bool {

@@ -10,7 +10,7 @@ use tombolo_env::{BoxFuture, Env};
 use super::{Patience, RetryPolicy};
 use crate::facts::Fact;
 use crate::layer::RequestKind;
-use crate::{Listed, ObjectName, ObjectStore, ObjectWriter, Placement, PutOutcome, Request, Result, Survival};
+use crate::{Listed, ObjectName, ObjectStore, ObjectWriter, Placement, Pulse, PutOutcome, Request, Result, Survival};
 
 /// Wraps a store; requests that fail in passing are made again.
 #[derive(Clone, Debug)]
@@ -105,6 +105,10 @@ impl ObjectStore for RetryObjectStore {
 
     fn facts(&self, request: Request) -> BoxFuture<'_, Result<Vec<Fact>>> {
         self.inner.facts(request)
+    }
+
+    fn pulse(&self) -> Option<Pulse> {
+        self.inner.pulse()
     }
 
     fn must_prove_put_if_absent(&self) -> bool {

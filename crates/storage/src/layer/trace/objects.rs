@@ -9,7 +9,7 @@ use tombolo_env::{BoxFuture, Instant};
 use super::{Outcome, Tracer, outcome_of};
 use crate::facts::Fact;
 use crate::layer::RequestKind;
-use crate::{Listed, ObjectInfo, ObjectName, ObjectStore, ObjectWriter, Placement, Purpose, PutOutcome, Request, Result, Survival};
+use crate::{Listed, ObjectInfo, ObjectName, ObjectStore, ObjectWriter, Placement, Pulse, Purpose, PutOutcome, Request, Result, Survival};
 
 /// Wraps a store; a [`Tracer`] sees each request.
 #[derive(Clone, Debug)]
@@ -236,6 +236,10 @@ impl ObjectStore for TraceObjectStore {
 
     fn facts(&self, request: Request) -> BoxFuture<'_, Result<Vec<Fact>>> {
         self.inner.facts(request)
+    }
+
+    fn pulse(&self) -> Option<Pulse> {
+        self.inner.pulse()
     }
 
     fn must_prove_put_if_absent(&self) -> bool {

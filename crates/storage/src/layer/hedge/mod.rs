@@ -1,0 +1,229 @@
+//! A second request for a read that takes long, at a store where one request in a hundred takes ten times as long as the others.
+//!
+//! Read path, between the retry layer and a remote store. After a delay that follows what reads of the same size took lately, the same range is asked for
+//! once more; the first answer counts, and the other request is given up. So a read waits for the slower of two only when both are slow.
+//!
+//! | not hedged | because |
+//! |---|---|
+//! | puts, deletions, lists, lengths | only ranged reads of immutable objects are the same whoever answers |
+//! | reads that nobody waits for (compaction, flush, verification) | their tail costs nobody time |
+//! | more than one read in twenty | a second request is work for the store; a part of one is earned by each read |
+//! | while the median itself rose | the store as a whole is slow: more requests would make it slower |
+//! | for a second after an error that passes | the same, said by the store |
+//! | most, while few second requests win | they only cost; one in sixteen is made to see when that changes |
+//! | before 64 reads of a size were seen | nothing is known |
+//!
+//! Errors: those of the first request mean what they always do. One that passes waits for a second request that is on its way; any other ends the read.
+//! An error of the second request leaves the first one to answer. Deadlines go down with both requests.
+//!
+//! Invariants: those of `judge`; and a read that ended, or was dropped, leaves no request of its own.
+
+mod judge;
+mod latencies;
+
+#[cfg(test)]
+mod tests;
+
+use std::future::poll_fn;
+use std::ops::Range;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::Poll;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use tombolo_env::{BoxFuture, Env, Instant};
+
+use self::judge::{Judge, Size};
+use crate::facts::Fact;
+use crate::mutant::{Mutant, is_enabled};
+use crate::{
+    Error, ErrorKind, Listed, ObjectName, ObjectStore, ObjectWriter, Placement, Priority, Pulse, PutOutcome, Request, Result, Survival,
+};
+
+/// Wraps a store; see the module's documentation.
+#[derive(Clone, Debug)]
+pub struct HedgeObjectStore {
+    env: Env,
+    inner: Arc<dyn ObjectStore>,
+    judge: Arc<Mutex<Judge>>,
+}
+
+type Reading<'a> = BoxFuture<'a, Result<Bytes>>;
+
+impl HedgeObjectStore {
+    /// Wraps `inner`.
+    pub fn new(env: &Env, inner: Arc<dyn ObjectStore>) -> HedgeObjectStore {
+        HedgeObjectStore { env: env.clone(), inner, judge: Arc::default() }
+    }
+
+    async fn read_once_or_twice(&self, request: Request, name: &ObjectName, range: Range<u64>) -> Result<Bytes> {
+        let (size, began) = (Size::of(range.end.saturating_sub(range.start)), self.env.now());
+        let delay = self.judge.lock().begin(size);
+        let mut first = self.inner.read(request, name, range.clone());
+        if let Some(delay) = delay {
+            let timer = self.env.sleep_until(began + delay);
+            if let Some(result) = before(&mut first, timer).await {
+                return self.first_ended(result, began);
+            }
+            if self.judge.lock().hedge(size, self.env.now()) {
+                let second = self.inner.read(request, name, range);
+                let (result, won) = self.race(first, second).await;
+                self.judge.lock().hedged(won);
+                if won {
+                    // The first took longer than this.
+                    return self.first_ended(result, began);
+                }
+                return self.first_ended(result, began);
+            }
+        }
+        let result = first.await;
+        self.first_ended(result, began)
+    }
+
+    /// Learns from a first request; from one that was overtaken, that it took at least so long.
+    fn first_ended(&self, result: Result<Bytes>, began: Instant) -> Result<Bytes> {
+        let now = self.env.now();
+        match &result {
+            Ok(bytes) => self.judge.lock().took(bytes.len() as u64, now.since(began)),
+            Err(error) => self.judge.lock().failed(error.kind(), now),
+        }
+        result
+    }
+
+    /// The first answer of two requests, and whether it is the second's. What is left of the other is dropped.
+    async fn race<'a>(&self, first: Reading<'a>, second: Reading<'a>) -> (Result<Bytes>, bool) {
+        let (mut first, mut second) = (Some(first), Some(second));
+        let mut failed: Option<Error> = None;
+        poll_fn(move |context| {
+            if let Some(Poll::Ready(result)) = first.as_mut().map(|first| first.as_mut().poll(context)) {
+                first = None;
+                match result {
+                    Err(error) if passes(&error) && second.is_some() => {
+                        self.judge.lock().failed(error.kind(), self.env.now());
+                        failed = Some(error);
+                    }
+                    result => return Poll::Ready((result, false)),
+                }
+            }
+            if let Some(Poll::Ready(result)) = second.as_mut().map(|second| second.as_mut().poll(context)) {
+                second = None;
+                match result {
+                    Ok(bytes) => return Poll::Ready((Ok(bytes), true)),
+                    Err(error) => {
+                        self.judge.lock().failed(error.kind(), self.env.now());
+                        if is_enabled(Mutant::HedgeErrorEndsRead) {
+                            return Poll::Ready((Err(error), false));
+                        }
+                    }
+                }
+            }
+            match (&first, &second, failed.take()) {
+                (None, None, Some(error)) => Poll::Ready((Err(error), false)),
+                (_, _, error) => {
+                    failed = error;
+                    Poll::Pending
+                }
+            }
+        })
+        .await
+    }
+}
+
+/// What a request answers before a timer ends; it stays as it is otherwise.
+async fn before(request: &mut Reading<'_>, mut timer: BoxFuture<'static, ()>) -> Option<Result<Bytes>> {
+    poll_fn(|context| match request.as_mut().poll(context) {
+        Poll::Ready(result) => Poll::Ready(Some(result)),
+        Poll::Pending => Pin::new(&mut timer).poll(context).map(|()| None),
+    })
+    .await
+}
+
+/// Whether an error passes by itself, so that another request may succeed.
+fn passes(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Retry | ErrorKind::Busy)
+}
+
+impl ObjectStore for HedgeObjectStore {
+    fn create<'a>(&'a self, request: Request, name: &'a ObjectName, placement: Placement) -> BoxFuture<'a, Result<Box<dyn ObjectWriter>>> {
+        self.inner.create(request, name, placement)
+    }
+
+    fn put_if_absent<'a>(
+        &'a self,
+        request: Request,
+        name: &'a ObjectName,
+        placement: Placement,
+        bytes: Bytes,
+    ) -> BoxFuture<'a, Result<PutOutcome>> {
+        self.inner.put_if_absent(request, name, placement, bytes)
+    }
+
+    fn read<'a>(&'a self, request: Request, name: &'a ObjectName, range: Range<u64>) -> BoxFuture<'a, Result<Bytes>> {
+        if request.priority == Priority::High {
+            Box::pin(self.read_once_or_twice(request, name, range))
+        } else {
+            // Nobody waits for it, but it tells what the store gives.
+            Box::pin(async move {
+                let began = self.env.now();
+                self.first_ended(self.inner.read(request, name, range).await, began)
+            })
+        }
+    }
+
+    fn with_held(&self, request: Request, name: &ObjectName, range: Range<u64>, show: &mut dyn FnMut(&[u8])) -> bool {
+        self.inner.with_held(request, name, range, show)
+    }
+
+    fn read_ranges<'a>(&'a self, request: Request, name: &'a ObjectName, ranges: &'a [Range<u64>]) -> BoxFuture<'a, Result<Vec<Bytes>>> {
+        self.inner.read_ranges(request, name, ranges)
+    }
+
+    fn length<'a>(&'a self, request: Request, name: &'a ObjectName) -> BoxFuture<'a, Result<u64>> {
+        self.inner.length(request, name)
+    }
+
+    fn list<'a>(&'a self, request: Request, prefix: &'a str, after: Option<&'a ObjectName>, limit: usize) -> BoxFuture<'a, Result<Listed>> {
+        self.inner.list(request, prefix, after, limit)
+    }
+
+    fn delete<'a>(&'a self, request: Request, name: &'a ObjectName) -> BoxFuture<'a, Result<()>> {
+        self.inner.delete(request, name)
+    }
+
+    fn copy<'a>(&'a self, request: Request, from: &'a ObjectName, to: &'a ObjectName) -> BoxFuture<'a, Result<PutOutcome>> {
+        self.inner.copy(request, from, to)
+    }
+
+    fn place(&self, name: &ObjectName) -> Option<String> {
+        self.inner.place(name)
+    }
+
+    fn adopt<'a>(&'a self, request: Request, place: &'a str, to: &'a ObjectName) -> BoxFuture<'a, Result<Option<PutOutcome>>> {
+        self.inner.adopt(request, place, to)
+    }
+
+    fn sweep(&self, request: Request) -> BoxFuture<'_, Result<u64>> {
+        self.inner.sweep(request)
+    }
+
+    fn facts(&self, request: Request) -> BoxFuture<'_, Result<Vec<Fact>>> {
+        self.inner.facts(request)
+    }
+
+    fn pulse(&self) -> Option<Pulse> {
+        Some(self.judge.lock().pulse())
+    }
+
+    fn must_prove_put_if_absent(&self) -> bool {
+        self.inner.must_prove_put_if_absent()
+    }
+
+    fn survival(&self) -> Survival {
+        self.inner.survival()
+    }
+
+    fn describe(&self) -> String {
+        self.inner.describe()
+    }
+}

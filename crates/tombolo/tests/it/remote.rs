@@ -1,0 +1,207 @@
+//! Reads from a store where requests take long, in virtual time: how many latencies each takes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tombolo::{Db, Env, ErrorKind, Keyspace, Options};
+use tombolo_env::simulated::World;
+use tombolo_storage::backend::memory::{MemoryLogStore, MemoryObjectStore};
+use tombolo_storage::layer::RequestKind;
+use tombolo_storage::layer::fault::{Fault, FaultObjectStore, FaultPlan, Rule};
+use tombolo_storage::layer::flow::FlowObjectStore;
+use tombolo_storage::layer::hedge::HedgeObjectStore;
+use tombolo_storage::layer::throttle::{Latency, Throttle, ThrottleObjectStore};
+use tombolo_storage::layer::trace::{TraceObjectStore, Tracer};
+use tombolo_storage::{LogStore, ObjectStore};
+
+const LATENCY: Duration = Duration::from_millis(20);
+
+/// Keys of the database: the even ones lie below, every odd one in one of the newer tables.
+const KEYS: u32 = 30_000;
+const RUNS: u32 = 3;
+
+/// A database of several tables in a far store, opened with nothing in memory.
+struct Far {
+    env: Env,
+    plan: FaultPlan,
+    tracer: Tracer,
+    store: Arc<dyn ObjectStore>,
+    keyspace: Keyspace,
+    _db: Db,
+    _world: World,
+}
+
+fn key(number: u32) -> Vec<u8> {
+    format!("key-{number:08}").into_bytes()
+}
+
+fn value(number: u32) -> Vec<u8> {
+    // Nothing that can be compressed.
+    let mut state = u64::from(number) + 1;
+    let mut byte = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 56) as u8
+    };
+    (0..400).map(|_| byte()).collect()
+}
+
+impl Far {
+    fn new(runs: u32) -> Far {
+        let world = World::new(1);
+        let env = world.process("p").env();
+        let memory: Arc<dyn ObjectStore> = Arc::new(MemoryObjectStore::unnamed(&env));
+        let log: Arc<dyn LogStore> = Arc::new(MemoryLogStore::unnamed(&env));
+        let options = Options::parse(["memory_bytes=67108864", "automatic_compaction=false"]).unwrap();
+        let open = |objects: &Arc<dyn ObjectStore>| {
+            Db::builder("mem://far")
+                .env(env.clone())
+                .stores(Arc::clone(objects), Arc::clone(&log))
+                .options(options.clone())
+                .open()
+                .wait()
+                .unwrap()
+        };
+        let db = open(&memory);
+        let keyspace = db.default_keyspace();
+        for number in (0..KEYS).step_by(2) {
+            keyspace.put(key(number), value(number)).wait().unwrap();
+        }
+        db.compact().wait().unwrap();
+        for run in 0..runs {
+            for number in (0..KEYS).filter(|number| number % 2 == 1 && number / 2 % runs == run) {
+                keyspace.put(key(number), value(number)).wait().unwrap();
+            }
+            db.flush().wait().unwrap();
+        }
+        drop(keyspace);
+        db.close().wait().unwrap();
+
+        let (plan, tracer) = (FaultPlan::scripted(), Tracer::new(&env));
+        let latency = Latency { bytes_per_second: 90_000_000, ..Latency::fixed(LATENCY) };
+        let slow = Arc::new(ThrottleObjectStore::new(&env, memory, Throttle { latency, ..Throttle::default() }));
+        let traced = TraceObjectStore::new(Arc::new(FaultObjectStore::new(&env, slow, plan.clone())), tracer.clone());
+        let store: Arc<dyn ObjectStore> = Arc::new(FlowObjectStore::new(&env, Arc::new(HedgeObjectStore::new(&env, Arc::new(traced)))));
+        let db = open(&store);
+        let far = Far { env, plan, tracer, store, keyspace: db.default_keyspace(), _db: db, _world: world };
+        far.tracer.reset();
+        far
+    }
+
+    /// As [`Far::new`], with all tables opened, and the store's latency measured.
+    fn warm(runs: u32) -> Far {
+        let far = Far::new(runs);
+        for number in 0..100 {
+            assert!(far.keyspace.get(key(number * 2 + 1000)).wait().unwrap().is_some());
+        }
+        far.tracer.reset();
+        far
+    }
+
+    /// How many latencies something takes.
+    fn latencies<T>(&self, what: impl FnOnce(&Keyspace) -> T) -> f64 {
+        let began = self.env.now();
+        let _done = what(&self.keyspace);
+        self.env.now().since(began).as_secs_f64() / LATENCY.as_secs_f64()
+    }
+
+    fn reads(&self) -> u64 {
+        self.tracer.of_kind(RequestKind::Read).requests + self.tracer.of_kind(RequestKind::ReadRanges).requests
+    }
+}
+
+#[test]
+fn a_miss_takes_one_latency_and_the_first_one_two() {
+    let far = Far::new(RUNS);
+    let took = far.latencies(|keyspace| assert_eq!(keyspace.get(key(10)).wait().unwrap().unwrap(), value(10)));
+    assert!(took < 2.2, "all tables are opened side by side, then one block: {took}");
+    let took = far.latencies(|keyspace| assert_eq!(keyspace.get(key(20_000)).wait().unwrap().unwrap(), value(20_000)));
+    assert!(took < 1.05, "a block: {took}");
+    far.tracer.reset();
+    for number in 0..100 {
+        assert!(far.keyspace.get([&key(number * 250)[..], b"-absent"].concat()).wait().unwrap().is_none());
+    }
+    assert!(far.reads() < 12, "filters are in memory: {} requests for what is not there", far.reads());
+}
+
+/// Whatever is in flight, it takes one latency.
+#[test]
+fn misses_side_by_side_take_one_latency_and_share_their_requests() {
+    for at_once in [1, 2, 4, 8, 16, 32, 64] {
+        // Of one table: no filter passes what is not there.
+        let far = Far::warm(0);
+        let took = far.latencies(|keyspace| {
+            let gets: Vec<_> = (0..at_once).map(|number| keyspace.get(key(5000 + number * 200))).collect();
+            gets.into_iter().for_each(|get| assert!(get.wait().unwrap().is_some()));
+        });
+        assert!(took < 1.1 && far.reads() == u64::from(at_once), "{at_once}: {took}, {} requests", far.reads());
+    }
+    let far = Far::warm(RUNS);
+    let gets: Vec<_> = (0..50).map(|_| far.keyspace.get(key(7000))).collect();
+    gets.into_iter().for_each(|get| assert!(get.wait().unwrap().is_some()));
+    assert_eq!(far.reads(), 1, "fifty readers of one block");
+}
+
+/// Keys of all levels come in one round, and near blocks in one request.
+#[test]
+fn a_multi_get_takes_one_latency_whatever_levels_its_keys_lie_on() {
+    let far = Far::warm(RUNS);
+    let keys: Vec<_> = (0..12).map(|number| key(5000 + number * 1501)).collect();
+    let took = far.latencies(|keyspace| {
+        for (number, found) in keyspace.multi_get(&keys).wait().unwrap().into_iter().enumerate() {
+            assert_eq!(found.unwrap(), value(5000 + u32::try_from(number).unwrap() * 1501));
+        }
+    });
+    assert!(took < 1.3, "even and odd keys, of four tables: {took}");
+    let far = Far::warm(RUNS);
+    let keys: Vec<_> = (0..10).map(|number| key(9000 + number * 64)).collect();
+    let took = far.latencies(|keyspace| assert!(keyspace.multi_get(&keys).wait().unwrap().iter().all(Option::is_some)));
+    assert!(took < 1.2 && far.reads() == 1, "neighbours: {took}, {} requests", far.reads());
+}
+
+/// A seek brings what the next steps need: one latency for all levels, side by side.
+#[test]
+fn a_seek_and_ten_steps_take_one_latency() {
+    let far = Far::warm(RUNS);
+    for start in [4000, 12_345, 20_001] {
+        let took = far.latencies(|keyspace| {
+            let mut cursor = keyspace.cursor::<&[u8]>(..);
+            assert!(cursor.seek(key(start)).unwrap());
+            for number in start..start + 10 {
+                assert_eq!((cursor.key(), cursor.value()), (&key(number)[..], &value(number)[..]));
+                assert!(cursor.next().unwrap());
+            }
+        });
+        assert!(took < 1.2, "{start}: {took}");
+    }
+}
+
+/// A scan reads ahead as much as moves in a latency or two, so that it is bound by bandwidth.
+#[test]
+fn a_scan_is_not_bound_by_latency() {
+    let far = Far::warm(RUNS);
+    let bytes = u64::from(KEYS) * 412;
+    let took = far.latencies(|keyspace| assert_eq!(keyspace.scan::<&[u8]>(..).count(), KEYS as usize));
+    let moving = bytes as f64 / 90_000_000.0 / LATENCY.as_secs_f64();
+    assert!(took < 2.0 * moving + 10.0, "{took} latencies for {bytes} bytes, which alone take {moving}");
+    assert!(far.reads() < 120, "{} requests", far.reads());
+}
+
+/// What nobody waits for any more is not asked for any more.
+#[test]
+fn a_deadline_cancels_the_requests_below() {
+    let far = Far::warm(RUNS);
+    far.plan.inject(Rule::of_kind(RequestKind::Read, Fault::Delay(Duration::from_secs(3600))));
+    let in_flight = || far.store.pulse().unwrap().in_flight;
+    let until = || far.env.now() + Duration::from_millis(50);
+    let error = far.keyspace.get(key(6000)).wait_until(until()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::DeadlineExceeded);
+    let keys: Vec<_> = (0..40).map(|number| key(8000 + number * 501)).collect();
+    let error = far.keyspace.multi_get(&keys).wait_until(until()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::DeadlineExceeded);
+    let waiting: Vec<_> = (0..20).map(|number| far.keyspace.get(key(10_000 + number * 300))).collect();
+    far.env.block_on(far.env.sleep(Duration::from_millis(1)));
+    assert_eq!(in_flight(), 20, "of those that are waited for");
+    drop(waiting);
+    far.env.block_on(far.env.sleep(Duration::from_millis(1)));
+    assert_eq!((in_flight(), far.store.pulse().unwrap().waiting), (0, 0));
+}
