@@ -79,9 +79,9 @@ impl Source {
         match self {
             Source::Memtable(cursor) => {
                 if backward {
-                    cursor.seek_before(key, trailer)
+                    cursor.seek_before(key, trailer);
                 } else {
-                    cursor.seek(key, trailer)
+                    cursor.seek(key, trailer);
                 }
                 Ok(Step::Done)
             }
