@@ -156,7 +156,11 @@ pub fn decompress_into(compression: Compression, payload: &[u8], raw: &mut [u8])
             raw.copy_from_slice(data);
             Ok(data.len())
         }
-        Compression::Lz4 => lz4_flex::block::decompress_into(data, raw).map_err(|error| error.to_string()),
+        // The library counts in 31 bits, and would take what is longer for something else.
+        Compression::Lz4 => match (i32::try_from(data.len()), i32::try_from(raw.len())) {
+            (Ok(_), Ok(length)) => lz4::block::decompress_to_buffer(data, Some(length), raw).map_err(|error| error.to_string()),
+            _ => Err(format!("{} bytes, more than a block may have", data.len().max(raw.len()))),
+        },
         Compression::Zstd => ZSTD.with_borrow_mut(|slot| {
             let context = match slot {
                 Some(context) => context,
