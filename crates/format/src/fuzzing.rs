@@ -10,6 +10,9 @@ use crate::checkpoint::CheckpointHeader;
 use crate::codec::Reader;
 use crate::compression::{Compression, decompress};
 use crate::filter::Filter;
+use crate::flash::{
+    FLASH_RECORD_BYTES, FlashRecord, REGION_FOOTER_BYTES, REGION_HEADER_BYTES, RegionFooter, RegionHeader, encode_region_end,
+};
 use crate::incarnation::{decode_incarnation, encode_incarnation};
 use crate::index::{PartitionHandle, decode_block_handle};
 use crate::key::{InternalKey, Trailer};
@@ -27,7 +30,7 @@ pub mod seeds;
 pub type Target = fn(&[u8]);
 
 /// All targets by name.
-pub const TARGETS: [(&str, Target); 9] = [
+pub const TARGETS: [(&str, Target); 10] = [
     ("batch", batch),
     ("log_segment", log_segment),
     ("manifest_record", manifest_record),
@@ -37,6 +40,7 @@ pub const TARGETS: [(&str, Target); 9] = [
     ("filter_and_index", filter_and_index),
     ("table", table),
     ("compression", compression),
+    ("flash_region", flash_region),
 ];
 
 /// Payloads of log entries.
@@ -110,6 +114,24 @@ pub fn manifest_snapshot(bytes: &[u8]) {
     if sound.is_ok() {
         let _ = decoder.finish(bytes.len() as u64, 0);
     }
+}
+
+/// Regions of a flash cache, of the id that they state: by their footer, and record by record. An index that decodes must encode to the same
+/// bytes, its reserved ones apart.
+pub fn flash_region(bytes: &[u8]) {
+    let id = RegionHeader::decode(bytes).map_or(1, |header| header.id);
+    let mut at = REGION_HEADER_BYTES as u64;
+    while let Some(rest) = usize::try_from(at).ok().and_then(|at| bytes.get(at..)).filter(|rest| !rest.is_empty()) {
+        let Ok(record) = FlashRecord::decode(rest, id, at as u32) else { break };
+        assert_eq!(rest[..FLASH_RECORD_BYTES], record.encode(id));
+        assert!(record.end() >= at + FLASH_RECORD_BYTES as u64);
+        at = record.end();
+    }
+    let Some((before, footer)) = bytes.split_last_chunk::<REGION_FOOTER_BYTES>() else { return };
+    let Ok(footer) = RegionFooter::decode(footer, id, bytes.len() as u64) else { return };
+    let index = &before[footer.index_offset as usize..];
+    let Ok(records) = footer.records(index, id) else { return };
+    assert_eq!(encode_region_end(id, footer.index_offset, &records)[..index.len()], *index);
 }
 
 /// Data blocks: walks forward and backward, and seeks to what it found.

@@ -21,6 +21,7 @@ pub mod codec;
 pub mod compression;
 pub mod error;
 pub mod filter;
+pub mod flash;
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod incarnation;

@@ -7,6 +7,7 @@ use crate::block::BlockBuilder;
 use crate::checkpoint::CheckpointHeader;
 use crate::compression::{Compression, Compressor};
 use crate::filter::FilterBuilder;
+use crate::flash::{FlashKey, FlashRecord, RegionHeader, encode_region_end};
 use crate::incarnation::encode_incarnation;
 use crate::index::PartitionHandle;
 use crate::key::{EntryKind, InternalKey, SequenceNumber, Trailer};
@@ -114,6 +115,20 @@ fn a_compressed_block(compression: Compression) -> Vec<u8> {
     out
 }
 
+fn a_region() -> Vec<u8> {
+    let mut bytes = RegionHeader { id: 1, number: 2 }.encode().to_vec();
+    let mut records = Vec::new();
+    for offset in 0..3 {
+        let key = FlashKey { table: TableName { epoch: 3, random: 4 }, offset };
+        let record = FlashRecord { at: bytes.len() as u32, length: 5, key };
+        bytes.extend_from_slice(&record.encode(1));
+        bytes.extend_from_slice(b"piece");
+        records.push(record);
+    }
+    bytes.extend_from_slice(&encode_region_end(1, bytes.len() as u64, &records));
+    bytes
+}
+
 /// All seeds, each with the target that it is of.
 pub fn all() -> Vec<(&'static str, Vec<u8>)> {
     vec![
@@ -132,5 +147,6 @@ pub fn all() -> Vec<(&'static str, Vec<u8>)> {
         ("filter_and_index", PartitionHandle { offset: 4096, filter_bytes: 5, index_bytes: 6 }.encode().to_vec()),
         ("compression", a_compressed_block(Compression::Lz4)),
         ("compression", a_compressed_block(Compression::Zstd)),
+        ("flash_region", a_region()),
     ]
 }
