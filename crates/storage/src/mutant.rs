@@ -105,6 +105,11 @@ pub enum Mutant {
     HedgeLosing,
     HedgeErrorEndsRead,
     FlowIgnoresRefusals,
+    // The flash cache
+    FlashIgnoresKey,
+    FlashIgnoresRate,
+    FlashTakesFirstMiss,
+    FlashForgetsUsed,
 }
 
 #[cfg(feature = "mutants")]

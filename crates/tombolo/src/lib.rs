@@ -17,6 +17,7 @@ mod compaction;
 pub mod db;
 mod engine;
 mod event;
+pub mod flash;
 mod flush;
 mod guard;
 mod lifecycle;
@@ -46,6 +47,7 @@ pub use db::{
     Rejected, Scan, Snapshot, Standby, Stats, Unit, VerifyReport,
 };
 pub use event::{Event, Listener};
+pub use flash::{FlashCache, FlashCacheOptions, FlashCacheStats};
 pub use op::Op;
 pub use options::{Compression, Durability, KeyspaceOptions, OpenMode, Options, Setting};
 pub use reader::ReaderOptions;

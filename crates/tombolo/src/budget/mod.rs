@@ -1,7 +1,7 @@
 //! One memory budget: everything that an engine keeps in memory in bulk is charged here, and the block cache gives way to the rest.
 //!
 //! ```text
-//! memtables, open tables, pinned values, scans, compactions, queued writes, what the log holds: charged as they grow
+//! memtables, open tables, pinned values, scans, compactions, queued writes, what the log holds, the flash cache's index: charged as they grow
 //! block cache:                                                                                  what the others leave, less a sixteenth
 //! ```
 //!
@@ -61,11 +61,13 @@ pub enum Category {
     Queues,
     /// What the log keeps until it is durable.
     Log,
+    /// What the flash cache knows of its pieces, and those that wait to be written.
+    Flash,
 }
 
 impl Category {
     /// All categories.
-    pub const ALL: [Category; 8] = [
+    pub const ALL: [Category; 9] = [
         Category::Memtables,
         Category::Cache,
         Category::Tables,
@@ -74,6 +76,7 @@ impl Category {
         Category::Compactions,
         Category::Queues,
         Category::Log,
+        Category::Flash,
     ];
 
     /// Its name in statistics.
@@ -87,6 +90,7 @@ impl Category {
             Category::Compactions => "compactions",
             Category::Queues => "queues",
             Category::Log => "log",
+            Category::Flash => "flash cache",
         }
     }
 }

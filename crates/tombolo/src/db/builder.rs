@@ -12,6 +12,7 @@ use crate::collection::Destroyed;
 use crate::db::{Db, Reader, Standby};
 use crate::engine::Engine;
 use crate::event::Listener;
+use crate::flash::FlashCache;
 use crate::op::Op;
 use crate::options::{OpenMode, Options};
 use crate::reader::{self, ReaderOptions};
@@ -33,6 +34,7 @@ pub struct Builder {
     pub(crate) budget: Option<Arc<MemoryBudget>>,
     pub(crate) checkpoint: Option<String>,
     pub(crate) listener: Option<Arc<dyn Listener>>,
+    pub(crate) flash: Option<Arc<FlashCache>>,
 }
 
 impl std::fmt::Debug for Builder {
@@ -55,6 +57,7 @@ impl Builder {
             budget: None,
             checkpoint: None,
             listener: None,
+            flash: None,
         }
     }
 
@@ -104,6 +107,13 @@ impl Builder {
     /// [`Options::memory_bytes`]. With a shared one, `memory_bytes` only says from which memory `memtable_bytes` follows, if it is smaller.
     pub fn memory_budget(mut self, budget: &Arc<MemoryBudget>) -> Builder {
         self.budget = Some(Arc::clone(budget));
+        self
+    }
+
+    /// A cache on a local disk, under the block cache, that databases of the process may share: for stores that are far away. Default: what
+    /// [`Options::flash_cache_directory`] says, and else none.
+    pub fn flash_cache(mut self, flash: &Arc<FlashCache>) -> Builder {
+        self.flash = Some(Arc::clone(flash));
         self
     }
 
@@ -314,17 +324,17 @@ async fn checkpoints(builder: &Builder, env: &Env) -> Result<Checkpoints> {
 
 async fn open_read_only(builder: Builder, env: Env) -> Result<Arc<Engine>> {
     let objects = objects(&builder, &env)?;
-    let Builder { uri, mut options, budget, checkpoint, .. } = builder;
+    let Builder { uri, mut options, budget, checkpoint, flash, .. } = builder;
     let budget = budget_of(budget, &mut options)?;
-    recovery::open_read_only(recovery::ReadRequest { env, place: uri, objects, checkpoint, options, budget }).await
+    recovery::open_read_only(recovery::ReadRequest { env, place: uri, objects, checkpoint, options, budget, flash }).await
 }
 
 async fn open_reader(builder: Builder, options: ReaderOptions, env: Env) -> Result<Arc<Engine>> {
     let (objects, log_store) = stores(&builder, &env)?;
-    let Builder { uri, options: settings, budget, .. } = builder;
+    let Builder { uri, options: settings, budget, flash, .. } = builder;
     let mut settings = settings;
     let budget = budget_of(budget, &mut settings)?;
-    let request = reader::FollowRequest { env, place: uri, objects, log_store, options: settings, budget, reader: options };
+    let request = reader::FollowRequest { env, place: uri, objects, log_store, options: settings, budget, flash, reader: options };
     reader::open(request).await
 }
 
@@ -340,9 +350,9 @@ fn budget_of(given: Option<Arc<MemoryBudget>>, options: &mut Options) -> Result<
 
 fn request(builder: Builder, env: Env) -> Result<recovery::Request> {
     let (objects, log_store) = stores(&builder, &env)?;
-    let Builder { uri, mode, mut options, budget, listener, .. } = builder;
+    let Builder { uri, mode, mut options, budget, listener, flash, .. } = builder;
     let budget = budget_of(budget, &mut options)?;
-    Ok(recovery::Request { env, place: uri, objects, log_store, mode, options, budget, listener })
+    Ok(recovery::Request { env, place: uri, objects, log_store, mode, options, budget, listener, flash })
 }
 
 async fn open(builder: Builder, env: Env) -> Result<Arc<Engine>> {

@@ -11,6 +11,7 @@ use crate::budget::Category;
 use crate::cache::CacheStats;
 use crate::db::Db;
 use crate::engine::{Engine, MAIN_LANE};
+use crate::flash::{FlashCacheStats, FlashUse};
 use crate::manifest::TableStatus;
 use crate::{compaction, write};
 
@@ -132,6 +133,7 @@ impl Db {
         let mut list = List::default();
         trouble(engine, &mut list);
         memory(engine, &mut list);
+        flash(engine, &mut list);
         tables(engine, &mut list);
         work(engine, &mut list);
         store(engine, &mut list);
@@ -198,6 +200,7 @@ fn memory(engine: &Engine, list: &mut List) {
         (Category::Compactions, "memory-compactions", "buffers of flushes and compactions"),
         (Category::Queues, "memory-queues", "writes that wait for room"),
         (Category::Log, "memory-log", "what the log keeps of writes until they are durable"),
+        (Category::Flash, "memory-flash", "what the flash cache knows of its pieces, and those that wait to be written"),
     ];
     for (category, name, help) in names {
         list.bytes(name, budget.used(category), help);
@@ -207,6 +210,34 @@ fn memory(engine: &Engine, list: &mut List) {
     list.count("cache-misses", misses, "look-ups that found nothing in the block cache, of all who share it");
     list.count("cache-insertions", insertions, "blocks taken into the cache");
     list.count("cache-evictions", evictions, "blocks put out of the cache; far above the misses of a warm-up: more memory would help");
+}
+
+fn flash(engine: &Engine, list: &mut List) {
+    let flash = &engine.versions.tables().flash;
+    let trouble = match flash {
+        FlashUse::Off(error) => error.to_string(),
+        _ => flash.cache().map(|cache| cache.stats().trouble).unwrap_or_default(),
+    };
+    list.text("flash-trouble", trouble, "why the flash cache is not used, or its disk fails; empty when all is well, or there is none");
+    let Some(cache) = flash.cache() else { return };
+    let FlashCacheStats {
+        pieces, bytes, hits, misses, insertions, written_bytes, dropped_by_rate, dropped_by_room, damaged, errors, ..
+    } = cache.stats();
+    list.count("flash-pieces", pieces, "blocks, partitions and tails of tables in the flash cache");
+    list.bytes("flash-bytes", bytes, "bytes of the flash cache's files");
+    list.bytes("flash-bytes-max", cache.bytes_max(), "most bytes that they take");
+    list.count("flash-hits", hits, "look-ups that found what they sought in the flash cache; of all who share it");
+    list.count("flash-misses", misses, "look-ups that had to ask the store, of all who share it; stays high: a larger one would help");
+    list.count("flash-insertions", insertions, "pieces taken into the flash cache");
+    list.bytes("flash-written-bytes", written_bytes, "bytes written to its files: what wears its disk");
+    list.count("flash-dropped-by-rate", dropped_by_rate, "pieces not taken in because of the rate at which its disk may be written");
+    list.count("flash-dropped-by-room", dropped_by_room, "pieces not taken in because memory, the queue or the disk had no room");
+    list.count(
+        "flash-damaged",
+        damaged,
+        "pieces that did not pass their checks, and were read from the store; grows without a crash: replace the disk",
+    );
+    list.count("flash-errors", errors, "operations on its files that failed; alert when it grows");
 }
 
 fn tables(engine: &Engine, list: &mut List) {

@@ -125,13 +125,18 @@ async fn shut(engine: &Engine) -> Result<()> {
         task.await;
     }
     engine.manifest.close().await;
+    engine.versions.tables().flash.end();
     result
 }
 
 /// Changes settings, and lets whoever waits for what they rule look again.
 pub(crate) fn set_options<'a>(engine: &Arc<Engine>, settings: impl IntoIterator<Item = (&'a str, &'a str)>) -> Result<()> {
     engine.check_open()?;
-    let change = |options: &mut crate::Options| settings.into_iter().try_for_each(|(name, value)| options.set(name, value));
+    let change = |options: &mut crate::Options| {
+        let before = options.clone();
+        settings.into_iter().try_for_each(|(name, value)| options.set(name, value))?;
+        options.check_change(&before)
+    };
     engine.change_options(change, |options| write::log_bytes_max(options, engine.replay_rate))?;
     engine.work.raise();
     write::advance_line(engine);

@@ -1,5 +1,7 @@
 //! The settings of a database and of a keyspace. Few: the rest follows from the memory budget.
 
+use std::path::PathBuf;
+
 use tombolo_format::manifest;
 use tombolo_storage::{Error, ErrorKind, Result};
 
@@ -48,6 +50,12 @@ pub struct Options {
     /// Most bytes a second that flush and compaction write together; 0 for no bound. Default 0; a bound keeps the disk free
     /// for reads and the log, and slows writers once background work falls behind.
     pub background_bytes_per_second_max: u64,
+    /// A directory of its own on a local disk, for a cache of blocks under the one in memory. Default: none. For a store that is far away or paid
+    /// for by the request. One process at a time uses it: another goes on without. Counts when the database is opened.
+    pub flash_cache_directory: Option<PathBuf>,
+    /// Most bytes that the cache in `flash_cache_directory` takes, at least 4 MiB. Default: eight times `memory_bytes`. More, as far as what is
+    /// read again fits; a GiB takes about 5 MiB of memory. Counts when the database is opened.
+    pub flash_cache_bytes: Option<u64>,
 }
 
 impl Default for Options {
@@ -58,6 +66,8 @@ impl Default for Options {
             writes_in_flight_max: 65_536,
             automatic_compaction: true,
             background_bytes_per_second_max: 0,
+            flash_cache_directory: None,
+            flash_cache_bytes: None,
         }
     }
 }
@@ -88,6 +98,14 @@ impl Options {
             name: "background_bytes_per_second_max",
             help: "bytes a second that flush and compaction write together (default 0, no bound): a bound keeps the disk free for reads",
         },
+        Setting {
+            name: "flash_cache_directory",
+            help: "a directory of its own on a local disk for a cache of blocks (default none): for stores that are far away",
+        },
+        Setting {
+            name: "flash_cache_bytes",
+            help: "most bytes in flash_cache_directory (default 8 * memory_bytes): more, as far as what is read again fits",
+        },
     ];
 
     /// Sets one setting by name, as command lines give it.
@@ -101,7 +119,30 @@ impl Options {
             "writes_in_flight_max" => self.writes_in_flight_max = number(name, value)?,
             "automatic_compaction" => self.automatic_compaction = truth(name, value)?,
             "background_bytes_per_second_max" => self.background_bytes_per_second_max = number(name, value)?,
+            "flash_cache_directory" => self.flash_cache_directory = (!value.is_empty()).then(|| value.into()),
+            "flash_cache_bytes" => self.flash_cache_bytes = Some(number(name, value)?),
             _ => return Err(unknown(name, Options::SETTINGS)),
+        }
+        Ok(())
+    }
+
+    /// The flash cache that the settings ask for: directory and bytes.
+    pub(crate) fn flash_cache(&self) -> Option<(PathBuf, u64)> {
+        let bytes = self.flash_cache_bytes.unwrap_or_else(|| self.memory_bytes.saturating_mul(8)).max(FLASH_CACHE_BYTES_MIN);
+        self.flash_cache_directory.clone().map(|directory| (directory, bytes))
+    }
+
+    /// # Errors
+    /// `Invalid` when settings that count at the opening only are not those of `before`.
+    pub(crate) fn check_change(&self, before: &Options) -> Result<()> {
+        for (name, is_same) in [
+            ("flash_cache_directory", self.flash_cache_directory == before.flash_cache_directory),
+            ("flash_cache_bytes", self.flash_cache_bytes == before.flash_cache_bytes),
+        ] {
+            if !is_same {
+                let error = Error::new(ErrorKind::Invalid, format!("setting {name} counts when the database is opened"));
+                return Err(error.advice("close the database and open it with the setting"));
+            }
         }
         Ok(())
     }
@@ -148,6 +189,11 @@ impl Options {
                     memory / 4
                 )));
         }
+        if let Some(bytes) = self.flash_cache_bytes
+            && !(FLASH_CACHE_BYTES_MIN..=FLASH_CACHE_BYTES_MAX).contains(&bytes)
+        {
+            return out_of_range("flash_cache_bytes", bytes, &format!("{FLASH_CACHE_BYTES_MIN} to {FLASH_CACHE_BYTES_MAX}"));
+        }
         if self.writes_in_flight_max == 0 {
             return out_of_range("writes_in_flight_max", 0, "at least 1");
         }
@@ -162,6 +208,11 @@ impl Options {
 
 /// The largest budget: 16 TiB. Tables of the cache grow with it, and no machine has more.
 const MEMORY_BYTES_MAX: u64 = 1 << 44;
+
+/// Fewest bytes of a flash cache: a few regions.
+pub(crate) const FLASH_CACHE_BYTES_MIN: u64 = 4 << 20;
+/// Most bytes of a flash cache: 32 TiB, as many regions of their largest size as it can have.
+pub(crate) const FLASH_CACHE_BYTES_MAX: u64 = 1 << 45;
 
 /// How the blocks of a keyspace's tables are compressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]

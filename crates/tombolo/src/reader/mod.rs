@@ -21,6 +21,7 @@ use tombolo_storage::{Error, ErrorKind, LogStore, ObjectStore, Result};
 
 use crate::budget::MemoryBudget;
 use crate::engine::{Engine, Following, ReadOnly};
+use crate::flash::FlashCache;
 use crate::manifest::driver::follow::ChainFollower;
 use crate::options::Options;
 use crate::recovery::{WithoutClaim, refused, without_claim};
@@ -81,12 +82,13 @@ pub(crate) struct FollowRequest {
     pub(crate) log_store: Arc<dyn LogStore>,
     pub(crate) options: Options,
     pub(crate) budget: Arc<MemoryBudget>,
+    pub(crate) flash: Option<Arc<FlashCache>>,
     pub(crate) reader: ReaderOptions,
 }
 
 /// Opens a reader that follows: on return it shows everything that was acknowledged as durable before the call.
 pub(crate) async fn open(request: FollowRequest) -> Result<Arc<Engine>> {
-    let FollowRequest { env, place, objects, log_store, options, budget, reader } = request;
+    let FollowRequest { env, place, objects, log_store, options, budget, flash, reader } = request;
     let membership = budget.join(options.memtable_bytes())?;
     let began = env.now();
     let mut chain = ChainFollower::open(&env, &objects).await?;
@@ -95,7 +97,7 @@ pub(crate) async fn open(request: FollowRequest) -> Result<Arc<Engine>> {
     let (incarnation, state) = (chain.tip().incarnation, Arc::clone(&pin.state));
     let memtable_bytes = options.memtable_bytes();
     let kept_by = Some(Arc::clone(&pin.pin));
-    let engine = without_claim(WithoutClaim { env, place, objects, incarnation, state, options, budget, membership, kept_by })?;
+    let engine = without_claim(WithoutClaim { env, place, objects, incarnation, state, options, budget, membership, kept_by, flash })?;
     let following = Arc::new(Following::new(reader.lag_max, began));
     engine.set_read_only(ReadOnly::Following(Arc::clone(&following)), &refused());
     let context = engine.context.clone();

@@ -37,6 +37,7 @@ use crate::checkpoint::Checkpoints;
 use crate::collection::{Destroyed, Pinned, delete_life};
 use crate::engine::{Catalog, Engine, KeyspaceInfo, MAIN_STREAM, Parts, Sealed, Stream, View, Work};
 use crate::event::Listener;
+use crate::flash::{FlashCache, FlashUse};
 use crate::guard::guarded;
 use crate::manifest::chain::Tip;
 use crate::manifest::{Manifest, ManifestOptions, State};
@@ -63,6 +64,7 @@ pub(crate) struct Request {
     pub(crate) options: Options,
     pub(crate) budget: Arc<MemoryBudget>,
     pub(crate) listener: Option<Arc<dyn Listener>>,
+    pub(crate) flash: Option<Arc<FlashCache>>,
 }
 
 /// Opens a database, taking it over from whoever has it open.
@@ -72,7 +74,7 @@ pub(crate) async fn open(request: Request) -> Result<Arc<Engine>> {
 
 /// As [`open`]; on top of a tip that is known, it succeeds that tip's epoch, or ends with `Conflict`.
 pub(crate) async fn open_on(request: Request, known: Option<Tip>) -> Result<Arc<Engine>> {
-    let Request { env, place, objects, log_store, mode, options, budget, listener } = request;
+    let Request { env, place, objects, log_store, mode, options, budget, listener, flash } = request;
     let membership = budget.join(options.memtable_bytes())?;
     let began = env.now();
     let mode = match mode {
@@ -107,6 +109,7 @@ pub(crate) async fn open_on(request: Request, known: Option<Tip>) -> Result<Arc<
         old_logs,
         listener,
         kept_by,
+        flash,
     })?;
     let nanos = u64::try_from(engine.env.now().since(began).as_nanos()).unwrap_or(u64::MAX);
     engine.counters.open_nanos.store(nanos, Ordering::Relaxed);
@@ -338,16 +341,18 @@ struct Assembly {
     listener: Option<Arc<dyn Listener>>,
     /// What keeps the tables of the first view.
     kept_by: Option<Arc<Pinned>>,
+    flash: Option<Arc<FlashCache>>,
 }
 
 /// Puts an engine together, which shows the state and what was replayed.
 fn assemble(assembly: Assembly) -> Result<Arc<Engine>> {
     let Assembly { env, place, objects, log_store, log, options, context, manifest, budget, membership, .. } = assembly;
-    let Assembly { replayed, old_logs, listener, kept_by, .. } = assembly;
+    let Assembly { replayed, old_logs, listener, kept_by, flash, .. } = assembly;
     let tables = Tables {
         env: env.clone(),
         objects: Arc::clone(&objects),
         cache: BlockCache::of(&budget),
+        flash: FlashUse::begin(&env, flash, &options, &budget),
         incarnation: context.incarnation,
         epoch: context.epoch,
     };

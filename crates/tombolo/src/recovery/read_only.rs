@@ -17,6 +17,7 @@ use crate::budget::{LogBooks, Membership, MemoryBudget};
 use crate::checkpoint::Checkpoints;
 use crate::collection::Pinned;
 use crate::engine::{Engine, ReadOnly};
+use crate::flash::FlashCache;
 use crate::manifest::{self, Manifest, State};
 use crate::options::Options;
 
@@ -28,11 +29,12 @@ pub(crate) struct ReadRequest {
     pub(crate) checkpoint: Option<String>,
     pub(crate) options: Options,
     pub(crate) budget: Arc<MemoryBudget>,
+    pub(crate) flash: Option<Arc<FlashCache>>,
 }
 
 /// Opens a database for reading.
 pub(crate) async fn open_read_only(request: ReadRequest) -> Result<Arc<Engine>> {
-    let ReadRequest { env, place, objects, checkpoint, options, budget } = request;
+    let ReadRequest { env, place, objects, checkpoint, options, budget, flash } = request;
     let membership = budget.join(options.memtable_bytes())?;
     let began = env.now();
     let loaded = manifest::load(&env, &objects).await?;
@@ -47,7 +49,8 @@ pub(crate) async fn open_read_only(request: ReadRequest) -> Result<Arc<Engine>> 
             (Arc::new(checkpoints.load(&header).await?), ReadOnly::Checkpoint { id: header.id })
         }
     };
-    let parts = WithoutClaim { env, place, objects, incarnation: loaded.incarnation, state, options, budget, membership, kept_by: None };
+    let incarnation = loaded.incarnation;
+    let parts = WithoutClaim { env, place, objects, incarnation, state, options, budget, membership, kept_by: None, flash };
     let engine = without_claim(parts)?;
     engine.set_read_only(reads, &refused());
     let nanos = u64::try_from(engine.env.now().since(began).as_nanos()).unwrap_or(u64::MAX);
@@ -66,11 +69,12 @@ pub(crate) struct WithoutClaim {
     pub(crate) budget: Arc<MemoryBudget>,
     pub(crate) membership: Membership,
     pub(crate) kept_by: Option<Arc<Pinned>>,
+    pub(crate) flash: Option<Arc<FlashCache>>,
 }
 
 /// An engine that shows what the tables of a state hold.
 pub(crate) fn without_claim(parts: WithoutClaim) -> Result<Arc<Engine>> {
-    let WithoutClaim { env, place, objects, incarnation, state, options, budget, membership, kept_by } = parts;
+    let WithoutClaim { env, place, objects, incarnation, state, options, budget, membership, kept_by, flash } = parts;
     let manifest = Manifest::fixed(&env, Arc::clone(&objects), incarnation, Arc::clone(&state), refused());
     let context =
         LogContext { epoch: Epoch::NONE, ..manifest.log_context(Arc::new(manifest.clone()), Arc::new(LogBooks(Arc::clone(&budget)))) };
@@ -91,6 +95,7 @@ pub(crate) fn without_claim(parts: WithoutClaim) -> Result<Arc<Engine>> {
         old_logs,
         listener,
         kept_by,
+        flash,
     })
 }
 

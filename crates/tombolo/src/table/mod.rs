@@ -6,7 +6,7 @@
 //! - [`TableIterator`]: both directions; the engine merges several.
 //!
 //! Requests: opening takes one (the tail, whose size the manifest holds; up to 1 MiB it brings all filters and indexes). A get takes one for
-//! the data block when its partition is in memory, and one more for filter and index together when not.
+//! the data block when its partition is in memory, and one more for filter and index together when not. What the flash cache has takes none.
 //!
 //! Invariants:
 //! 1. Nothing of a table is used before its checksum, bound to the table's identity and its offset, was found right; an error names the
@@ -28,6 +28,7 @@ use bytes::Bytes;
 use tombolo_format::FormatError;
 use tombolo_format::block::Block;
 use tombolo_format::checksum::key_hash;
+use tombolo_format::flash::FlashKey;
 use tombolo_format::index::{PartitionHandle, decode_block_handle};
 use tombolo_format::key::{InternalKey, SequenceNumber, Trailer};
 use tombolo_format::manifest::TableDescription;
@@ -37,6 +38,7 @@ use tombolo_storage::{Error, ErrorKind, ObjectName, ObjectStore, Request, Result
 
 use crate::budget::{Category, Charge};
 use crate::cache::{BlockCache, CacheKey, Kept, Pinned, Resident};
+use crate::flash::FlashCache;
 use flight::Flights;
 
 pub use ahead::KeyRange;
@@ -101,6 +103,7 @@ pub struct Table {
     object: ObjectName,
     store: Arc<dyn ObjectStore>,
     cache: Arc<BlockCache>,
+    flash: Option<Arc<FlashCache>>,
     opened: OnceLock<Opened>,
     /// What is being fetched, by offset; opening at [`OPENING`].
     flights: Arc<Flights<Result<Option<Kept>>>>,
@@ -124,7 +127,13 @@ impl std::fmt::Debug for Table {
 impl Table {
     /// The table that `description` says `object` holds. Reads nothing yet.
     pub fn new(description: TableDescription, object: ObjectName, store: Arc<dyn ObjectStore>, cache: Arc<BlockCache>) -> Table {
-        Table { description, object, store, cache, opened: OnceLock::new(), flights: Arc::default() }
+        Table { description, object, store, cache, flash: None, opened: OnceLock::new(), flights: Arc::default() }
+    }
+
+    /// Looks into `flash` before it asks the store.
+    #[must_use]
+    pub fn with_flash(self, flash: Option<Arc<FlashCache>>) -> Table {
+        Table { flash, ..self }
     }
 
     /// What the manifest says about it.
@@ -204,23 +213,41 @@ impl Table {
             let expected = format!("a tail of at most {} bytes", description.length.min(u64::from(TAIL_BYTES_LIMIT)));
             return Err(Error::corrupt(&self.object, description.offset, expected, description.tail_bytes));
         }
+        if let Some(top) = self.flashed_top().await {
+            self.install(top);
+            return Ok(());
+        }
         let start = description.length - u64::from(description.tail_bytes);
         let tail = self.read(request, start..description.length).await?;
         if tail.len() as u64 != u64::from(description.tail_bytes) {
             let at = description.offset + start + tail.len() as u64;
             return Err(Error::corrupt(&self.object, at, format!("a table of {} bytes", description.length), "the end of the object"));
         }
-        let tail_offset = start;
+        let top = self.take_tail(&tail)?;
+        if let Some(flash) = &self.flash {
+            flash.offer_tail(request.purpose, self.flash_key(FlashKey::TAIL), &tail);
+        }
+        self.install(top);
+        Ok(())
+    }
+
+    /// What opening needs, out of the table's tail; partitions that came with it go to the cache.
+    fn take_tail(&self, tail: &Bytes) -> Result<Top> {
+        let description = &self.description;
+        let tail_offset = description.length.saturating_sub(tail.len() as u64);
         // The index keeps a part of the bytes read: a copy, so that it does not keep all of them.
-        let top = Top::decode(&tail, description.length, description.identity).map_err(|error| self.damaged(error))?;
+        let top = Top::decode(tail, description.length, description.identity).map_err(|error| self.damaged(error))?;
         let top = Top { index: Block::new(Bytes::copy_from_slice(top.index.bytes())).map_err(|error| self.damaged(error))?, ..top };
         if top.footer.data_end >= tail_offset {
-            self.take_partitions(&top, &tail, tail_offset)?;
+            self.take_partitions(&top, tail, tail_offset)?;
         }
+        Ok(top)
+    }
+
+    fn install(&self, top: Top) {
         let memory = self.cache.budget().charge(Category::Tables, top.memory_bytes() as u64);
         // One flight at a time opens it: there is none yet.
         self.opened.get_or_init(|| Opened { top, _memory: memory });
-        Ok(())
     }
 
     /// Keys that cut the table into pieces of about equal size, ascending: those of its top index, one for each partition.
@@ -353,6 +380,35 @@ impl Table {
         Ok(Pinned::own(self.key(handle.offset), Resident::Block(block), self.cache.budget()))
     }
 
+    /// As [`Table::key`], in the flash cache.
+    fn flash_key(&self, offset: u64) -> FlashKey {
+        FlashKey { table: self.description.name, offset }
+    }
+
+    /// What opening needs, from the flash cache. What is damaged there is a miss.
+    async fn flashed_top(&self) -> Option<Top> {
+        let flash = self.flash.as_ref()?;
+        let key = self.flash_key(FlashKey::TAIL);
+        let tail = flash.get(key, u64::from(self.description.tail_bytes)).await?;
+        self.take_tail(&tail).inspect_err(|error| flash.forget_damaged(key, error)).ok()
+    }
+
+    /// What lies at `place`, from the flash cache into this one. What is damaged there is a miss.
+    async fn load_flashed(&self, place: Place) -> Option<Pinned> {
+        let flash = self.flash.as_ref()?;
+        let range = place.range();
+        let key = self.flash_key(range.start);
+        let piece = flash.get(key, range.end - range.start).await?;
+        self.take_in(&piece, range.start, place).inspect_err(|error| flash.forget_damaged(key, error)).ok()
+    }
+
+    /// What a read had to ask the store for may be worth keeping nearer.
+    fn offer(&self, request: Request, place: Place, piece: &[u8]) {
+        if let Some(flash) = &self.flash {
+            flash.offer(request.purpose, self.flash_key(place.range().start), piece);
+        }
+    }
+
     /// Fetches into the cache, with one request that all share who miss the same meanwhile.
     async fn load(self: &Arc<Self>, request: Request, place: Place) -> Result<Pinned> {
         if let Some(pinned) = self.load_held(request, place)? {
@@ -365,8 +421,13 @@ impl Table {
             if let Some(kept) = table.known(begin) {
                 return Ok(Some(kept));
             }
+            if let Some(pinned) = table.load_flashed(place).await {
+                return Ok(Some(pinned.keep()));
+            }
             let piece = table.read(request, place.range()).await?;
-            Ok(Some(table.take_in(&piece, begin, place)?.keep()))
+            let kept = table.take_in(&piece, begin, place)?.keep();
+            table.offer(request, place, &piece);
+            Ok(Some(kept))
         };
         let kept = self.flights.join_or(begin, fetch).await?;
         kept.map(Kept::pin).ok_or_else(|| self.not_a("block or partition", begin))
@@ -402,13 +463,16 @@ impl Table {
     fn load_held(&self, request: Request, place: Place) -> Result<Option<Pinned>> {
         let (range, base) = (place.range(), self.description.offset);
         let mut taken = None;
-        let mut take = |piece: &[u8]| {
-            taken = Some(match place {
-                Place::Block(handle) => self.take_block_in(piece, range.start, handle),
-                Place::Partition(_) => self.take_in(&Bytes::copy_from_slice(piece), range.start, place),
-            });
-        };
+        let mut take = |piece: &[u8]| taken = Some(self.take_piece_in(piece, place));
         self.store.with_held(request, &self.object, base + range.start..base + range.end, &mut take);
+        if let (None, Some(flash)) = (&taken, &self.flash) {
+            let key = self.flash_key(range.start);
+            let mut take = |piece: &[u8]| taken = Some(self.take_piece_in(piece, place));
+            flash.with_held(key, range.end - range.start, &mut take);
+            if let Some(Err(error)) = taken.take_if(|taken| taken.is_err()) {
+                flash.forget_damaged(key, &error);
+            }
+        }
         taken.transpose()
     }
 
@@ -427,6 +491,14 @@ impl Table {
                 let partition = partition.map_err(|error| self.damaged(error))?;
                 Ok(self.cache.insert(self.key(handle.offset), Resident::Partition(partition)))
             }
+        }
+    }
+
+    /// Puts what lies at `place` into the cache, out of just its bytes.
+    fn take_piece_in(&self, piece: &[u8], place: Place) -> Result<Pinned> {
+        match place {
+            Place::Block(handle) => self.take_block_in(piece, handle.offset, handle),
+            Place::Partition(handle) => self.take_in(&Bytes::copy_from_slice(piece), handle.offset, place),
         }
     }
 

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use tombolo_env::{BoxFuture, all};
 use tombolo_format::block::Within;
 use tombolo_format::index::PartitionHandle;
 use tombolo_format::key::Trailer;
@@ -141,20 +142,44 @@ impl Table {
         Ok(found)
     }
 
-    /// Fetches what lies at `places` with one request.
+    /// Fetches what lies at `places`: from the flash cache what it has, with one request all else.
     async fn fetch_several(&self, request: Request, places: &[Place]) -> Result<Arc<[Kept]>> {
+        let mut kept = self.flashed(places).await;
+        let missing: Vec<Place> = kept.iter().zip(places).filter_map(|(kept, place)| kept.is_none().then_some(*place)).collect();
+        if missing.is_empty() {
+            return Ok(kept.into_iter().flatten().collect());
+        }
         let base = self.description().offset;
-        let ranges: Vec<_> = places.iter().map(|place| base + place.range().start..base + place.range().end).collect();
+        let ranges: Vec<_> = missing.iter().map(|place| base + place.range().start..base + place.range().end).collect();
         let pieces = self.store.read_ranges(request, &self.object, &ranges).await;
         let pieces = pieces.map_err(|error| if error.kind() == ErrorKind::NotFound { self.missing() } else { error })?;
-        if pieces.len() != places.len() {
-            let message = format!("the store answered {} ranges with {} pieces", places.len(), pieces.len());
+        if pieces.len() != missing.len() {
+            let message = format!("the store answered {} ranges with {} pieces", missing.len(), pieces.len());
             return Err(Error::new(ErrorKind::Bug, message).object(&self.object));
         }
-        let insert = |(piece, place): (bytes::Bytes, &Place)| Ok(self.take_in(&piece, place.range().start, *place)?.keep());
-        pieces.into_iter().zip(places).map(insert).collect()
+        let absent = kept.iter_mut().filter(|kept| kept.is_none());
+        for ((kept, piece), place) in absent.zip(pieces).zip(missing) {
+            *kept = Some(self.take_in(&piece, place.range().start, place)?.keep());
+            self.offer(request, place, &piece);
+        }
+        Ok(kept.into_iter().flatten().collect())
+    }
+
+    /// What the flash cache has of `places`.
+    async fn flashed(&self, places: &[Place]) -> Vec<Option<Kept>> {
+        if self.flash.is_none() {
+            return vec![None; places.len()];
+        }
+        let look = |place: &Place| -> BoxFuture<'_, Option<Kept>> {
+            let place = *place;
+            Box::pin(async move { self.load_flashed(place).await.map(Pinned::keep) })
+        };
+        all(places.iter().map(look).collect(), FLASH_READS_MAX).await
     }
 }
+
+/// Reads of the flash cache at once, of one multi-get in one table.
+const FLASH_READS_MAX: usize = 32;
 
 fn of_offset(found: &[(u64, Kept)], offset: u64) -> Option<&Kept> {
     found.binary_search_by_key(&offset, |(offset, _)| *offset).ok().map(|index| &found[index].1)

@@ -13,6 +13,7 @@ use tombolo_storage::{Epoch, Incarnation, ObjectStore, Purpose, Request, Result}
 use super::Handles;
 use crate::budget::{Category, Charge};
 use crate::cache::{BlockCache, Pinned};
+use crate::flash::FlashUse;
 use crate::manifest::names;
 use crate::options::{Compression, KeyspaceOptions};
 use crate::table::{
@@ -25,6 +26,7 @@ pub(crate) struct Tables {
     pub(crate) env: Env,
     pub(crate) objects: Arc<dyn ObjectStore>,
     pub(crate) cache: Arc<BlockCache>,
+    pub(crate) flash: FlashUse,
     pub(crate) incarnation: Incarnation,
     pub(crate) epoch: Epoch,
 }
@@ -55,6 +57,7 @@ impl TableHandle {
     pub(super) fn new(tables: &Tables, description: &TableDescription, handles: Arc<Handles>) -> TableHandle {
         let object = names::table(tables.incarnation, description.name);
         let table = Table::new(description.clone(), object, Arc::clone(&tables.objects), Arc::clone(&tables.cache));
+        let table = table.with_flash(tables.flash.cache().cloned());
         TableHandle { table: Arc::new(table), epoch: tables.epoch, env: tables.env.clone(), handles }
     }
 

@@ -35,7 +35,14 @@ fn versions() -> (World, Versions) {
     let world = World::new(1);
     let env = world.process("process").env();
     let objects = Arc::new(MemoryObjectStore::unnamed(&env));
-    let tables = Tables { env, objects, cache: BlockCache::new(1 << 20), incarnation: Incarnation(1), epoch: Epoch(1) };
+    let tables = Tables {
+        env,
+        objects,
+        cache: BlockCache::new(1 << 20),
+        flash: crate::flash::FlashUse::None,
+        incarnation: Incarnation(1),
+        epoch: Epoch(1),
+    };
     (world, Versions::new(tables))
 }
 

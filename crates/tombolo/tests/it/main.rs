@@ -8,6 +8,7 @@ mod compaction;
 mod cursor;
 mod damage;
 mod destroy;
+mod flash;
 mod full_disk;
 mod large_records;
 mod memory;

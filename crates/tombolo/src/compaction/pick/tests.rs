@@ -36,7 +36,7 @@ impl Case {
         let env = world.process("process").env();
         let objects = Arc::new(MemoryObjectStore::unnamed(&env));
         let cache = BlockCache::of(&MemoryBudget::new(1 << 20).unwrap());
-        let tables = Tables { env, objects, cache, incarnation: Incarnation(1), epoch: Epoch(1) };
+        let tables = Tables { env, objects, cache, flash: crate::flash::FlashUse::None, incarnation: Incarnation(1), epoch: Epoch(1) };
         Case {
             versions: Versions::new(tables),
             _world: world,

@@ -56,8 +56,14 @@ impl Fixture {
             edits.push(Edit::TableAdded(description));
         }
         let state = State::from_snapshot(1, Epoch(0), &edits).unwrap();
-        let versions =
-            Versions::new(Tables { env, objects, cache: BlockCache::new(1 << 20), incarnation: Incarnation(1), epoch: Epoch(1) });
+        let versions = Versions::new(Tables {
+            env,
+            objects,
+            cache: BlockCache::new(1 << 20),
+            flash: crate::flash::FlashUse::None,
+            incarnation: Incarnation(1),
+            epoch: Epoch(1),
+        });
         let version = versions.build(&state, &Version::default());
         let run = Arc::clone(version.levels(1).unwrap().level(2).unwrap());
         tracer.reset();
