@@ -3,6 +3,7 @@
 //! Every command reaches every store through the registry of URI schemes, and names none.
 
 mod bench;
+mod cost;
 mod crash;
 mod database;
 mod db;

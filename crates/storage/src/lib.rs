@@ -14,8 +14,10 @@ mod gate;
 pub mod layer;
 pub mod log;
 pub mod log_memory;
+pub mod meter;
 pub mod mutant;
 pub mod object;
+pub mod price;
 pub mod probe;
 pub mod pulse;
 pub mod registry;
@@ -27,6 +29,7 @@ pub use log::{
     Appended, ConfigurationChain, Log, LogAppend, LogContext, LogEntry, LogId, LogOffset, LogReader, LogRecord, LogStore, Pressure,
 };
 pub use log_memory::LogMemory;
+pub use meter::{Counted, Meter};
 pub use object::{Listed, ObjectInfo, ObjectName, ObjectStore, ObjectWriter, PutOutcome};
 pub use pulse::Pulse;
 pub use registry::{Registry, Uri};

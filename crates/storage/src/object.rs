@@ -8,7 +8,7 @@ use bytes::Bytes;
 use tombolo_env::BoxFuture;
 
 use crate::facts::Fact;
-use crate::{Error, ErrorKind, Placement, Pulse, Request, Result, Survival};
+use crate::{Error, ErrorKind, Meter, Placement, Pulse, Request, Result, Survival};
 
 /// Most bytes of an object name.
 pub const OBJECT_NAME_BYTES_MAX: usize = 512;
@@ -176,6 +176,11 @@ pub trait ObjectStore: Send + Sync + fmt::Debug {
     /// operate, of which some take the condition and do not keep it.
     fn must_prove_put_if_absent(&self) -> bool {
         false
+    }
+
+    /// What it was asked for since it was opened, where it or a layer counts that. Every store that comes out of a registry is counted.
+    fn meter(&self) -> Option<&Arc<Meter>> {
+        None
     }
 
     /// What objects survive here, for `tombolo explain`. Objects are not accepted before they are durable, so that both say the same.

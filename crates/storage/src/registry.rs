@@ -16,6 +16,7 @@ use tombolo_env::Env;
 use crate::backend::memory::{self, MemoryStores};
 use crate::layer::flow::FlowObjectStore;
 use crate::layer::hedge::HedgeObjectStore;
+use crate::layer::meter::MeterObjectStore;
 use crate::layer::retry::{RetryObjectStore, RetryPolicy};
 use crate::layer::throttle::{LATENCY_MAX, Latency, Throttle, ThrottleObjectStore};
 use crate::layer::trace::{JsonLines, RING_EVENTS_DEFAULT, TraceLogStore, TraceObjectStore, Tracer};
@@ -398,7 +399,7 @@ impl Registry {
         let patience = retry.map(|seconds| retry_seconds(&seconds)).transpose()?;
         let (uri, throttle) = throttle(&uri)?;
         let (store, is_remote, patience) = match self.object_stores.get(&uri.scheme) {
-            Some(scheme) => ((scheme.factory)(env, &uri)?, scheme.patience.is_some(), patience.or(scheme.patience)),
+            Some(scheme) => (MeterObjectStore::wrap((scheme.factory)(env, &uri)?), scheme.patience.is_some(), patience.or(scheme.patience)),
             None => return Err(unknown_scheme(&uri, "object store", &self.object_store_schemes())),
         };
         // One that is given a latency stands for a remote one.

@@ -53,6 +53,42 @@ pub enum Purpose {
     Verify,
 }
 
+impl Purpose {
+    /// All of them, in the order of their declaration.
+    pub const ALL: [Purpose; 9] = [
+        Purpose::Open,
+        Purpose::Manifest,
+        Purpose::Log,
+        Purpose::Get,
+        Purpose::Scan,
+        Purpose::Flush,
+        Purpose::Compaction,
+        Purpose::Collection,
+        Purpose::Verify,
+    ];
+
+    /// The purpose in one word.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Purpose::Open => "open",
+            Purpose::Manifest => "manifest",
+            Purpose::Log => "log",
+            Purpose::Get => "get",
+            Purpose::Scan => "scan",
+            Purpose::Flush => "flush",
+            Purpose::Compaction => "compaction",
+            Purpose::Collection => "collection",
+            Purpose::Verify => "verify",
+        }
+    }
+}
+
+impl fmt::Display for Purpose {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.name())
+    }
+}
+
 /// Which of two waiting requests goes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Priority {

@@ -44,7 +44,7 @@ pub use checkpoint::Checkpoint;
 pub use collection::Destroyed;
 pub use db::{
     BackgroundError, Batch, Blocking, BlockingKeyspace, Builder, Cursor, Db, Finding, Keyspace, Property, PropertyValue, RangeSize, Reader,
-    Rejected, Scan, Snapshot, Standby, Stats, Unit, VerifyReport,
+    Rejected, Requests, Scan, Snapshot, Standby, Stats, Unit, VerifyReport,
 };
 pub use event::{Event, Listener};
 pub use flash::{FlashCache, FlashCacheOptions, FlashCacheStats};

@@ -12,7 +12,7 @@ use tombolo_storage::Uri;
 use crate::database::{DatabaseArguments, ReadArguments};
 use crate::failure::{Failure, Result};
 use crate::output::Output;
-use crate::text;
+use crate::{cost, text};
 
 /// Arguments of `levels`.
 #[derive(Args)]
@@ -115,7 +115,7 @@ pub fn levels(arguments: &Levels, output: &Output) -> Result<()> {
 /// Runs `stats`.
 pub fn stats(arguments: &DatabaseArguments, output: &Output) -> Result<()> {
     let db = arguments.open(OpenMode::Open)?;
-    let (stats, memory) = (db.stats(), Arc::clone(db.memory()));
+    let (stats, memory, requests) = (db.stats(), Arc::clone(db.memory()), db.requests());
     let epoch = db.epoch().0;
     db.close().wait()?;
     output.result(
@@ -128,11 +128,13 @@ pub fn stats(arguments: &DatabaseArguments, output: &Output) -> Result<()> {
                 "replayed_bytes": stats.replayed_bytes, "open_nanos": stats.open_nanos,
                 "memory_bytes": memory.bytes(), "memory_used_bytes": memory.used_bytes(),
                 "background_error": stats.background_error,
+                "requests": cost::requests_json(&requests), "cost": cost::cost_json(&requests),
             })
         },
         || {
             let budget = format!("memory      {} used of a budget of {}", text::bytes(memory.used_bytes()), text::bytes(memory.bytes()));
-            format!("{}\n{budget}\nepoch       {epoch}, sequence number {}", text::stats(&stats), stats.last_sequence)
+            let position = format!("epoch       {epoch}, sequence number {}", stats.last_sequence);
+            format!("{}\n{budget}\n{position}\n{}", text::stats(&stats), cost::text(&requests))
         },
     )
 }

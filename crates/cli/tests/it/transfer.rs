@@ -145,7 +145,13 @@ fn levels_and_stats_tell_what_is_there() {
     let stats = json(&ok(&["--json", "db", "stats", &store]));
     assert!(stats["epoch"].as_u64().unwrap() > before, "{stats}");
     assert_eq!((stats["tables"].as_u64(), stats["memory_bytes"].as_u64()), (Some(1), Some(256 << 20)));
-    for words in ["tables      1 of", "memory", "log", "epoch"] {
+    let opened = |purpose: &str, kind: &str| {
+        let requests = stats["requests"].as_array().unwrap().iter();
+        requests.filter(|one| one["purpose"] == purpose && one["kind"] == kind).map(|one| one["requests"].as_u64().unwrap()).sum::<u64>()
+    };
+    assert!(opened("manifest", "put") >= 2 && opened("open", "list") >= 1, "{stats}");
+    assert!(stats["cost"].is_null(), "a directory is not paid by the request: {stats}");
+    for words in ["tables      1 of", "memory", "log", "epoch", "manifest   put", "on this machine"] {
         assert!(ok(&["db", "stats", &store]).contains(words), "{words}");
     }
     fails(&["db", "levels", &store, "--keyspace", "none"], 3, &["none"]);

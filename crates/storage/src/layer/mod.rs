@@ -3,6 +3,7 @@
 //! - [`fault`]: makes a store as bad as the contract allows, and worse where asked.
 //! - [`flow`]: asks a remote store for much at once, and for no more than it takes.
 //! - [`hedge`]: asks a second time for what takes long.
+//! - [`meter`]: counts requests and bytes, always.
 //! - [`retry`]: waits for a store that fails for a while.
 //! - [`throttle`]: makes a store slower than it could be.
 //! - [`trace`]: tells each request, and counts them.
@@ -10,6 +11,7 @@
 pub mod fault;
 pub mod flow;
 pub mod hedge;
+pub mod meter;
 pub mod retry;
 pub mod throttle;
 pub mod trace;
@@ -63,6 +65,21 @@ pub enum RequestKind {
 }
 
 impl RequestKind {
+    /// Those that object stores are asked, in the order of their declaration.
+    pub const OF_OBJECTS: [RequestKind; 11] = [
+        RequestKind::Create,
+        RequestKind::Append,
+        RequestKind::Finish,
+        RequestKind::Put,
+        RequestKind::Read,
+        RequestKind::ReadRanges,
+        RequestKind::Length,
+        RequestKind::List,
+        RequestKind::Delete,
+        RequestKind::Copy,
+        RequestKind::Sweep,
+    ];
+
     /// The kind in one word.
     pub const fn name(self) -> &'static str {
         match self {

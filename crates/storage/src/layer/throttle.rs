@@ -17,7 +17,8 @@ use tombolo_env::{BoxFuture, Env, Instant};
 
 use crate::facts::Fact;
 use crate::{
-    Error, ErrorKind, Listed, ObjectInfo, ObjectName, ObjectStore, ObjectWriter, Placement, Pulse, PutOutcome, Request, Result, Survival,
+    Error, ErrorKind, Listed, Meter, ObjectInfo, ObjectName, ObjectStore, ObjectWriter, Placement, Pulse, PutOutcome, Request, Result,
+    Survival,
 };
 
 mod latency;
@@ -220,6 +221,10 @@ impl ObjectStore for ThrottleObjectStore {
 
     fn must_prove_put_if_absent(&self) -> bool {
         self.inner.must_prove_put_if_absent()
+    }
+
+    fn meter(&self) -> Option<&Arc<Meter>> {
+        self.inner.meter()
     }
 
     fn survival(&self) -> Survival {

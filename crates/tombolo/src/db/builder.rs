@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tombolo_env::{Env, TaskClass};
+use tombolo_storage::layer::meter::MeterObjectStore;
 use tombolo_storage::{Epoch, Error, ErrorKind, LogStore, ObjectStore, Registry, Result};
 
 use crate::budget::MemoryBudget;
@@ -296,7 +297,7 @@ impl Builder {
 
 pub(super) fn stores(builder: &Builder, env: &Env) -> Result<(Arc<dyn ObjectStore>, Arc<dyn LogStore>)> {
     if let Some((objects, log)) = &builder.stores {
-        return Ok((Arc::clone(objects), Arc::clone(log)));
+        return Ok((MeterObjectStore::wrap(Arc::clone(objects)), Arc::clone(log)));
     }
     let registry = builder.registry.clone().unwrap_or_else(Registry::with_defaults);
     let store = tombolo_storage::Uri::parse(&builder.uri)?;
@@ -308,7 +309,7 @@ pub(super) fn stores(builder: &Builder, env: &Env) -> Result<(Arc<dyn ObjectStor
 
 fn objects(builder: &Builder, env: &Env) -> Result<Arc<dyn ObjectStore>> {
     match &builder.stores {
-        Some((objects, _)) => Ok(Arc::clone(objects)),
+        Some((objects, _)) => Ok(MeterObjectStore::wrap(Arc::clone(objects))),
         None => {
             let registry = builder.registry.clone().unwrap_or_else(Registry::with_defaults);
             registry.open_object_store(env, &tombolo_storage::Uri::parse(&builder.uri)?)

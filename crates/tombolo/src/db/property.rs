@@ -5,7 +5,8 @@
 use std::fmt;
 use std::sync::atomic::Ordering;
 
-use tombolo_storage::{Error, ErrorKind, Result};
+use tombolo_storage::price::PriceClass;
+use tombolo_storage::{Counted, Error, ErrorKind, Purpose, Result};
 
 use crate::budget::Category;
 use crate::cache::CacheStats;
@@ -137,6 +138,7 @@ impl Db {
         tables(engine, &mut list);
         work(engine, &mut list);
         store(engine, &mut list);
+        requests(self, &mut list);
         list.0
     }
 
@@ -336,4 +338,37 @@ fn work(engine: &Engine, list: &mut List) {
     list.bytes("replayed-bytes", counters.replayed_bytes.load(Ordering::Relaxed), "bytes that opening replayed from logs");
     list.nanos("open-time", counters.open_nanos.load(Ordering::Relaxed), "how long opening took");
     list.count("epoch", engine.context.epoch.0, "the epoch in which this process writes; 0 of a reader without a claim");
+}
+
+/// What was asked of the object store. The log is among it where it is kept as objects.
+fn requests(db: &Db, list: &mut List) {
+    let counted = db.requests().counted;
+    let sum = |which: &dyn Fn(&Counted) -> bool, of: &dyn Fn(&Counted) -> u64| counted.iter().filter(|one| which(one)).map(of).sum::<u64>();
+    let requests = |which: &dyn Fn(&Counted) -> bool| sum(which, &|one| one.requests);
+    let class = |class| requests(&|one| PriceClass::of(one.kind) == class);
+    list.count(
+        "requests-class-a",
+        class(PriceClass::A),
+        "requests for objects that write or list: the dear ones where requests are paid for",
+    );
+    list.count("requests-class-b", class(PriceClass::B), "requests for objects that read");
+    list.count("requests-free", class(PriceClass::Free), "deletions, which cost nothing");
+    list.count("requests-failed", sum(&|_| true, &|one| one.failed), "of all these, refused or without an answer; absent names count");
+    list.bytes("request-bytes-sent", sum(&|_| true, &|one| one.bytes_sent), "bytes sent to the object store");
+    list.bytes("request-bytes-received", sum(&|_| true, &|one| one.bytes_received), "bytes that came from it");
+    for (purpose, name, help) in [
+        (Purpose::Open, "requests-open", "requests for objects by opening, recovery and takeover"),
+        (Purpose::Manifest, "requests-manifest", "by the manifest's chain"),
+        (Purpose::Log, "requests-log", "by the log, where it is kept as objects"),
+        (Purpose::Get, "requests-get", "by reads of keys"),
+        (Purpose::Scan, "requests-scan", "by scans"),
+        (Purpose::Flush, "requests-flush", "by flushes"),
+        (Purpose::Compaction, "requests-compaction", "by compactions"),
+        (Purpose::Collection, "requests-collection", "by deletion of what is not needed"),
+        (Purpose::Verify, "requests-verify", "by verification and inspection"),
+    ] {
+        list.count(name, requests(&|one| one.purpose == purpose), help);
+    }
+    let told: Vec<_> = counted.iter().map(|one| format!("{} {} {}", one.purpose, one.kind, one.requests)).collect();
+    list.text("requests-by-purpose-and-kind", told.join(", "), "all of them, by purpose and kind");
 }

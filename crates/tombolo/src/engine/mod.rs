@@ -22,7 +22,7 @@ use std::sync::{Arc, OnceLock};
 use arc_swap::{ArcSwap, ArcSwapOption};
 use bytes::Bytes;
 use parking_lot::Mutex;
-use tombolo_env::{Env, Task};
+use tombolo_env::{Env, Instant, Task};
 use tombolo_format::key::SequenceNumber;
 use tombolo_format::manifest::{Edit, TableName};
 use tombolo_storage::mutant::{Mutant, is_enabled};
@@ -93,6 +93,8 @@ pub(crate) struct Sealed {
 /// See the module's documentation.
 pub(crate) struct Engine {
     pub(crate) env: Env,
+    /// When it was put together, with all of its opening but this behind it.
+    pub(crate) assembled: Instant,
     /// Settings, which [`crate::Db::set_options`] changes.
     pub(crate) options: LiveOptions,
     /// The database, as a person would name it.
@@ -270,6 +272,7 @@ impl Engine {
     pub(crate) fn new(parts: Parts) -> Arc<Engine> {
         let pace = Pace::new(parts.options.background_bytes_per_second_max);
         Arc::new(Engine {
+            assembled: parts.env.now(),
             env: parts.env,
             options: LiveOptions::new(parts.options),
             place: parts.place,

@@ -80,7 +80,20 @@ fn properties_say_what_the_database_holds_and_does() {
             keys.put_with([index], [index; 100], Durability::Accepted).await.unwrap();
         }
         assert!(number(&db, "memory-memtables") > 0 || number(&db, "memory-budget") == 4 << 20);
+        let (before, since) = (db.requests(), number(&db, "requests-class-a"));
         db.flush().await.unwrap();
+        // A flush is told with its requests and bytes, by who made them.
+        let after = db.requests();
+        let flushed = |requests: &tombolo::Requests| {
+            let of_flush = requests.counted.iter().filter(|one| one.purpose == Purpose::Flush);
+            of_flush.map(|one| (one.requests, one.bytes_sent)).fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
+        };
+        assert_eq!((flushed(&before), flushed(&after).1), ((0, 0), number(&db, "flushed-bytes")));
+        assert_eq!((flushed(&after).0, after.space_bytes), (number(&db, "requests-flush"), number(&db, "table-bytes")));
+        assert!(number(&db, "requests-class-a") > since && number(&db, "request-bytes-sent") > number(&db, "flushed-bytes"));
+        let told = db.property("requests-by-purpose-and-kind").unwrap().value.to_string();
+        assert!(told.contains("flush finish 1") && told.contains("manifest put"), "{told}");
+        assert!(!after.go_over_network && after.since_open > before.since_open);
         keys.delete([0]).await.unwrap();
         db.flush().await.unwrap();
         assert_eq!((number(&db, "entries"), number(&db, "keys-estimated"), number(&db, "writes")), (101, 99, 101));

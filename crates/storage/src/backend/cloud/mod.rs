@@ -33,6 +33,7 @@ use object_store::list::PaginatedListStore;
 use object_store::multipart::MultipartStore;
 use object_store::path::Path;
 use object_store::{CopyMode, CopyOptions, GetOptions, ObjectStoreExt};
+use tokio::task::JoinHandle;
 use tombolo_env::{BoxFuture, Env, completion};
 
 use self::failure::Failure;
@@ -44,8 +45,8 @@ use crate::facts::Fact;
 use crate::gate::Gate;
 use crate::object::PUT_BYTES_MAX;
 use crate::{
-    Error, ErrorKind, Listed, LogStore, ObjectName, ObjectStore, ObjectWriter, Placement, PutOutcome, Registry, Request, Result, Survival,
-    Uri,
+    Error, ErrorKind, Listed, LogStore, Meter, ObjectName, ObjectStore, ObjectWriter, Placement, Purpose, PutOutcome, Registry, Request,
+    Result, Survival, Uri,
 };
 
 /// Objects up to this size are copied by reading and putting them: two requests, of which the second's outcome can be told.
@@ -72,6 +73,7 @@ struct Shared {
     client: ClientHandle,
     bucket: Bucket,
     gate: Arc<Gate>,
+    meter: Arc<Meter>,
 }
 
 /// A client that says nothing of itself: its credentials are not for logs.
@@ -100,9 +102,13 @@ impl CloudObjectStore {
         let (bucket, client) = place::open(uri)?;
         let runtime = Runtime::shared()?;
         let client = ClientHandle(client);
-        Ok(CloudObjectStore {
-            shared: Arc::new(Shared { env: env.clone(), runtime, client, bucket, gate: Arc::new(Gate::new(IN_FLIGHT_MAX)) }),
-        })
+        let (gate, meter) = (Arc::new(Gate::new(IN_FLIGHT_MAX)), Arc::new(Meter::of_network()));
+        Ok(CloudObjectStore { shared: Arc::new(Shared { env: env.clone(), runtime, client, bucket, gate, meter }) })
+    }
+
+    /// Runs work in the background whose requests are counted.
+    fn spawn(&self, purpose: Purpose, work: impl Future<Output = ()> + Send + 'static) -> Option<JoinHandle<()>> {
+        self.shared.runtime.spawn(wire::counted(Arc::clone(&self.shared.meter), purpose, work))
     }
 
     fn env(&self) -> &Env {
@@ -138,7 +144,7 @@ impl CloudObjectStore {
             drop(place);
             completer.complete(result);
         };
-        let task = self.shared.runtime.spawn(work);
+        let task = self.spawn(request.purpose, work);
         // A read that nobody waits for is not made; a change goes on, and its caller does not know.
         let _cancel = (effect == Effect::Nothing).then(|| runtime::AbortOnDrop::new(&task));
         let waited = within(env, request, doing, Box::pin(waiting)).await;
@@ -299,6 +305,10 @@ impl ObjectStore for CloudObjectStore {
 
     fn must_prove_put_if_absent(&self) -> bool {
         true
+    }
+
+    fn meter(&self) -> Option<&Arc<Meter>> {
+        Some(&self.shared.meter)
     }
 
     fn survival(&self) -> Survival {

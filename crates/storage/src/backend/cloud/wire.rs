@@ -2,6 +2,8 @@
 //!
 //! object_store turns answers into errors that no longer say all of it. So its HTTP client is wrapped: the last answer of a request's task is
 //! kept beside the task (the first refusal, once there is one), and [`listen`] puts it together with the error.
+//!
+//! The same place sees every request that goes out, and what the service will charge for: within [`counted`] each is counted.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -12,8 +14,12 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use object_store::ClientOptions;
 use object_store::client::{HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpService, ReqwestConnector};
+use reqwest::Method;
+use reqwest::header::CONTENT_LENGTH;
 
 use super::failure::Failure;
+use crate::layer::RequestKind;
+use crate::{Meter, Purpose};
 
 /// Bytes of a refusal's body that are looked at for its code.
 const REFUSAL_BYTES_MAX: usize = 64 << 10;
@@ -33,8 +39,63 @@ pub(super) struct Answer {
     pub(super) is_for_credentials: bool,
 }
 
+/// Who counts the requests of a task, and why they are made.
+#[derive(Clone, Debug)]
+struct Counting {
+    meter: Arc<Meter>,
+    purpose: Purpose,
+}
+
 tokio::task_local! {
     static ANSWER: RefCell<Answer>;
+    static COUNTING: Counting;
+}
+
+/// Does `work`; `meter` counts what it sends.
+pub(super) fn counted<T>(meter: Arc<Meter>, purpose: Purpose, work: impl Future<Output = T>) -> impl Future<Output = T> {
+    COUNTING.scope(Counting { meter, purpose }, work)
+}
+
+impl Counting {
+    /// Counts a request that goes out. `None`: it is nobody's, or one for credentials.
+    fn begin(request: &HttpRequest, is_for_credentials: bool) -> Option<(Counting, RequestKind)> {
+        let counting = COUNTING.try_with(Counting::clone).ok().filter(|_| !is_for_credentials)?;
+        let kind = kind_of(request);
+        counting.meter.sent(counting.purpose, kind, request.body().content_length() as u64);
+        Some((counting, kind))
+    }
+
+    fn end(self, kind: RequestKind, response: &Result<HttpResponse, HttpError>) {
+        let Counting { meter, purpose } = self;
+        match response {
+            // Of a length that was asked for nothing comes but the length.
+            Ok(response) if response.status().is_success() && kind != RequestKind::Length => {
+                let length = response.headers().get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
+                meter.received(purpose, kind, length.unwrap_or(0));
+            }
+            Ok(response) if response.status().is_success() => {}
+            _ => meter.failed(purpose, kind),
+        }
+    }
+}
+
+/// What a request asks for, in the protocols of S3, Google and Azure.
+fn kind_of(request: &HttpRequest) -> RequestKind {
+    let query = request.uri().query().unwrap_or_default();
+    let has = |wanted: &str| query.split('&').any(|pair| pair == wanted || pair.split('=').next() == Some(wanted));
+    let headers = request.headers();
+    let is_copy = ["x-amz-copy-source", "x-ms-copy-source", "x-goog-copy-source"].iter().any(|name| headers.contains_key(*name));
+    match *request.method() {
+        Method::GET if has("list-type") || has("comp=list") => RequestKind::List,
+        Method::GET => RequestKind::Read,
+        Method::HEAD => RequestKind::Length,
+        Method::DELETE => RequestKind::Delete,
+        _ if is_copy => RequestKind::Copy,
+        _ if has("partNumber") || has("comp=block") => RequestKind::Append,
+        _ if has("uploadId") || has("comp=blocklist") => RequestKind::Finish,
+        _ if has("uploads") => RequestKind::Create,
+        _ => RequestKind::Put,
+    }
 }
 
 /// Does `work`; a failure comes with what was heard on the wire.
@@ -94,7 +155,12 @@ fn note(answer: Answer) {
 impl HttpService for Listening {
     async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
         let heard = Answer { is_for_credentials: self.is_for_credentials(), ..Answer::default() };
-        let response = match self.client.execute(request).await {
+        let counting = Counting::begin(&request, heard.is_for_credentials);
+        let response = self.client.execute(request).await;
+        if let Some((counting, kind)) = counting {
+            counting.end(kind, &response);
+        }
+        let response = match response {
             Ok(response) => response,
             Err(error) => {
                 note(Answer { transport: Some(error.kind()), ..heard });

@@ -105,7 +105,7 @@ impl CloudWriter {
             payload,
         };
         let (gate, priority) = (Arc::clone(&self.store.shared.gate), self.request.priority);
-        self.store.shared.runtime.spawn(async move {
+        self.store.spawn(self.request.purpose, async move {
             let place = gate.enter(priority).await;
             let result = part.send().await;
             drop(place);
@@ -245,7 +245,7 @@ impl Drop for CloudWriter {
     fn drop(&mut self) {
         let Some(upload) = self.upload.take() else { return };
         let (client, key) = (self.store.client(), self.key.clone());
-        self.store.shared.runtime.spawn(async move {
+        self.store.spawn(self.request.purpose, async move {
             if let Err(failure) = wire::listen(client.abort_multipart(&key, &upload.id)).await {
                 tracing::debug!(?failure, %key, "an upload that was given up stays for the bucket's lifecycle rule");
             }

@@ -11,7 +11,8 @@ use super::plan::{Fault, FaultPlan, Hook, Lateness};
 use crate::facts::Fact;
 use crate::layer::RequestKind;
 use crate::{
-    Error, ErrorKind, Listed, ObjectInfo, ObjectName, ObjectStore, ObjectWriter, Placement, Pulse, PutOutcome, Request, Result, Survival,
+    Error, ErrorKind, Listed, Meter, ObjectInfo, ObjectName, ObjectStore, ObjectWriter, Placement, Pulse, PutOutcome, Request, Result,
+    Survival,
 };
 
 /// Wraps a store; a [`FaultPlan`] says what goes wrong.
@@ -277,6 +278,10 @@ impl ObjectStore for FaultObjectStore {
 
     fn must_prove_put_if_absent(&self) -> bool {
         self.inner.must_prove_put_if_absent()
+    }
+
+    fn meter(&self) -> Option<&Arc<Meter>> {
+        self.inner.meter()
     }
 
     fn survival(&self) -> Survival {

@@ -26,7 +26,8 @@ use crate::facts::Fact;
 use crate::gate::{Gate, Place};
 use crate::spans::{cut, plan};
 use crate::{
-    Error, ErrorKind, Listed, ObjectInfo, ObjectName, ObjectStore, ObjectWriter, Placement, Pulse, PutOutcome, Request, Result, Survival,
+    Error, ErrorKind, Listed, Meter, ObjectInfo, ObjectName, ObjectStore, ObjectWriter, Placement, Pulse, PutOutcome, Request, Result,
+    Survival,
 };
 
 /// Gaps that are read along with one request, in bytes: where nothing is measured yet, at least, and at most.
@@ -194,6 +195,10 @@ impl ObjectStore for FlowObjectStore {
 
     fn facts(&self, request: Request) -> BoxFuture<'_, Result<Vec<Fact>>> {
         self.inner.facts(request)
+    }
+
+    fn meter(&self) -> Option<&Arc<Meter>> {
+        self.inner.meter()
     }
 
     fn pulse(&self) -> Option<Pulse> {

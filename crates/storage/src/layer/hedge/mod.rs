@@ -38,7 +38,8 @@ use self::judge::{Judge, Size};
 use crate::facts::Fact;
 use crate::mutant::{Mutant, is_enabled};
 use crate::{
-    Error, ErrorKind, Listed, ObjectName, ObjectStore, ObjectWriter, Placement, Priority, Pulse, PutOutcome, Request, Result, Survival,
+    Error, ErrorKind, Listed, Meter, ObjectName, ObjectStore, ObjectWriter, Placement, Priority, Pulse, PutOutcome, Request, Result,
+    Survival,
 };
 
 /// Wraps a store; see the module's documentation.
@@ -209,6 +210,10 @@ impl ObjectStore for HedgeObjectStore {
 
     fn facts(&self, request: Request) -> BoxFuture<'_, Result<Vec<Fact>>> {
         self.inner.facts(request)
+    }
+
+    fn meter(&self) -> Option<&Arc<Meter>> {
+        self.inner.meter()
     }
 
     fn pulse(&self) -> Option<Pulse> {

@@ -10,7 +10,7 @@ use tombolo_env::{BoxFuture, Env};
 use super::{Patience, RetryPolicy};
 use crate::facts::Fact;
 use crate::layer::RequestKind;
-use crate::{Listed, ObjectName, ObjectStore, ObjectWriter, Placement, Pulse, PutOutcome, Request, Result, Survival};
+use crate::{Listed, Meter, ObjectName, ObjectStore, ObjectWriter, Placement, Pulse, PutOutcome, Request, Result, Survival};
 
 /// Wraps a store; requests that fail in passing are made again.
 #[derive(Clone, Debug)]
@@ -113,6 +113,10 @@ impl ObjectStore for RetryObjectStore {
 
     fn must_prove_put_if_absent(&self) -> bool {
         self.inner.must_prove_put_if_absent()
+    }
+
+    fn meter(&self) -> Option<&Arc<Meter>> {
+        self.inner.meter()
     }
 
     fn survival(&self) -> Survival {

@@ -81,7 +81,7 @@ impl Event {
             r#"{{"number":{},"began_ns":{},"purpose":"{}","kind":"{}","name":"{name}","bytes":{},"latency_ns":{},"outcome":"{}"}}"#,
             self.number,
             self.began.as_nanos(),
-            format!("{:?}", self.purpose).to_lowercase(),
+            self.purpose,
             self.kind,
             self.bytes,
             self.latency.as_nanos(),

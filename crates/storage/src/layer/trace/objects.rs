@@ -9,7 +9,9 @@ use tombolo_env::{BoxFuture, Instant};
 use super::{Outcome, Tracer, outcome_of};
 use crate::facts::Fact;
 use crate::layer::RequestKind;
-use crate::{Listed, ObjectInfo, ObjectName, ObjectStore, ObjectWriter, Placement, Pulse, Purpose, PutOutcome, Request, Result, Survival};
+use crate::{
+    Listed, Meter, ObjectInfo, ObjectName, ObjectStore, ObjectWriter, Placement, Pulse, Purpose, PutOutcome, Request, Result, Survival,
+};
 
 /// Wraps a store; a [`Tracer`] sees each request.
 #[derive(Clone, Debug)]
@@ -244,6 +246,10 @@ impl ObjectStore for TraceObjectStore {
 
     fn must_prove_put_if_absent(&self) -> bool {
         self.inner.must_prove_put_if_absent()
+    }
+
+    fn meter(&self) -> Option<&Arc<Meter>> {
+        self.inner.meter()
     }
 
     fn survival(&self) -> Survival {

@@ -10,6 +10,7 @@ use crate::backend::cloud::CloudObjectStore;
 use crate::backend::cloud::writer::PART_BYTES;
 use crate::conformance::log::{LogSubject, check_log_store};
 use crate::conformance::object_store;
+use crate::layer::RequestKind;
 use crate::object::read_whole;
 use crate::{
     Epoch, Error, ErrorKind, Life, LogStore, ObjectKind, ObjectName, ObjectStore, Placement, Purpose, PutOutcome, Registry, Request,
@@ -213,4 +214,46 @@ fn a_list_that_does_not_end_fails_and_so_does_one_that_changes_underway() {
         let error = env.block_on(store.list(request(), "", None, limit)).expect_err("no end");
         assert!(error.kind() == ErrorKind::Retry && error.to_string().contains("pages without a key"), "{error}");
     }
+}
+
+/// As the service counts them: parts, pages and attempts that were made again are requests of their own.
+#[test]
+fn what_goes_out_is_counted_as_it_goes_out() {
+    let (env, server) = (Env::real(), Server::start());
+    let (store, _) = open(&env, &server.uri("db", ""));
+    let meter = Arc::clone(store.meter().expect("a meter"));
+    assert!(meter.goes_over_network());
+    let of = |purpose: Purpose, kind: RequestKind| {
+        let counted = meter.counted().into_iter().find(|counted| counted.purpose == purpose && counted.kind == kind);
+        counted.map_or((0, 0, 0, 0), |counted| (counted.requests, counted.failed, counted.bytes_sent, counted.bytes_received))
+    };
+    let (flush, get) = (Request::new(Purpose::Flush, Epoch(1)), Request::new(Purpose::Get, Epoch(1)));
+    let (small, large, bytes) = (name("small"), name("large"), pattern(2 * PART_BYTES + 5));
+    env.block_on(async {
+        server.next("PUT", 1, Trouble::Refuse(503, "SlowDown"));
+        store.put_if_absent(flush, &small, placement(), bytes.slice(..100)).await?;
+        assert_eq!(of(Purpose::Flush, RequestKind::Put), (2, 1, 200, 0));
+        let mut writer = store.create(flush, &large, placement()).await?;
+        writer.append(bytes.clone()).await?;
+        writer.finish().await?;
+        let sent = bytes.len() as u64;
+        assert_eq!(of(Purpose::Flush, RequestKind::Append), (3, 0, sent, 0));
+        assert_eq!(of(Purpose::Flush, RequestKind::Create).0, 1);
+        assert_eq!(of(Purpose::Flush, RequestKind::Finish).0, 1);
+        // The name is looked at before the upload is completed.
+        assert_eq!(of(Purpose::Flush, RequestKind::Length), (1, 1, 0, 0));
+        store.read_ranges(get, &large, &[0..100, 200..300, 8_000_000..8_000_010]).await?;
+        assert_eq!(of(Purpose::Get, RequestKind::Read), (2, 0, 0, 310));
+        assert_eq!(store.length(get, &large).await?, sent);
+        assert_eq!(of(Purpose::Get, RequestKind::Length), (1, 0, 0, 0));
+        store.list(get, "", None, 10).await?;
+        assert_eq!(of(Purpose::Get, RequestKind::List).0, 1);
+        store.copy(get, &large, &name("copy")).await?;
+        store.delete(get, &large).await?;
+        assert_eq!(of(Purpose::Get, RequestKind::Delete), (1, 0, 0, 0));
+        Ok::<_, Error>(())
+    })
+    .expect("no errors");
+    let counted: u64 = meter.counted().iter().map(|counted| counted.requests).sum();
+    assert_eq!(counted, server.requests().len() as u64, "{:?}", meter.counted());
 }
