@@ -1,7 +1,9 @@
-//! How long opening takes with many tables: `cargo run --release -p tombolo --example open_tables -- /path 100 1000 10000`.
+//! How long opening takes with many tables: `cargo run --release -p tombolo --example open_tables -- /path 100 1000 10000`, or, with
+//! `--features cloud`, `… -- 's3://bucket/open?endpoint=http://127.0.0.1:7070' 100 1000`.
 //!
 //! For each number a database is made whose tables do not overlap, closed, and opened five times: milliseconds until the handle is there,
-//! until a first key was read, and until a first durable write ended; medians.
+//! until a first key was read, and until a first durable write ended; medians. The last column are the requests for objects of the last
+//! opening, all of them, in flight together or not.
 
 use std::time::Instant;
 
@@ -35,6 +37,24 @@ fn create(uri: &str, tables: u64) -> Result<()> {
     db.close().wait()
 }
 
+/// The URI of a database below a directory or a URI.
+fn below(root: &str, name: u64) -> String {
+    match root.split_once('?') {
+        Some((root, parameters)) => format!("{root}/{name}?{parameters}"),
+        None if root.contains("://") => format!("{root}/{name}"),
+        None => format!("file://{root}/{name}"),
+    }
+}
+
+/// The requests for objects that a database has made.
+fn requests(db: &Db) -> String {
+    let mut kinds = std::collections::BTreeMap::<&str, u64>::new();
+    for counted in db.requests().counted {
+        *kinds.entry(counted.kind.name()).or_default() += counted.requests;
+    }
+    kinds.iter().map(|(kind, requests)| format!("{requests} {kind}")).collect::<Vec<_>>().join(", ")
+}
+
 fn median(mut times: Vec<f64>) -> f64 {
     times.sort_by(f64::total_cmp);
     times[times.len() / 2]
@@ -47,16 +67,20 @@ fn main() -> Result<()> {
     if counts.is_empty() {
         counts = vec![100, 1000];
     }
-    println!("{:>8} {:>10} {:>12} {:>16}   medians of {ROUNDS}, ms", "tables", "open", "first get", "first durable put");
+    println!(
+        "{:>8} {:>10} {:>12} {:>16}   medians of {ROUNDS}, ms; an opening's requests",
+        "tables", "open", "first get", "first durable put"
+    );
     for count in counts {
-        let uri = format!("file://{directory}/{count}");
+        let uri = below(&directory, count);
         create(&uri, count)?;
-        let (mut opened, mut read, mut written) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut opened, mut read, mut written, mut asked) = (Vec::new(), Vec::new(), Vec::new(), String::new());
         for round in 0..ROUNDS as u64 {
             let began = Instant::now();
             let took = || began.elapsed().as_secs_f64() * 1e3;
             let db = Db::builder(&uri).mode(OpenMode::Open).options(options(false)).open().wait()?;
             opened.push(took());
+            asked = requests(&db);
             let keys = db.default_keyspace();
             assert!(keys.get(key(count / 2, round)).wait()?.is_some(), "a key that was written");
             read.push(took());
@@ -64,7 +88,7 @@ fn main() -> Result<()> {
             written.push(took());
             db.close().wait()?;
         }
-        println!("{count:>8} {:>10.1} {:>12.1} {:>16.1}", median(opened), median(read), median(written));
+        println!("{count:>8} {:>10.1} {:>12.1} {:>16.1}   {asked}", median(opened), median(read), median(written));
     }
     Ok(())
 }

@@ -1,8 +1,10 @@
-//! How long a database is without a writer: `cargo run --release -p tombolo --example takeover -- /path 100 1000`.
+//! How long a database is without a writer: `cargo run --release -p tombolo --example takeover -- /path 100 1000`, or, with
+//! `--features cloud`, `… -- 's3://bucket/takeover?endpoint=http://127.0.0.1:7070' 100 1000`.
 //!
 //! For each size, in megabytes, a database is filled. Then a process writes to it durably, one write after the other, and another stands by
 //! for it. The writer is killed with SIGKILL, or hands over; measured is the time from there to the first durable write of the other, in
-//! its process, as this one hears it. The other is the writer of the next round. What the dead one had reported must be found.
+//! its process, as this one hears it. The other is the writer of the next round. What the dead one had reported must be found. The last column
+//! are the requests for objects of an opening, all of them, in flight together or not.
 
 use std::io::{BufRead, BufReader, Lines, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -28,6 +30,15 @@ fn say(line: &str) {
     }
 }
 
+/// The URI of a database below a directory or a URI.
+fn below(root: &str, name: u64) -> String {
+    match root.split_once('?') {
+        Some((root, parameters)) => format!("{root}/{name}?{parameters}"),
+        None if root.contains("://") => format!("{root}/{name}"),
+        None => format!("file://{root}/{name}"),
+    }
+}
+
 /// Fills a database with `megabytes` of values that do not compress.
 fn fill(uri: &str, megabytes: u64) -> Result<()> {
     let db = Db::builder(uri).mode(OpenMode::CreateOrOpen).open().wait()?;
@@ -44,6 +55,17 @@ fn fill(uri: &str, megabytes: u64) -> Result<()> {
     }
     db.flush().wait()?;
     db.close().wait()
+}
+
+/// The requests for objects of an opening.
+fn opening(uri: &str) -> Result<String> {
+    let db = Db::builder(uri).mode(OpenMode::Open).open().wait()?;
+    let mut kinds = std::collections::BTreeMap::<&str, u64>::new();
+    for counted in db.requests().counted {
+        *kinds.entry(counted.kind.name()).or_default() += counted.requests;
+    }
+    db.close().wait()?;
+    Ok(kinds.iter().map(|(kind, requests)| format!("{requests} {kind}")).collect::<Vec<_>>().join(", "))
 }
 
 /// A child: stands by if asked, takes over, writes until it is killed or told to hand over.
@@ -177,10 +199,12 @@ fn main() -> Result<()> {
     if sizes.is_empty() {
         sizes = vec![100];
     }
-    println!("{:>8} {:>12} {:>24} {:>24}   {ROUNDS} rounds, ms: median (longest)", "MB", "silence", "kill to first write", "hand-over");
+    println!("{ROUNDS} rounds, ms: median (longest)");
+    println!("{:>8} {:>12} {:>24} {:>24}   an opening's requests", "MB", "silence", "kill to first write", "hand-over");
     for size in sizes {
-        let uri = format!("file://{directory}/{size}");
+        let uri = below(&directory, size);
         fill(&uri, size)?;
+        let opening = opening(&uri)?;
         for silence_ms in SILENCES_MS {
             let (mut killed, mut handed) = (Vec::new(), Vec::new());
             let mut writer = Worker::start("writer", &uri, silence_ms)?;
@@ -210,7 +234,7 @@ fn main() -> Result<()> {
                 let (middle, longest) = median(times);
                 format!("{middle:.0} ({longest:.0})")
             };
-            println!("{size:>8} {silence_ms:>9} ms {:>24} {:>24}", shown(killed), shown(handed));
+            println!("{size:>8} {silence_ms:>9} ms {:>24} {:>24}   {opening}", shown(killed), shown(handed));
         }
     }
     Ok(())
