@@ -1,3 +1,4 @@
+mod connections;
 mod promises;
 mod server;
 mod trouble;
