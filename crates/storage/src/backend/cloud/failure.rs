@@ -47,7 +47,8 @@ const THROTTLED: [&str; 10] = [
     "rateLimitExceeded",
 ];
 const EXPIRED: [&str; 4] = ["ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired", "RequestExpired"];
-const WRONG: [&str; 7] = [
+const WRONG: [&str; 8] = [
+    "XAdminUserNotFound",
     "InvalidAccessKeyId",
     "SignatureDoesNotMatch",
     "AuthenticationFailed",
@@ -57,6 +58,8 @@ const WRONG: [&str; 7] = [
     "XAmzContentSHA256Mismatch",
 ];
 const NO_BUCKET: [&str; 4] = ["NoSuchBucket", "ContainerNotFound", "ContainerBeingDeleted", "AllAccessDisabled"];
+/// What services say of an object that is not there; a refusal of a request for a length has no code.
+const ABSENT: [&str; 7] = ["", "NoSuchKey", "NoSuchVersion", "NoSuchUpload", "NotFound", "BlobNotFound", "notFound"];
 const FULL: [&str; 4] = ["XMinioStorageFull", "QuotaExceeded", "InsufficientStorage", "AccountQuotaExceeded"];
 
 const RENEW: &str = "renew the credentials (AWS_SESSION_TOKEN, a role, a SAS); writes resume by themselves once new ones are found";
@@ -66,9 +69,12 @@ const GIVE_RIGHTS: &str = "give the account the rights to list, read, put and de
 const NO_KEYS: &str = "no credentials were found: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, GOOGLE_APPLICATION_CREDENTIALS, or \
                        AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY, or give this machine a role";
 const NO_KEYS_NOW: &str = "look at the service that gives this machine its credentials; requests go on by themselves once it answers";
+const NOT_OF_OBJECTS: &str = "what the store says is not about an object: check the credentials, the endpoint and the bucket";
 const CREATE_BUCKET: &str = "check the name and the region, or create the bucket";
 const WAIT: &str = "the store throttles; requests are made again more slowly. If it stays, spread the load or ask for a higher limit";
 const REACH: &str = "check the endpoint, the region and the network between";
+const WAIT_LONGER: &str = "it is made again for a while (retry_seconds). If it stays, look at the network between and at the store's load, or give a \
+                           request more time: timeout_seconds";
 const SET_CLOCK: &str = "set this machine's clock: requests are signed with its time";
 const SET_REGION: &str = "name the bucket's region: ?region=eu-central-1";
 
@@ -82,7 +88,7 @@ impl Failure {
             _ if answer.is_for_credentials => (ErrorKind::PermissionDenied, false, Some(NO_KEYS)),
             (Some(status), _) => by_status(status, code),
             (None, Some(HttpErrorKind::Connect)) => (ErrorKind::Retry, false, Some(REACH)),
-            (None, Some(_)) => (ErrorKind::Retry, true, None),
+            (None, Some(_)) => (ErrorKind::Retry, true, Some(WAIT_LONGER)),
             (None, None) => by_error(error),
         };
         let what = match (answer.status, answer.transport) {
@@ -132,6 +138,8 @@ fn by_status(status: u16, code: &str) -> (ErrorKind, bool, Option<&'static str>)
         (_, code) if THROTTLED.contains(&code) => (ErrorKind::Retry, false, Some(WAIT)),
         (409, "ConditionalRequestConflict" | "OperationAborted") | (400, "RequestTimeout") => (ErrorKind::Retry, false, None),
         (_, "AuthorizationHeaderMalformed" | "PermanentRedirect") | (301 | 307 | 308, _) => (ErrorKind::Invalid, false, Some(SET_REGION)),
+        // What is wrongly taken for absent would be taken for lost, or made anew.
+        (404, code) if !ABSENT.contains(&code) => denied(NOT_OF_OBJECTS),
         (404, _) => (ErrorKind::NotFound, false, None),
         (304 | 409 | 412, _) => (ErrorKind::AlreadyExists, false, None),
         (401, _) => denied(CHECK_KEYS),

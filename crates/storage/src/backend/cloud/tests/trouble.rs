@@ -68,6 +68,10 @@ fn refusals_have_their_kind_and_say_what_to_do() {
         (403, "AccessDenied", ErrorKind::PermissionDenied, "rights"),
         (403, "RequestTimeTooSkewed", ErrorKind::PermissionDenied, "clock"),
         (404, "NoSuchBucket", ErrorKind::Invalid, "create the bucket"),
+        // versitygw's word on a user that it does not know, and what another server may say: neither is a word on the object.
+        (404, "XAdminUserNotFound", ErrorKind::PermissionDenied, "check the credentials"),
+        (404, "NoSuchTenant", ErrorKind::PermissionDenied, "is not about an object"),
+        (404, "NoSuchKey", ErrorKind::NotFound, "404"),
         (503, "SlowDown", ErrorKind::Retry, "throttles"),
         (429, "TooManyRequests", ErrorKind::Retry, "throttles"),
         (409, "ConditionalRequestConflict", ErrorKind::Retry, "409"),
