@@ -79,9 +79,17 @@ impl CloudObjectStore {
         const DOING: &str = "listing objects";
         let (client, prefix) = (self.client(), self.bucket().key_text(prefix));
         let place = self.bucket().place("");
+        // Its client leaves out the key that is the prefix itself. So it is asked for what begins with less, from just before the prefix on, where no
+        // name of ours can be; what comes behind the last key with the prefix is the end.
+        let is_widened = self.bucket().counts_the_offset() && !prefix.is_empty() && !prefix.ends_with('/');
         // Azure counts the name to start after, which is then left out.
         let asked = count + usize::from(after.is_some() && self.bucket().counts_the_offset());
-        let (asked_prefix, asked_after) = (prefix.clone(), after.clone());
+        let (mut asked_prefix, mut asked_after) = (prefix.clone(), after.clone());
+        if is_widened {
+            let last = asked_prefix.pop().map_or(0, |last| u32::from(last).saturating_sub(1));
+            let before: String = asked_prefix.chars().chain(char::from_u32(last)).chain(['~']).collect();
+            asked_after = asked_after.max(Some(before));
+        }
         let work = async move {
             let prefix = Some(asked_prefix.as_str()).filter(|prefix| !prefix.is_empty());
             let mut page_token = None;
@@ -109,6 +117,11 @@ impl CloudObjectStore {
         let before = page.last.clone();
         for meta in found.result.objects.iter().take(count) {
             let key = meta.location.as_ref();
+            if is_widened && key > prefix.as_str() && !key.starts_with(&prefix) {
+                page.listed.more = false;
+                page.last = page.last.filter(|_| !page.listed.objects.is_empty());
+                return Ok(page);
+            }
             // A key that ends in a slash, as consoles make for folders, comes without it: it seems to lie outside, or to come again.
             if !key.starts_with(&prefix) || Some(key) == before.as_deref() {
                 page.last = Some(format!("{key}/"));

@@ -91,6 +91,7 @@ fn kind_of(request: &HttpRequest) -> RequestKind {
         Method::HEAD => RequestKind::Length,
         Method::DELETE => RequestKind::Delete,
         _ if is_copy => RequestKind::Copy,
+        _ if has("comp=batch") => RequestKind::Delete,
         _ if has("partNumber") || has("comp=block") => RequestKind::Append,
         _ if has("uploadId") || has("comp=blocklist") => RequestKind::Finish,
         _ if has("uploads") => RequestKind::Create,
@@ -156,6 +157,7 @@ impl HttpService for Listening {
     async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
         let heard = Answer { is_for_credentials: self.is_for_credentials(), ..Answer::default() };
         let counting = Counting::begin(&request, heard.is_for_credentials);
+        let is_batch = request.uri().query().is_some_and(|query| query.split('&').any(|pair| pair == "comp=batch"));
         let response = self.client.execute(request).await;
         if let Some((counting, kind)) = counting {
             counting.end(kind, &response);
@@ -168,6 +170,16 @@ impl HttpService for Listening {
             }
         };
         let status = response.status();
+        if status.is_success() && is_batch {
+            let (parts, body) = response.into_parts();
+            let body = body.bytes().await?;
+            let answer = match refusal_in_batch(&body) {
+                Some((status, code)) => Answer { status: Some(status), code, ..heard },
+                None => Answer { success: Some(status.as_u16()), ..heard },
+            };
+            note(answer);
+            return Ok(HttpResponse::from_parts(parts, body.into()));
+        }
         if status.is_success() {
             note(Answer { success: Some(status.as_u16()), ..heard });
             return Ok(response);
@@ -184,6 +196,19 @@ impl HttpService for Listening {
     }
 }
 
+/// The first refusal in the answer to a batch, whose parts are answers: Azure deletes by batches of one, and accepts each batch as such.
+fn refusal_in_batch(body: &[u8]) -> Option<(u16, Option<String>)> {
+    let text = String::from_utf8_lossy(body.get(..body.len().min(REFUSAL_BYTES_MAX))?);
+    let mut lines = text.lines();
+    let status = lines.by_ref().find_map(|line| {
+        let status: u16 = line.strip_prefix("HTTP/1.1 ")?.get(..3)?.parse().ok()?;
+        (!(200..300).contains(&status)).then_some(status)
+    })?;
+    let headers = lines.take_while(|line| !line.is_empty());
+    let code = headers.filter_map(|line| line.split_once(':')).find(|(name, _)| name.eq_ignore_ascii_case("x-ms-error-code"));
+    Some((status, code.map(|(_, code)| code.trim().to_owned()).filter(|code| code.len() < 100)))
+}
+
 /// The code in a refusal's body: `<Code>…</Code>` of S3 and Azure, `"reason": "…"` of Google.
 fn code_of(body: &[u8]) -> Option<String> {
     let text = String::from_utf8_lossy(body.get(..body.len().min(REFUSAL_BYTES_MAX))?);
@@ -197,6 +222,18 @@ fn code_of(body: &[u8]) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_refusal_in_a_batch_is_found() {
+        let part = |answer: &str| {
+            format!("--batchresponse_1\r\nContent-Type: application/http\r\nContent-ID: 0\r\n\r\n{answer}\r\n\r\n--batchresponse_1--")
+        };
+        let absent = part("HTTP/1.1 404 The specified blob does not exist.\r\nx-ms-request-id: 1\r\nX-Ms-Error-Code: BlobNotFound");
+        assert_eq!(refusal_in_batch(absent.as_bytes()), Some((404, Some("BlobNotFound".into()))));
+        assert_eq!(refusal_in_batch(part("HTTP/1.1 503 Busy").as_bytes()), Some((503, None)));
+        assert_eq!(refusal_in_batch(part("HTTP/1.1 202 Accepted\r\nx-ms-error-code: none").as_bytes()), None);
+        assert_eq!(refusal_in_batch(b"HTTP/1.1 \xff"), None);
+    }
 
     #[test]
     fn codes_are_found_in_refusals() {
