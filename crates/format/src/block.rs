@@ -494,6 +494,12 @@ impl Block {
         self.entry(index).map(Some).ok_or_else(|| self.no_entry(index))
     }
 
+    /// Which entry is the first at or after `target`; [`Block::len`] when there is none.
+    #[inline]
+    pub fn place_at_or_after(&self, target: InternalKey<'_>) -> usize {
+        self.find(target).index
+    }
+
     /// As [`Block::get`], telling what lies beyond this block from what is absent.
     ///
     /// # Errors

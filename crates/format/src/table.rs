@@ -35,11 +35,12 @@ use std::ops::Range;
 
 use bytes::Bytes;
 
-use crate::block::Block;
+use crate::block::{Block, Place};
 use crate::checksum::crc32c;
 use crate::codec::Reader;
 use crate::error::{FormatError, Result, check_features, check_version};
-use crate::key::SequenceNumber;
+use crate::index::PartitionHandle;
+use crate::key::{InternalKey, SequenceNumber};
 use crate::stored::{self, BlockHandle};
 
 mod builder;
@@ -151,6 +152,8 @@ pub struct Top {
     pub footer: Footer,
     /// The top index.
     pub index: Block,
+    /// Where the partitions lie that it names, in its order.
+    pub partitions: Box<[PartitionHandle]>,
     /// The properties.
     pub properties: Properties,
 }
@@ -178,13 +181,32 @@ impl Top {
         let index = Block::new(index).map_err(|error| error.shifted(footer.top_index.offset))?;
         let properties = Properties::decode(&block(footer.properties())?);
         let properties = properties.map_err(|error| error.shifted(footer.properties().offset))?;
-        Ok(Top { footer, index, properties })
+        let partitions = partitions_of(&index, footer.top_index.offset).map_err(|error| error.shifted(footer.top_index.offset))?;
+        Ok(Top { footer, index, partitions, properties })
+    }
+
+    /// The partition that may hold the target.
+    #[inline]
+    pub fn partition_for(&self, target: InternalKey<'_>) -> Option<PartitionHandle> {
+        self.partitions.get(self.index.place_at_or_after(target)).copied()
     }
 
     /// Bytes of memory that it holds.
     pub fn memory_bytes(&self) -> usize {
-        self.index.memory_bytes() + size_of::<Top>() + 256
+        self.index.memory_bytes() + size_of_val(&*self.partitions) + size_of::<Top>() + 256
     }
+}
+
+/// What a top index names; partitions end at or before `end`.
+fn partitions_of(index: &Block, end: u64) -> Result<Box<[PartitionHandle]>> {
+    let mut place = Place::new();
+    place.first(index)?;
+    let mut partitions = Vec::with_capacity(index.len());
+    while place.valid() {
+        partitions.push(PartitionHandle::decode(place.value(index), end)?);
+        place.next(index)?;
+    }
+    Ok(partitions.into())
 }
 
 /// Opens the stored block at `handle` of a table from `piece`, bytes of the table from `piece_offset` on.

@@ -436,7 +436,7 @@ fn with_small_neighbours(
 
 /// Whether tables are so small, on average, that they should become parts of larger ones.
 fn are_small(tables: &[Arc<TableHandle>], table_bytes: u64) -> bool {
-    sum(tables.iter()) < (table_bytes / 8).saturating_mul(tables.len() as u64)
+    sum(tables.iter()) < (table_bytes / 16).saturating_mul(tables.len() as u64)
 }
 
 /// Whether the tables fit where they go as they are.

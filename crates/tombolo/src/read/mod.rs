@@ -60,13 +60,9 @@ fn table_answer<R>(hit: Hit, read: impl FnOnce(Hit) -> Option<R>) -> Result<Opti
     }
 }
 
-/// The tables that may hold `key`, newest first.
+/// The tables that may hold `key`, newest first: it lies between their first and last.
 fn candidates<'a>(levels: &'a Levels, key: &'a [u8]) -> impl Iterator<Item = &'a Arc<TableHandle>> {
-    let in_range = move |table: &&Arc<TableHandle>| {
-        let description = table.description();
-        description.first_key[..] <= *key && *key <= description.last_key[..]
-    };
-    let runs = levels.runs.iter().filter(in_range);
+    let runs = levels.runs.iter().filter(move |table| table.covers(key));
     runs.chain(levels.sorted.iter().filter_map(move |(_, run)| run.table_for(key)))
 }
 

@@ -65,7 +65,7 @@ impl Table {
     async fn offset_of(self: &Arc<Self>, request: Request, key: &[u8]) -> Result<u64> {
         let top = self.open(request).await?;
         let target = InternalKey::new(key, Trailer::seek(SequenceNumber::MAX));
-        let Some(handle) = self.partition_for(top, target)? else { return Ok(top.footer.data_end) };
+        let Some(handle) = top.partition_for(target) else { return Ok(top.footer.data_end) };
         let pinned = match self.cache.get(&self.key(handle.offset)) {
             Some(pinned) => pinned,
             None => self.load_partition(request, handle).await?,

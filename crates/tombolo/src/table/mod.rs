@@ -152,17 +152,14 @@ impl Table {
         *self.description.first_key <= *user_key && *user_key <= *self.description.last_key
     }
 
-    /// Looks a key up in what is in memory. No request, no lock that others contend for, no allocation.
+    /// Looks a key that the table covers up in what is in memory. No request, no lock that others contend for, no allocation.
     ///
     /// # Errors
     /// `Corrupt`.
     #[inline]
     pub fn try_get(&self, lookup: &Lookup<'_>) -> Result<Probe> {
-        if !self.covers(lookup.target.user_key) {
-            return Ok(Probe::Absent);
-        }
         let Some(opened) = self.opened.get() else { return Ok(Probe::Miss) };
-        let Some(handle) = self.partition_for(&opened.top, lookup.target)? else { return Ok(Probe::Absent) };
+        let Some(handle) = opened.top.partition_for(lookup.target) else { return Ok(Probe::Absent) };
         let Some(pinned) = self.cache.get(&self.key(handle.offset)) else { return Ok(Probe::Miss) };
         let Some(handle) = self.block_for(&opened.top, &pinned, handle, lookup)? else { return Ok(Probe::Absent) };
         let Some(block) = self.cache.get(&self.key(handle.offset)) else { return Ok(Probe::Miss) };
@@ -178,7 +175,7 @@ impl Table {
             return Ok(None);
         }
         let top = self.open(request).await?;
-        let Some(handle) = self.partition_for(top, lookup.target)? else { return Ok(None) };
+        let Some(handle) = top.partition_for(lookup.target) else { return Ok(None) };
         let pinned = match self.cache.get(&self.key(handle.offset)) {
             Some(pinned) => pinned,
             None => self.load_partition(request, handle).await?,
@@ -313,16 +310,6 @@ impl Table {
             return Err(Error::corrupt(&self.object, self.description.offset, expected, found));
         }
         Ok(())
-    }
-
-    /// The partition that may hold the target.
-    #[inline]
-    fn partition_for(&self, top: &Top, target: InternalKey<'_>) -> Result<Option<PartitionHandle>> {
-        let at = top.footer.top_index.offset;
-        let found = top.index.at_or_after(target).map_err(|error| self.damaged(error.shifted(at)))?;
-        let Some(entry) = found else { return Ok(None) };
-        let handle = PartitionHandle::decode(entry.value, at).map_err(|error| self.damaged(error.shifted(at)))?;
-        Ok(Some(handle))
     }
 
     /// The block that may hold the look-up's key, if the filter lets it pass.

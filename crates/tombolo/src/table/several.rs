@@ -57,7 +57,7 @@ impl Table {
             return Ok(NearProbe::Absent);
         }
         let Some(opened) = self.opened.get() else { return Ok(NearProbe::Miss) };
-        let Some(handle) = self.partition_for(&opened.top, lookup.target)? else { return Ok(NearProbe::Absent) };
+        let Some(handle) = opened.top.partition_for(lookup.target) else { return Ok(NearProbe::Absent) };
         let Some(pinned) = self.cache.get(&self.key(handle.offset)) else { return Ok(NearProbe::Miss) };
         let Some(handle) = self.block_for(&opened.top, &pinned, handle, lookup)? else { return Ok(NearProbe::Absent) };
         let Some(pinned) = self.cache.get(&self.key(handle.offset)) else { return Ok(NearProbe::Miss) };
@@ -76,7 +76,7 @@ impl Table {
         let top = self.open(request).await?;
         let mut places: Vec<Option<PartitionHandle>> = Vec::with_capacity(lookups.len());
         for lookup in lookups {
-            places.push(if self.covers(lookup.target.user_key) { self.partition_for(top, lookup.target)? } else { None });
+            places.push(if self.covers(lookup.target.user_key) { top.partition_for(lookup.target) } else { None });
         }
         let partitions = self.residents(request, places.iter().flatten().copied().map(Place::Partition)).await?;
         let mut blocks: Vec<Option<BlockHandle>> = Vec::with_capacity(lookups.len());
