@@ -110,6 +110,7 @@ pub enum Mutant {
     FlashIgnoresRate,
     FlashTakesFirstMiss,
     FlashForgetsUsed,
+    FlashIgnoresHeat,
 }
 
 #[cfg(feature = "mutants")]

@@ -82,6 +82,8 @@ pub struct TableBuilder {
     data: BlockBuilder,
     /// The data block that was closed last; its separator waits for the next key.
     pending: Option<BlockHandle>,
+    /// The data block that was closed last, until it was asked for or the output was taken.
+    closed: Option<BlockHandle>,
     /// The last key of the data block that was closed last.
     last_key: Vec<u8>,
     /// As above.
@@ -124,6 +126,7 @@ impl TableBuilder {
             identity,
             data: BlockBuilder::with_alignment(options.value_alignment),
             pending: None,
+            closed: None,
             last_key: Vec::new(),
             last_trailer: Trailer::FIRST,
             index: BlockBuilder::new(),
@@ -231,8 +234,16 @@ impl TableBuilder {
             + self.partition_bytes
     }
 
+    /// The data block that the entry added last has closed, if it has: its offset in the table, and its stored bytes. Told once.
+    pub fn take_closed_block(&mut self) -> Option<(u64, &[u8])> {
+        let handle = self.closed.take()?;
+        let start = usize::try_from(handle.offset.checked_sub(self.taken)?).ok()?;
+        Some((handle.offset, self.out.get(start..start.checked_add(handle.length as usize)?)?))
+    }
+
     /// The table's next bytes.
     pub fn take_output(&mut self) -> Bytes {
+        self.closed = None;
         self.taken += self.out.len() as u64;
         std::mem::take(&mut self.out).into()
     }
@@ -298,6 +309,7 @@ impl TableBuilder {
         self.properties.data_blocks += 1;
         self.properties.raw_data_bytes += self.raw.len() as u64;
         self.pending = Some(self.seal_raw(self.options.compression));
+        self.closed = self.pending;
     }
 
     /// Puts the block that was closed last into the index; `next` is the first key after it.

@@ -126,7 +126,7 @@ impl Run {
                     Some(writer) => writer,
                     None => output.insert(self.begin_output().await?),
                 };
-                if writer.add_now(key, value)? {
+                if writer.add_from(key, value, merge.is_hot())? {
                     let bytes = writer.flush().await?;
                     self.engine.pace.take(&self.engine.env, bytes).await;
                 }

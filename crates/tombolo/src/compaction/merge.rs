@@ -152,6 +152,13 @@ impl Merge {
         Some((cursor.key(), cursor.value()))
     }
 
+    /// Whether a cache had the block of the entry at which it stands.
+    #[inline]
+    pub(super) fn is_hot(&self) -> bool {
+        let first = self.order.first().and_then(|first| self.inputs[*first].cursor.as_ref());
+        first.is_some_and(TableIterator::block_is_hot)
+    }
+
     /// To the next entry, if that needs nothing from outside; else [`Merge::settle`] completes it.
     #[inline]
     pub(super) fn advance(&mut self) -> Merged<Option<Step>> {

@@ -383,6 +383,11 @@ impl FlashCache {
         self.inner.progress.raise();
     }
 
+    /// Whether it has a piece, as far as it knows.
+    pub(crate) fn has(&self, key: FlashKey) -> bool {
+        !self.inner.is_closed() && self.inner.index.peek(fingerprint(key)).is_some()
+    }
+
     /// Shows a piece of `length` bytes if the page cache holds it, without waiting.
     pub(crate) fn with_held(&self, key: FlashKey, length: u64, show: &mut dyn FnMut(&[u8])) -> bool {
         let inner = &*self.inner;

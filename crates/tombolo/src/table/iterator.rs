@@ -88,6 +88,8 @@ pub struct TableIterator {
     blocks: Place,
     block: Option<Kept>,
     block_at: u64,
+    /// Of a compaction with a flash cache: a cache had the block before it was read here.
+    block_is_hot: bool,
     entries: Cursor,
     /// What `load` fetched last, for the stage that waits for it; at most one, so that a cache too small for it does not matter.
     loaded: Option<(u64, Kept)>,
@@ -117,6 +119,7 @@ impl TableIterator {
             blocks: Place::new(),
             block: None,
             block_at: 0,
+            block_is_hot: false,
             entries: Cursor::new(),
             loaded: None,
             ahead: ReadAhead::default(),
@@ -143,6 +146,12 @@ impl TableIterator {
     /// Goes on at the pace of a walk through the table before, or behind.
     pub fn take_pace(&mut self, neighbour: &TableIterator) {
         self.pace = neighbour.ahead.pace;
+    }
+
+    /// Whether a cache had the block of the entry at which it stands. Known in compactions of databases with a flash cache, else `false`.
+    #[inline]
+    pub fn block_is_hot(&self) -> bool {
+        self.block_is_hot
     }
 
     /// Whether the last move is pending.
@@ -248,6 +257,7 @@ impl TableIterator {
         let handle = decode_block_handle(self.blocks.value(&partition.index), top.footer.data_end)
             .map_err(|error| table.damaged(error.shifted(self.partition_at)))?;
         if self.block.is_none() || self.block_at != handle.offset {
+            self.block_is_hot = self.request.purpose == Purpose::Compaction && table.is_cached(handle.offset);
             let kept = match self.resident(table, handle.offset) {
                 Some(kept) => Some(kept),
                 None => self.read_ahead_block(table, handle),

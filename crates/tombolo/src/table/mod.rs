@@ -380,6 +380,11 @@ impl Table {
         self.take_tail(&tail).inspect_err(|error| flash.forget_damaged(key, error)).ok()
     }
 
+    /// Whether the block at `offset` is in a cache, of a table with a flash cache.
+    fn is_cached(&self, offset: u64) -> bool {
+        self.flash.as_ref().is_some_and(|flash| self.cache.has(&self.key(offset)) || flash.has(self.flash_key(offset)))
+    }
+
     /// What lies at `place`, from the flash cache into this one. What is damaged there is a miss.
     async fn load_flashed(&self, place: Place) -> Option<Pinned> {
         let flash = self.flash.as_ref()?;

@@ -7,11 +7,17 @@
 //! Memory: one data block, a piece of output and the one that the store holds, and the table's filters and index.
 //! Nothing is visible before `finish` returned; dropping the writer leaves nothing.
 
+use std::sync::Arc;
+
 use tombolo_format::FormatError;
+use tombolo_format::flash::FlashKey;
 use tombolo_format::key::{InternalKey, SequenceNumber};
 use tombolo_format::manifest::{TableDescription, TableName};
 use tombolo_format::table::{TableBuilder, TableOptions};
+use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Error, ErrorKind, Life, ObjectKind, ObjectName, ObjectStore, ObjectWriter, Placement, Request, Result};
+
+use crate::flash::FlashCache;
 
 /// Output is handed to the store in pieces of this size; of a small memory budget in smaller ones.
 const PIECE_BYTES: u64 = 256 << 10;
@@ -46,6 +52,30 @@ pub struct TableWriter {
     new: NewTable,
     builder: TableBuilder,
     object: Box<dyn ObjectWriter>,
+    hot: Option<Hot>,
+}
+
+/// Puts blocks of the table into the flash cache where what they were made of was in a cache. The last block of a table is left out.
+#[derive(Debug)]
+struct Hot {
+    flash: Arc<FlashCache>,
+    table: TableName,
+    /// Bytes of the open block's entries, and of those of them that came out of a cached block.
+    bytes: usize,
+    hot_bytes: usize,
+    /// A block entered: the tail, without which none is found, is worth it too.
+    entered: bool,
+}
+
+impl Hot {
+    /// The open block was closed.
+    fn close(&mut self, offset: u64, stored: &[u8]) {
+        if self.hot_bytes * 2 > self.bytes && !is_enabled(Mutant::FlashIgnoresHeat) {
+            self.flash.admit(FlashKey { table: self.table, offset }, stored);
+            self.entered = true;
+        }
+        (self.bytes, self.hot_bytes) = (0, 0);
+    }
 }
 
 impl TableWriter {
@@ -62,7 +92,34 @@ impl TableWriter {
         let placement = Placement { level: new.level, ..Placement::new(ObjectKind::Table, life) };
         let object = store.create(request, &new.object, placement).await?;
         let builder = TableBuilder::new(new.options, new.identity);
-        Ok(TableWriter { new, builder, object })
+        Ok(TableWriter { new, builder, object, hot: None })
+    }
+
+    /// Puts blocks into `flash` where most of their bytes came out of cached blocks: [`TableWriter::add_from`] says so.
+    #[must_use]
+    pub fn with_flash(self, flash: Option<Arc<FlashCache>>) -> TableWriter {
+        let table = self.new.name;
+        let hot = flash.map(|flash| Hot { flash, table, bytes: 0, hot_bytes: 0, entered: false });
+        TableWriter { hot, ..self }
+    }
+
+    /// As [`TableWriter::add`]; `is_hot` says that the entry came out of a block that a cache had.
+    ///
+    /// # Errors
+    /// As there.
+    ///
+    /// # Panics
+    /// As there.
+    pub fn add_from(&mut self, key: InternalKey<'_>, value: &[u8], is_hot: bool) -> Result<()> {
+        self.add(key, value)?;
+        let Some(hot) = &mut self.hot else { return Ok(()) };
+        if let Some((offset, stored)) = self.builder.take_closed_block() {
+            hot.close(offset, stored);
+        }
+        let bytes = key.user_key.len() + value.len();
+        hot.bytes += bytes;
+        hot.hot_bytes += if is_hot { bytes } else { 0 };
+        Ok(())
     }
 
     /// Adds the next entry, in memory. When [`TableWriter::wants_flush`] says so afterwards, flush.
@@ -125,6 +182,11 @@ impl TableWriter {
     pub async fn finish(mut self) -> Result<Option<TableDescription>> {
         self.flush().await?;
         let Some((end, summary)) = self.builder.finish() else { return Ok(None) };
+        if let Some(hot) = self.hot.filter(|hot| hot.entered)
+            && let Some(start) = end.len().checked_sub(summary.tail_bytes as usize)
+        {
+            hot.flash.admit(FlashKey { table: hot.table, offset: FlashKey::TAIL }, &end[start..]);
+        }
         self.object.append(end).await?;
         let info = self.object.finish().await?;
         if info.length != summary.table_bytes {

@@ -266,6 +266,8 @@ impl TableWriter {
         let object = names::table(tables.incarnation, name);
         let new = NewTable { name, object, identity: tables.env.random_u64(), level, options };
         let writer = Writer::create(&*tables.objects, tables.request(purpose), new).await?;
+        // What a flush writes is in memory still, and nobody has missed it.
+        let writer = if purpose == Purpose::Compaction { writer.with_flash(tables.flash.cache().cloned()) } else { writer };
         let memory = tables.cache.budget().charge(Category::Compactions, writer.memory_bytes());
         Ok(TableWriter { name: output.name, writer, flushed_bytes: 0, memory })
     }
@@ -279,6 +281,13 @@ impl TableWriter {
     #[inline]
     pub(crate) fn add_now(&mut self, key: InternalKey<'_>, value: &[u8]) -> Result<bool> {
         self.writer.add(key, value)?;
+        Ok(self.writer.wants_flush())
+    }
+
+    /// The same, of an entry out of a block that a cache had, or not.
+    #[inline]
+    pub(crate) fn add_from(&mut self, key: InternalKey<'_>, value: &[u8], is_hot: bool) -> Result<bool> {
+        self.writer.add_from(key, value, is_hot)?;
         Ok(self.writer.wants_flush())
     }
 

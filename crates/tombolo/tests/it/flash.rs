@@ -120,7 +120,7 @@ fn reads_of_more_than_memory_holds_ask_the_store_a_third_as_often_and_less_after
 }
 
 #[test]
-fn a_scan_of_everything_and_a_compaction_do_not_drive_out_what_is_read() {
+fn scans_of_everything_do_not_drive_out_what_is_read() {
     simulate(|env| async move {
         let far = Far::filled(&env).await;
         // Half of the data.
@@ -223,4 +223,47 @@ fn a_disk_that_rots_costs_requests_and_no_answer() {
         far.read(&db, 50, 5000).await;
         db.close().await.unwrap();
     });
+}
+
+#[test]
+fn what_was_read_often_is_near_after_a_compaction_too() {
+    simulate(|env| async move {
+        let far = Far::filled(&env).await;
+        let db = far.open(&env, &FLASH).await;
+        let hot = async || {
+            let before = far.requests();
+            for number in 0..6000 {
+                assert!(db.default_keyspace().get(key(number * 7919 % 6000)).await.unwrap().is_some());
+            }
+            far.requests() - before
+        };
+        let cold = hot().await;
+        for _ in 0..3 {
+            hot().await;
+        }
+        // All tables are written anew.
+        for number in (0..KEYS).step_by(100) {
+            db.default_keyspace().put(key(number), value(number)).await.unwrap();
+        }
+        db.flush().await.unwrap();
+        let insertions = property(&db, "flash-insertions");
+        db.compact().await.unwrap();
+        env.sleep(std::time::Duration::from_secs(1)).await;
+        let entered = property(&db, "flash-insertions") - insertions;
+        let after = hot().await;
+        assert!(after * 10 < cold, "{after} requests after a compaction, {cold} at first; {entered} pieces entered");
+        // The rest of the data is twice as much, and did not enter.
+        assert!(entered * 8000 < KEYS * 400 / 2, "{entered} pieces entered");
+        db.close().await.unwrap();
+    });
+}
+
+#[cfg(feature = "mutants")]
+mod mutants {
+    use tombolo_storage::mutant::{Mutant, notices};
+
+    #[test]
+    fn rules_taken_out_are_noticed() {
+        notices(Mutant::FlashIgnoresHeat, super::what_was_read_often_is_near_after_a_compaction_too);
+    }
 }
