@@ -28,6 +28,7 @@ Examples:
   tombolo doctor                                             this machine
   tombolo doctor file:///data/orders                         and the store there, before or after a database is in it
   tombolo doctor file:///data/orders --set memory_bytes=8589934592
+  tombolo doctor --set flash_cache_directory=/nvme/cache     and whether a flash cache may lie there
   tombolo --json doctor file:///data/orders | jq '.facts[] | select(.verdict != \"ok\")'
 
 Each line is ok, warn (it works, slower or with less room than it could) or bad (it will fail, or can lose data), and says what to do.
@@ -55,6 +56,10 @@ pub fn run(arguments: &Arguments, output: &Output) -> Result<()> {
         return Err(Failure::Usage("a log without a store: name the store too".to_owned()));
     }
     let mut groups = vec![machine(&env, &options)];
+    let flash = tombolo::flash::facts(&env, &options);
+    if !flash.is_empty() {
+        groups.push(Group { about: "flash cache".to_owned(), facts: flash });
+    }
     if let Some(store) = &arguments.store {
         groups.extend(store_groups(&env, store, arguments.how.log.as_deref())?);
     }

@@ -50,6 +50,9 @@ fn what_is_bad_is_said_and_ends_with_one() {
     }
     let ran = tombolo(&["doctor", &store]);
     assert!(ran.code == 1 && ran.stdout.contains("bad   database"), "{}{}", ran.stdout, ran.stderr);
+    let flash = format!("flash_cache_directory={}", folder.path().display());
+    let ran = tombolo(&["doctor", "--set", &flash]);
+    assert!(ran.code == 1 && ran.stdout.contains("bad   flash cache"), "a directory with a database in it: {}", ran.stdout);
     fails(&["doctor", "nowhere"], 2, &["file:///"]);
     fails(&["doctor", "--log", "file:///tmp/x"], 2, &["store"]);
     fails(&["doctor", "--set", "memory=1"], 2, &["memory_bytes"]);

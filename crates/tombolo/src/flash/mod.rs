@@ -21,13 +21,14 @@
 //!    does not pass is a miss: it is told, counted, forgotten, and read from the store.
 //! 2. No error of the disk reaches a read or a writer of the database; after some of them the cache rests for a minute.
 //! 3. A file is never written after its region was sealed, nor under a name that had other bytes: who holds it open reads what was there.
-//! 4. All files together take at most `bytes`, but for those removed that a read still holds open.
+//! 4. All files together take at most `bytes`, but for those removed that a read still holds open, or what is kept of the one that went last.
 //! 5. Nothing is ever synced, and nothing needs to be: whatever survives a crash is checked before it is believed.
 //! 6. Names of tables are never used again (rule 6): nothing has to be invalidated, what is of deleted tables goes with its region.
 //!
 //! Thread safety: all is shared. No lock is held while a file is read for a reader.
 
 mod admission;
+mod facts;
 mod index;
 mod writer;
 
@@ -49,6 +50,7 @@ use crate::budget::{Category, Charge, MemoryBudget};
 use crate::options::{FLASH_CACHE_BYTES_MAX, FLASH_CACHE_BYTES_MIN, Options};
 use crate::signal::Signal;
 use admission::{Bucket, Ghosts};
+pub use facts::facts;
 use index::{Index, Place};
 use writer::Writer;
 
@@ -521,6 +523,11 @@ fn region_bytes(bytes: u64, open_files_max: usize) -> u64 {
     (bytes / 64).clamp(1 << 20, 64 << 20).max(bytes / files_max).min(REGION_BYTES_MAX)
 }
 
+/// Whether a name may be in the cache's directory.
+fn is_own_name(name: &str) -> bool {
+    name == LOCK_NAME || writer::region_number(name).is_some() || name == "lost+found"
+}
+
 /// Takes the directory's lock.
 fn lock(env: &Env, directory: &Path) -> Result<Arc<dyn File>> {
     let files = env.files();
@@ -531,8 +538,7 @@ fn lock(env: &Env, directory: &Path) -> Result<Arc<dyn File>> {
     files.create_directories(directory).map_err(failed)?;
     // Where anything else lies, nothing is written, and above all nothing removed.
     for entry in files.list_atomically(directory).map_err(failed)? {
-        let is_ours = entry.name == LOCK_NAME || writer::region_number(&entry.name).is_some();
-        if !is_ours && entry.name != "lost+found" {
+        if !is_own_name(&entry.name) {
             return Err(Error::new(ErrorKind::Invalid, "the directory of a flash cache holds something else")
                 .object(directory.display())
                 .expected("nothing but the cache's own files")

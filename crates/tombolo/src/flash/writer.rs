@@ -381,7 +381,8 @@ impl Inner {
             let mut used = self.index.remove_region(oldest.slot);
             // The most used first, and those in the order in which they lie.
             used.sort_unstable_by_key(|place| (std::cmp::Reverse(place.uses), place.at));
-            if is_enabled(Mutant::FlashForgetsUsed) {
+            // What is kept holds the removed file's space until it is read: a full disk needs it now.
+            if writer.room_bytes < self.bytes || is_enabled(Mutant::FlashForgetsUsed) {
                 continue;
             }
             writer.kept.extend(used.iter().map(|place| Kept { region: Arc::clone(&oldest), at: place.at }));
@@ -411,6 +412,10 @@ impl Inner {
         match self.env.files().remove_file(&oldest.path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
+        }
+        if writer.room_bytes < self.bytes {
+            // A full disk may have the space only once the name is gone for good.
+            self.env.files().sync_directory(&self.directory)?;
         }
         let Some(oldest) = writer.fifo.pop_front() else { return Ok(None) };
         writer.sealed_bytes -= oldest.bytes;

@@ -1,13 +1,16 @@
 //! The flash cache under a database whose store is far away: requests with it and without, after a restart, on a disk that rots.
 
+use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 
-use tombolo::{Db, Env, FlashCache, FlashCacheOptions, MemoryBudget, Options, PropertyValue};
+use tombolo::{Db, Env, FlashCache, FlashCacheOptions, MemoryBudget, Options, PropertyValue, Registry};
 use tombolo_env::simulated::World;
 use tombolo_storage::backend::memory::{MemoryLogStore, MemoryObjectStore};
+use tombolo_storage::layer::throttle::{Latency, Throttle, ThrottleObjectStore};
 use tombolo_storage::layer::trace::{TraceObjectStore, Tracer};
-use tombolo_storage::{LogStore, ObjectStore, Purpose};
+use tombolo_storage::{LogStore, ObjectStore, Purpose, Uri};
 
 const KEYS: u64 = 20_000;
 
@@ -256,6 +259,70 @@ fn what_was_read_often_is_near_after_a_compaction_too() {
         assert!(entered * 8000 < KEYS * 400 / 2, "{entered} pieces entered");
         db.close().await.unwrap();
     });
+}
+
+/// Where the process that is killed has its database.
+const PLACE: &str = "TOMBOLO_FLASH_TEST_PLACE";
+
+/// The process of the test below, which kills it: reads and compares, and says so after every thousand reads. By itself it has no place to read from.
+#[test]
+fn a_process_that_reads_until_it_is_killed() {
+    let Ok(place) = std::env::var(PLACE) else { return };
+    let env = Env::real();
+    let (registry, uri) = (Registry::with_defaults(), Uri::parse(&format!("file://{place}/db")).unwrap());
+    let plain = registry.open_object_store(&env, &uri).unwrap();
+    let log = registry.open_log_store(&env, &uri, None, &plain).unwrap();
+    // Behind it the page cache of the store's own disk is not seen.
+    let slow = Throttle { latency: Latency::fixed(std::time::Duration::from_micros(100)), ..Throttle::default() };
+    let objects = Arc::new(ThrottleObjectStore::new(&env, plain, slow));
+    let flash = format!("flash_cache_directory={place}/flash");
+    let options = Options::parse(["memory_bytes=2097152", &flash, "flash_cache_bytes=4194304"]).unwrap();
+    let db = Db::builder(uri.to_string()).env(env).stores(objects, log).options(options).open().wait().unwrap();
+    let keys = db.default_keyspace();
+    if keys.get(key(KEYS - 1)).wait().unwrap().is_none() {
+        for number in 0..KEYS {
+            keys.put_with(key(number), value(number), tombolo::Durability::Accepted).wait().unwrap();
+        }
+        db.flush().wait().unwrap();
+        db.compact().wait().unwrap();
+    }
+    let mut state = 7u64;
+    loop {
+        for _ in 0..1000 {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let number = (state >> 33) % (KEYS / 2);
+            assert_eq!(keys.get(key(number)).wait().unwrap().as_deref(), Some(&value(number)[..]), "key {number}");
+        }
+        assert_eq!(db.property("flash-trouble").unwrap().value.to_string(), "");
+        println!("\nread {} {} {}", property(&db, "flash-pieces"), property(&db, "flash-hits"), property(&db, "flash-damaged"));
+    }
+}
+
+#[test]
+fn a_process_that_was_killed_leaves_a_cache_that_is_warm_and_right() {
+    let folder = tempfile::tempdir().unwrap();
+    for round in 0..4 {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["flash::a_process_that_reads_until_it_is_killed", "--exact", "--nocapture"])
+            .env(PLACE, folder.path())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(std::io::Result::ok);
+        let mut said = lines.filter_map(|line| line.strip_prefix("read ").map(str::to_owned));
+        let numbers = |line: Option<String>| -> Vec<u64> {
+            line.expect("it reads until it is killed").split(' ').map(|number| number.parse().unwrap()).collect()
+        };
+        let first = numbers(said.next());
+        if round > 0 {
+            assert!(first[0] > 50 && first[1] > 50, "round {round}: pieces and hits after a thousand reads: {first:?}");
+        }
+        let last = (0..10).map(|_| numbers(said.next())).last().unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        // The kernel lives: whatever was handed to it is there.
+        assert_eq!(last[2], 0, "damaged pieces in round {round}");
+    }
 }
 
 #[cfg(feature = "mutants")]
