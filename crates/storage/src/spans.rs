@@ -40,6 +40,12 @@ pub(crate) fn plan(ranges: &[Range<u64>], gap_bytes_max: u64) -> Vec<Span> {
     spans
 }
 
+/// A request for each of `ranges` that is not empty.
+pub(crate) fn each_alone(ranges: &[Range<u64>]) -> Vec<Span> {
+    let ranges = ranges.iter().cloned().enumerate().filter(|(_, range)| range.start < range.end);
+    ranges.map(|(index, range)| Span { range, serves: vec![index] }).collect()
+}
+
 /// What of `bytes`, which begin at `start` of the object, lies in `range`.
 pub(crate) fn cut(bytes: &Bytes, start: u64, range: &Range<u64>) -> Bytes {
     let at = |position: u64| usize::try_from(position.saturating_sub(start)).unwrap_or(usize::MAX).min(bytes.len());
@@ -69,6 +75,7 @@ mod tests {
         let half = SPAN_BYTES_MAX / 2;
         assert_eq!(spans(&[0..half, half..2 * half, 2 * half..2 * half + 1]).len(), 2);
         assert_eq!(spans(&[0..u64::MAX, 7..9]).len(), 2, "a range without an end stands alone");
+        assert_eq!(each_alone(&[0..2, 2..2, 2..4]).iter().map(|span| span.serves[0]).collect::<Vec<_>>(), [0, 2]);
     }
 
     #[test]

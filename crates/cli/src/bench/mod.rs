@@ -4,6 +4,7 @@
 //! engine; [`engine`] is Tombolo's side of them.
 
 mod engine;
+mod latency;
 mod report;
 mod results;
 mod runner;
@@ -58,6 +59,8 @@ pub struct Arguments {
 enum Command {
     /// Measures what a store itself can do: append, sync, write, put, read, list and delete, by size and depth.
     Store(store::Arguments),
+    /// Measures what reads and writes take at a remote store, whose latency is made up: misses, multi-gets, seeks, writes.
+    Latency(latency::Arguments),
 }
 
 /// Arguments of a run of benchmarks.
@@ -237,8 +240,10 @@ impl RunArguments {
 
 /// Runs it.
 pub fn run(arguments: &Arguments, json: bool, output: &Output) -> Result<()> {
-    if let Some(Command::Store(arguments)) = &arguments.command {
-        return store::run(arguments, json, output);
+    match &arguments.command {
+        Some(Command::Store(arguments)) => return store::run(arguments, json, output),
+        Some(Command::Latency(arguments)) => return latency::run(arguments, json, output),
+        None => {}
     }
     let arguments = &arguments.run;
     // Everything that can be wrong is found before anything is made.

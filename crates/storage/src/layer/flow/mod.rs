@@ -24,7 +24,7 @@ use tombolo_env::{BoxFuture, Env, all};
 use self::limit::{Ended, LIMIT_FIRST, Limit};
 use crate::facts::Fact;
 use crate::gate::{Gate, Place};
-use crate::spans::{cut, plan};
+use crate::spans::{cut, each_alone, plan};
 use crate::{
     Error, ErrorKind, Listed, Meter, ObjectInfo, ObjectName, ObjectStore, ObjectWriter, Placement, Pulse, PutOutcome, Request, Result,
     Survival,
@@ -52,13 +52,20 @@ pub struct FlowObjectStore {
 #[derive(Debug)]
 struct Shared {
     gate: Arc<Gate>,
-    limit: Mutex<Limit>,
+    /// `None`: one request after another, and each range by its own.
+    limit: Option<Mutex<Limit>>,
 }
 
 impl FlowObjectStore {
     /// Wraps `inner`, whose [`ObjectStore::pulse`] is asked for what is measured.
     pub fn new(env: &Env, inner: Arc<dyn ObjectStore>) -> FlowObjectStore {
-        let shared = Shared { gate: Arc::new(Gate::new(LIMIT_FIRST)), limit: Mutex::default() };
+        let shared = Shared { gate: Arc::new(Gate::new(LIMIT_FIRST)), limit: Some(Mutex::default()) };
+        FlowObjectStore { env: env.clone(), inner, shared: Arc::new(shared) }
+    }
+
+    /// Makes all requests one after another, and one for each range: what this layer is for, taken away, to compare with.
+    pub fn one_by_one(env: &Env, inner: Arc<dyn ObjectStore>) -> FlowObjectStore {
+        let shared = Shared { gate: Arc::new(Gate::new(1)), limit: None };
         FlowObjectStore { env: env.clone(), inner, shared: Arc::new(shared) }
     }
 
@@ -94,8 +101,9 @@ impl Shared {
     async fn watch<T>(&self, env: &Env, store: &dyn ObjectStore, made: BoxFuture<'_, Result<T>>) -> Result<T> {
         let began = env.now();
         let result = made.await;
+        let Some(limit) = &self.limit else { return result };
         let (in_flight, waiting) = self.gate.load();
-        let mut limit = self.limit.lock();
+        let mut limit = limit.lock();
         let ended = Ended {
             began,
             now: env.now(),
@@ -148,7 +156,10 @@ impl ObjectStore for FlowObjectStore {
 
     fn read_ranges<'a>(&'a self, request: Request, name: &'a ObjectName, ranges: &'a [Range<u64>]) -> BoxFuture<'a, Result<Vec<Bytes>>> {
         Box::pin(async move {
-            let spans = plan(ranges, gap_bytes_max(self.inner.pulse()));
+            let spans = match self.shared.limit {
+                Some(_) => plan(ranges, gap_bytes_max(self.inner.pulse())),
+                None => each_alone(ranges),
+            };
             if spans.is_empty() {
                 return self.one(request, self.inner.read_ranges(request, name, ranges)).await;
             }
@@ -203,7 +214,7 @@ impl ObjectStore for FlowObjectStore {
 
     fn pulse(&self) -> Option<Pulse> {
         let (in_flight, waiting) = self.shared.gate.load();
-        let in_flight_max = self.shared.limit.lock().places() as u64;
+        let in_flight_max = self.shared.limit.as_ref()?.lock().places() as u64;
         let pulse = self.inner.pulse().unwrap_or_default();
         Some(Pulse { in_flight: in_flight as u64, waiting: waiting as u64, in_flight_max, ..pulse })
     }

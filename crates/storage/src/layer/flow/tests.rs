@@ -102,7 +102,7 @@ fn neighbours_share_a_request_and_the_rest_goes_side_by_side() {
         assert!(bench.env.now().since(began) < Duration::from_millis(28), "side by side: {:?}", bench.env.now().since(began));
         assert_eq!(bench.tracer.of_kind(RequestKind::Read).requests, 10);
         bench.tracer.reset();
-        let near: Vec<Range<u64>> = (0..10).map(|number| number * 20_000..number * 20_000 + 4000).collect();
+        let near: Vec<Range<u64>> = (0..10).map(|number| number * 10_000..number * 10_000 + 4000).collect();
         bench.store.read_ranges(request(), &name(), &near).await.expect("it reads");
         assert_eq!(bench.tracer.of_kind(RequestKind::Read).requests, 1, "what lies between is read along");
         // Measured, more is read along where the first byte takes longer.
@@ -113,6 +113,20 @@ fn neighbours_share_a_request_and_the_rest_goes_side_by_side() {
         assert_eq!(gap_bytes_max(None), GAP_BYTES_UNKNOWN);
         let near = Pulse { latency_p50: Duration::from_micros(740), bytes_per_second: 400_000_000, ..Pulse::default() };
         assert_eq!(gap_bytes_max(Some(near)), 37_000);
+    });
+}
+
+#[test]
+fn one_by_one_is_one_request_after_another_and_one_for_each_range() {
+    simulate(Latency::fixed(Duration::from_millis(25)), |bench| async move {
+        bench.put(1 << 20).await;
+        bench.tracer.reset();
+        let store = FlowObjectStore::one_by_one(&bench.env, Arc::clone(&bench.store.inner));
+        let began = bench.env.now();
+        let ranges: Vec<Range<u64>> = (0..10).map(|number| number * 5000..number * 5000 + 4000).collect();
+        assert_eq!(store.read_ranges(request(), &name(), &ranges).await.expect("it reads").len(), 10);
+        assert!(bench.env.now().since(began) >= Duration::from_millis(250));
+        assert_eq!(bench.tracer.of_kind(RequestKind::Read).requests, 10);
     });
 }
 

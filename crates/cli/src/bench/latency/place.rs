@@ -1,0 +1,141 @@
+//! The database that is read: in memory, opened at a store of any latency.
+
+use std::sync::Arc;
+
+use tombolo::{Db, Env, Keyspace, OpenMode, Options, Registry};
+use tombolo_storage::layer::flow::FlowObjectStore;
+use tombolo_storage::layer::throttle::{Latency, Throttle, ThrottleObjectStore};
+use tombolo_storage::{Epoch, LogStore, ObjectInfo, ObjectStore, Purpose, Request, Uri};
+
+use super::work::{Writing, fill, settle};
+use crate::failure::{Failure, Result};
+use crate::text;
+
+/// See the module.
+pub(super) struct Place {
+    pub(super) env: Env,
+    uri: String,
+    objects: Arc<dyn ObjectStore>,
+    logs: Arc<dyn LogStore>,
+    shape: String,
+}
+
+/// The database at a far store.
+pub(super) struct Far {
+    pub(super) db: Db,
+    pub(super) keyspace: Keyspace,
+}
+
+impl Far {
+    pub(super) fn close(self) -> Result<()> {
+        drop(self.keyspace);
+        Ok(self.db.close().wait()?)
+    }
+
+    /// Reads that somebody waited for so far, and second requests for them.
+    pub(super) fn hedges(&self) -> Result<(u64, u64)> {
+        let number = |name| Ok::<_, Failure>(self.db.property(name)?.value.number().unwrap_or(0));
+        Ok((number("store-reads")?, number("store-hedges")?))
+    }
+}
+
+/// Most blocks are not in it, all filters and indexes are.
+const MEMORY: &str = "memory_bytes=67108864";
+
+impl Place {
+    /// Fills a database, and lets it settle.
+    pub(super) fn load(keys: u64, value_bytes: usize, seed: u64) -> Result<Place> {
+        let env = Env::real();
+        let registry = Registry::with_defaults();
+        let uri = format!("mem://latency-{}-{seed}", std::process::id());
+        let parsed = Uri::parse(&uri)?;
+        let objects = registry.open_object_store(&env, &parsed)?;
+        let logs = registry.open_log_store(&env, &parsed, None, &objects)?;
+        let db = Db::builder(&uri).stores(Arc::clone(&objects), Arc::clone(&logs)).mode(OpenMode::Create).open().wait()?;
+        fill(&db, Writing::Random, keys, value_bytes, seed)?;
+        settle(&db)?;
+        let shape = shape_of(&db);
+        db.close().wait()?;
+        Ok(Place { env, uri, objects, logs, shape })
+    }
+
+    /// Merges all tables, so that a key lies in one, and no filter passes it falsely elsewhere.
+    pub(super) fn merge(&mut self) -> Result<()> {
+        let stores = (Arc::clone(&self.objects), Arc::clone(&self.logs));
+        let db = Db::builder(&self.uri).stores(stores.0, stores.1).mode(OpenMode::Open).open().wait()?;
+        db.compact().wait()?;
+        self.shape = shape_of(&db);
+        Ok(db.close().wait()?)
+    }
+
+    pub(super) fn shape(&self) -> &str {
+        &self.shape
+    }
+
+    fn throttled(&self, latency: Latency) -> Arc<dyn ObjectStore> {
+        Arc::new(ThrottleObjectStore::new(&self.env, Arc::clone(&self.objects), Throttle { latency, ..Throttle::default() }))
+    }
+
+    /// The store as it is, and what lies in it that is large.
+    pub(super) fn raw(&self, latency: Latency) -> Result<(Arc<dyn ObjectStore>, Vec<ObjectInfo>)> {
+        let listed = self.env.block_on(self.objects.list(Request::new(Purpose::Verify, Epoch::NONE), "", None, 1000))?;
+        let large: Vec<_> = listed.objects.into_iter().filter(|object| object.length > 1 << 20).collect();
+        if large.is_empty() {
+            return Err(Failure::Usage("no table is larger than a megabyte: say a larger --num".into()));
+        }
+        Ok((self.throttled(latency), large))
+    }
+
+    /// Opens the database as one that finds such a store at its URI.
+    pub(super) fn open(&self, latency: Latency) -> Result<Far> {
+        let hedged = tombolo_storage::layer::hedge::HedgeObjectStore::new(&self.env, self.throttled(latency));
+        self.open_on(Arc::new(FlowObjectStore::new(&self.env, Arc::new(hedged))))
+    }
+
+    /// Opens it so that all requests are made one after another.
+    pub(super) fn open_one_by_one(&self, latency: Latency) -> Result<Far> {
+        self.open_on(Arc::new(FlowObjectStore::one_by_one(&self.env, self.throttled(latency))))
+    }
+
+    fn open_on(&self, objects: Arc<dyn ObjectStore>) -> Result<Far> {
+        let options = Options::parse([MEMORY, "automatic_compaction=false"])?;
+        let builder = Db::builder(&self.uri).env(self.env.clone()).stores(objects, Arc::clone(&self.logs)).options(options);
+        let db = builder.mode(OpenMode::Open).open().wait()?;
+        let keyspace = db.default_keyspace();
+        Ok(Far { db, keyspace })
+    }
+
+    /// The least ratio of the 99th percentile to the median that a second request for one read in twenty reaches, with the best delay.
+    pub(super) fn least_p99(&self, latency: Latency) -> f64 {
+        const DRAWS: usize = 100_000;
+        let draw = || latency.draw(&self.env).as_secs_f64();
+        // One read in as many as there are nodes goes to the slow one; the second request for it does not.
+        let nodes = usize::try_from(latency.nodes).unwrap_or(usize::MAX);
+        let slow_node = |number: usize| nodes > 0 && number.is_multiple_of(nodes);
+        let first = |number| draw() + if slow_node(number) { latency.slow_node.as_secs_f64() } else { 0.0 };
+        let pairs: Vec<(f64, f64)> = (0..DRAWS).map(|number| (first(number), draw())).collect();
+        let mut firsts: Vec<f64> = pairs.iter().map(|(first, _)| *first).collect();
+        firsts.sort_by(f64::total_cmp);
+        let median = firsts[DRAWS / 2].max(1e-9);
+        let p99_with = |delay: f64| {
+            let mut took: Vec<f64> =
+                pairs.iter().map(|(first, second)| if *first > delay { first.min(delay + second) } else { *first }).collect();
+            took.sort_by(f64::total_cmp);
+            took[DRAWS / 100 * 99]
+        };
+        // Delays that one read in twenty exceeds, or fewer.
+        let least = [0.95, 0.96, 0.97, 0.98].map(|share| p99_with(firsts[share_of(DRAWS, share)])).into_iter().fold(f64::MAX, f64::min);
+        least / median
+    }
+}
+
+fn shape_of(db: &Db) -> String {
+    let stats = db.stats();
+    let levels: Vec<_> = stats.tables_by_level.iter().map(u64::to_string).collect();
+    format!("{} in tables by level: {}", text::bytes(stats.table_bytes), levels.join(" "))
+}
+
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a part of a small number")]
+fn share_of(count: usize, share: f64) -> usize {
+    (count as f64 * share) as usize
+}
