@@ -18,6 +18,7 @@ pub(super) struct Place {
     objects: Arc<dyn ObjectStore>,
     logs: Arc<dyn LogStore>,
     shape: String,
+    memory_bytes: u64,
 }
 
 /// The database at a far store.
@@ -39,8 +40,10 @@ impl Far {
     }
 }
 
-/// Most blocks are not in it, all filters and indexes are.
-const MEMORY: &str = "memory_bytes=67108864";
+/// Memory for reading, for so many bytes of keys and values: most blocks are not in it, all filters and indexes are.
+fn memory_bytes(data_bytes: u64) -> u64 {
+    (data_bytes / 8).clamp(4 << 20, 64 << 20)
+}
 
 impl Place {
     /// Fills a database, and lets it settle.
@@ -56,7 +59,8 @@ impl Place {
         settle(&db)?;
         let shape = shape_of(&db);
         db.close().wait()?;
-        Ok(Place { env, uri, objects, logs, shape })
+        let memory_bytes = memory_bytes(keys * (20 + value_bytes as u64));
+        Ok(Place { env, uri, objects, logs, shape, memory_bytes })
     }
 
     /// Merges all tables, so that a key lies in one, and no filter passes it falsely elsewhere.
@@ -98,7 +102,8 @@ impl Place {
     }
 
     fn open_on(&self, objects: Arc<dyn ObjectStore>) -> Result<Far> {
-        let options = Options::parse([MEMORY, "automatic_compaction=false"])?;
+        let memory = format!("memory_bytes={}", self.memory_bytes);
+        let options = Options::parse([memory.as_str(), "automatic_compaction=false"])?;
         let builder = Db::builder(&self.uri).env(self.env.clone()).stores(objects, Arc::clone(&self.logs)).options(options);
         let db = builder.mode(OpenMode::Open).open().wait()?;
         let keyspace = db.default_keyspace();
