@@ -195,7 +195,12 @@ fn read_misses(run: &mut Run<'_>, place: &Place, name: &str, latency: Latency, c
         let raw = work::raw(&place.env, &raw_store, &objects, at_once, duration, seed)?;
         let got = work::misses(&far, keys, at_once, missed(latency), duration, seed + at_once as u64)?;
         run.row(row("raw read", at_once).of(&raw, None))?;
-        run.row(row("get miss", at_once).of(&got, Some(&raw)).bar(Bar::at_most(1.05)))?;
+        run.row(
+            row("get miss", at_once)
+                .of(&got, Some(&raw))
+                .bar(Bar::at_most(1.05))
+                .note(format!("{} at once are let through", far.in_flight_max()?)),
+        )?;
         let tail = got.p99.as_secs_f64() / got.p50.as_secs_f64().max(1e-9);
         let least_told = format!("least {least:.2}, raw {:.2}", raw.p99.as_secs_f64() / raw.p50.as_secs_f64().max(1e-9));
         run.row(row("get miss p99/p50", at_once).ratio(tail).bar(Bar::at_most(1.8)).note(least_told))?;

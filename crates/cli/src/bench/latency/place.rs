@@ -33,6 +33,11 @@ impl Far {
         Ok(self.db.close().wait()?)
     }
 
+    /// Requests that may be on their way at once.
+    pub(super) fn in_flight_max(&self) -> Result<u64> {
+        Ok(self.db.property("store-requests-max")?.value.number().unwrap_or(0))
+    }
+
     /// Reads that somebody waited for so far, and second requests for them.
     pub(super) fn hedges(&self) -> Result<(u64, u64)> {
         let number = |name| Ok::<_, Failure>(self.db.property(name)?.value.number().unwrap_or(0));

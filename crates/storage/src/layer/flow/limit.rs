@@ -1,5 +1,7 @@
 //! How many requests a store takes at once, found out by trying: one more for each round of requests while all places were used, half as many when
-//! the store refuses, and a tenth fewer when its median latency rises. Does nothing itself.
+//! the store refuses, and a tenth fewer a second while its median latency is high. Does nothing itself.
+
+use std::time::Duration;
 
 use tombolo_env::Instant;
 
@@ -10,6 +12,10 @@ use crate::mutant::{Mutant, is_enabled};
 pub(super) const LIMIT_FIRST: usize = 64;
 /// The fewest: enough for a read, a flush and a compaction.
 const LIMIT_MIN: usize = 4;
+/// The fewest to which it falls for latency alone: a store that is slow by itself does not gain by fewer.
+const LIMIT_SLOW_MIN: usize = 32;
+/// At most one fall for latency in so long: a machine that stalls for some milliseconds looks like a slow store.
+const SLOW_FALLS_APART: Duration = Duration::from_secs(1);
 /// The most.
 pub(super) const LIMIT_MAX: usize = 128;
 
@@ -53,8 +59,12 @@ impl Limit {
         let before = self.places();
         let refused = matches!(ended.failed, Some(ErrorKind::Retry | ErrorKind::Busy)) && !is_enabled(Mutant::FlowIgnoresRefusals);
         let told = self.fell_at.is_none_or(|fell_at| ended.began >= fell_at);
-        if (refused || ended.is_slow && ended.was_full) && told {
-            self.parts = if refused { self.parts / 2 } else { self.parts / 10 * 9 };
+        let is_slow = ended.is_slow && ended.was_full && before > LIMIT_SLOW_MIN;
+        if refused && told {
+            self.parts /= 2;
+            self.fell_at = Some(ended.now);
+        } else if is_slow && told && self.fell_at.is_none_or(|fell_at| ended.now.since(fell_at) >= SLOW_FALLS_APART) {
+            self.parts = (self.parts / 10 * 9).max(LIMIT_SLOW_MIN * PARTS);
             self.fell_at = Some(ended.now);
         } else if ended.failed.is_none() && ended.was_full && !ended.is_slow {
             self.parts += PARTS / before.max(1);
@@ -85,7 +95,15 @@ mod tests {
             assert_eq!(limit.step(ended(nanos, Some(ErrorKind::Busy), true, false)), None, "began before it fell");
         }
         assert_eq!(limit.step(ended(111, Some(ErrorKind::Busy), true, false)), Some(16));
-        assert_eq!(limit.step(ended(200, None, true, true)), Some(14), "a store that slows down");
+        assert_eq!(limit.step(ended(2_000_000_000, None, true, true)), None, "few already");
+        let mut slowed = Limit::default();
+        assert_eq!(slowed.step(ended(200, None, true, true)), Some(57), "a store that slows down");
+        assert_eq!(slowed.step(ended(900_000_000, None, true, true)), None, "soon after");
+        assert_eq!(slowed.step(ended(1_100_000_000, None, true, true)), Some(51));
+        for second in 3..20 {
+            slowed.step(ended(second * 1_000_000_000, None, true, true));
+        }
+        assert_eq!(slowed.places(), LIMIT_SLOW_MIN);
         for nanos in 1..100 {
             limit.step(ended(nanos * 1000, Some(ErrorKind::Retry), true, false));
         }
