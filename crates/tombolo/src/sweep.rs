@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use tombolo_env::Env;
-use tombolo_storage::{Epoch, Incarnation, ObjectInfo, ObjectName, ObjectStore, Purpose, Result};
+use tombolo_storage::{Epoch, Incarnation, ObjectInfo, ObjectName, ObjectStore, Purpose, Result, probe};
 
 use crate::collection::machine::Orphans;
 use crate::manifest::chain::Tip;
@@ -96,6 +96,10 @@ impl Judge<'_> {
         let text = name.as_str();
         if text.starts_with(names::INCARNATION_PREFIX) {
             return if names::parse_incarnation(name).is_ok() { Verdict::Kept } else { Verdict::Foreign };
+        }
+        // That the store was tried counts for all lives.
+        if text == probe::exclusive::RECORD {
+            return Verdict::Kept;
         }
         let Some(life) = life_of(name) else { return Verdict::Foreign };
         match life.cmp(&self.tip.incarnation.0) {

@@ -20,7 +20,7 @@ pub const RACES: usize = 6;
 const BYTES: usize = 512;
 
 /// The object that says that a store was tried.
-const RECORD: &str = "probe/put-if-absent";
+pub const RECORD: &str = "probe/put-if-absent";
 /// Most bytes of it.
 const RECORD_BYTES_MAX: u64 = 4096;
 

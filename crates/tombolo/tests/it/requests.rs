@@ -30,8 +30,8 @@ fn options() -> Options {
 /// What a request takes.
 const LATENCY: Duration = Duration::from_millis(10);
 
-/// Requests one after the other that opening takes, with so many tables.
-async fn sequential_requests_of_opening(env: &Env, tables: u64) -> u128 {
+/// Requests that opening takes, with so many tables: one after the other, and all of them by kind.
+async fn requests_of_opening(env: &Env, tables: u64) -> (u128, BTreeMap<RequestKind, u64>) {
     let objects: Arc<dyn ObjectStore> = Arc::new(MemoryObjectStore::unnamed(env));
     let log: Arc<dyn LogStore> = Arc::new(MemoryLogStore::unnamed(env));
     let db =
@@ -76,15 +76,26 @@ async fn sequential_requests_of_opening(env: &Env, tables: u64) -> u128 {
     assert_eq!(db.stats().tables, tables);
     // What is not a request takes microseconds of the simulated time.
     assert!(took.as_nanos() % LATENCY.as_nanos() < LATENCY.as_nanos() / 10, "{took:?} is no multiple of what a request takes");
-    took.as_nanos() / LATENCY.as_nanos()
+    let mut kinds = BTreeMap::new();
+    for counted in db.requests().counted {
+        *kinds.entry(counted.kind).or_default() += counted.requests;
+    }
+    (took.as_nanos() / LATENCY.as_nanos(), kinds)
 }
 
 #[test]
 fn opening_takes_a_handful_of_sequential_requests_however_many_tables_there_are() {
     run(|env| async move {
-        let few = sequential_requests_of_opening(&env, 10).await;
-        let many = sequential_requests_of_opening(&env, 4_000).await;
-        let most = sequential_requests_of_opening(&env, 10_000).await;
+        let (few, few_kinds) = requests_of_opening(&env, 10).await;
+        let (many, _) = requests_of_opening(&env, 4_000).await;
+        let (most, most_kinds) = requests_of_opening(&env, 10_000).await;
+        for kinds in [&few_kinds, &most_kinds] {
+            // The claim, what the log publishes, the sealed lengths, each believed with a list that began after it; the records since the newest
+            // snapshot, many at once. No object is asked for its length.
+            let of = |kind| kinds.get(&kind).copied().unwrap_or(0);
+            assert!(of(RequestKind::Put) <= 4 && of(RequestKind::List) <= 6 && of(RequestKind::Length) == 0, "{kinds:?}");
+            assert!(of(RequestKind::Read) <= 64, "{kinds:?}");
+        }
         // One less when the newest record is the one that names the snapshot.
         assert!(most.abs_diff(many) <= 1, "{many} with 4,000 tables, {most} with 10,000");
         // Few need no snapshot: the record that names it, the object, and the records since.

@@ -47,6 +47,8 @@ fn what_serves_nobody_is_found_and_deleted_and_nothing_else() {
             put("0000000000000002/checkpoint/000000000000000000000000000000dd").await;
             put("0000000000000002/pin/000000000000000000000000000000ee.fffffffffffffffe").await;
             put("letters/to-a-friend").await;
+            // What says that a store of the cloud was tried is the database's.
+            put("probe/put-if-absent").await;
             let garbage = sweep::survey(&env, &objects).await.unwrap();
             let found: Vec<_> =
                 garbage.objects.iter().map(|object| (object.kind, object.name.as_str().rsplit('/').next().unwrap())).collect();

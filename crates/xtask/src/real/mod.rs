@@ -1,7 +1,8 @@
 //! Real servers: what the project's own test server cannot show.
 //!
-//! `build once → start on free ports, on a temporary directory → conformance of both interfaces → demo → kill -9 in a loop → stop`.
+//! `build once → start on free ports, on a temporary directory → conformance of both interfaces → bad input → demo → kill -9 in a loop → stop`.
 
+mod misuse;
 mod servers;
 
 use std::ffi::OsString;
@@ -67,6 +68,7 @@ fn try_out(root: &Path, server: &Server, arguments: &Arguments) -> Result<(), St
     }
     let command = "run --quiet --release --package tombolo-cli --features cloud --";
     cargo(root, server, command, &["doctor".into(), server.uri("doctor").into()])?;
+    misuse::run(root, server)?;
     let seconds = arguments.seconds.to_string();
     cargo(root, server, command, &["demo".into(), "--store".into(), server.uri("demo").into(), "--seconds".into(), seconds.into()])?;
     let rounds = arguments.rounds.to_string();

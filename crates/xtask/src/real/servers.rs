@@ -17,7 +17,8 @@ const AZURITE_ACCOUNT: &str = "devstoreaccount1";
 const AZURITE_KEY: &str = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==";
 
 const USER: &str = "tombolo";
-const PASSWORD: &str = "tombolo-tests-only";
+/// What signs requests to the servers of S3.
+pub const PASSWORD: &str = "tombolo-tests-only";
 const BUCKET: &str = "bucket";
 
 /// How long a server may take to listen.
@@ -146,6 +147,11 @@ impl Server {
             Kind::Azurite => format!("az://{BUCKET}/{database}?endpoint=http://{address}/{AZURITE_ACCOUNT}&account={AZURITE_ACCOUNT}"),
             _ => format!("s3://{BUCKET}/{database}?endpoint=http://{address}"),
         }
+    }
+
+    /// The bucket as a directory, where objects are files.
+    pub fn plain_files(&self) -> Option<PathBuf> {
+        (self.kind == Kind::Versitygw).then(|| self.directory.join("data").join(BUCKET))
     }
 
     /// What its users are told through the environment.

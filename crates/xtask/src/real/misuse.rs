@@ -1,0 +1,105 @@
+//! Bad input on a real server, as somebody at the prompt gets it: wrong credentials, no bucket, nobody there, foreign objects, a table that was
+//! changed and one that was deleted behind the database's back. Each ends with its exit code, names what is meant and what to do, and tells no
+//! secret.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::servers::{PASSWORD, Server};
+
+/// What is wrong in the environment, and what nobody may read in a message.
+const WRONG_SECRETS: [&str; 2] = ["AWS_SECRET_ACCESS_KEY", "AZURE_STORAGE_ACCOUNT_KEY"];
+const WRONG_SECRET: &str = "bm90LXRoZS1zZWNyZXQtdGhhdC1pdC1zaG91bGQtYmU=";
+
+/// Runs a command with what is right, and compares its exit code and words.
+type Expect<'a> = dyn Fn(&[&str], i32, &[&str]) -> Result<String, String> + 'a;
+
+struct Ran {
+    code: i32,
+    output: String,
+}
+
+fn tombolo(root: &Path, server: &Server, overrides: &[(&str, &str)], arguments: &[&str]) -> Result<Ran, String> {
+    let output = Command::new(env!("CARGO"))
+        .args(["run", "--quiet", "--release", "--package", "tombolo-cli", "--features", "cloud", "--"])
+        .args(arguments)
+        .envs(server.credentials())
+        .envs(overrides.iter().copied())
+        .current_dir(root)
+        .output()
+        .map_err(|error| format!("cannot start cargo: {error}"))?;
+    let text = [output.stdout, output.stderr].concat();
+    Ok(Ran { code: output.status.code().unwrap_or(-1), output: String::from_utf8_lossy(&text).into_owned() })
+}
+
+/// Runs the command, and compares how it ends.
+fn expect(
+    root: &Path,
+    server: &Server,
+    overrides: &[(&str, &str)],
+    arguments: &[&str],
+    code: i32,
+    words: &[&str],
+) -> Result<String, String> {
+    let ran = tombolo(root, server, overrides, arguments)?;
+    let shown = arguments.join(" ");
+    if ran.code != code {
+        return Err(format!("{shown} ended with {} instead of {code}:\n{}", ran.code, ran.output));
+    }
+    if let Some(missing) = words.iter().find(|word| !ran.output.contains(**word)) {
+        return Err(format!("{shown} does not say {missing:?}:\n{}", ran.output));
+    }
+    let secrets = server.credentials().into_iter().filter(|(name, _)| WRONG_SECRETS.contains(name)).map(|(_, value)| value);
+    if let Some(told) = secrets.chain([WRONG_SECRET, PASSWORD]).find(|secret| ran.output.contains(secret)) {
+        return Err(format!("{shown} tells the secret {told:?}:\n{}", ran.output));
+    }
+    Ok(ran.output)
+}
+
+/// Runs all of it.
+pub fn run(root: &Path, server: &Server) -> Result<(), String> {
+    let uri = server.uri("misuse");
+    let right = |arguments: &[&str], code, words: &[&str]| expect(root, server, &[], arguments, code, words);
+    right(&["db", "put", &uri, "key", "value"], 0, &[])?;
+    right(&["db", "flush", &uri], 0, &[])?;
+    let wrong = WRONG_SECRETS.map(|name| (name, WRONG_SECRET));
+    expect(root, server, &wrong, &["db", "get", &uri, "key"], 6, &["PermissionDenied", "to do", "check the credentials"])?;
+    expect(root, server, &wrong, &["db", "put", &server.uri("none"), "key", "value"], 6, &["PermissionDenied", "check the credentials"])?;
+    right(&["db", "get", &uri.replace("://bucket/", "://no-such-bucket/"), "key"], 2, &["Invalid", "to do", "create the bucket"])?;
+    right(&["db", "get", &server.uri("no-database"), "key"], 3, &["NotFound", "there is no database here"])?;
+    let nobody = format!("{}&retry_seconds=1", uri.replace(&server.address(), "127.0.0.1:9"));
+    right(&["db", "get", &nobody, "key"], 7, &["Retry", "no connection to the store", "check the endpoint"])?;
+    right(&["db", "get", &uri, "key"], 0, &["value"])?;
+    if let Some(directory) = server.plain_files() {
+        behind_its_back(&uri, &directory.join("misuse"), &right)?;
+    }
+    println!("misuse: every mistake has its exit code, its name and its next step");
+    Ok(())
+}
+
+/// What others do to the objects, where the server keeps them as files.
+fn behind_its_back(uri: &str, directory: &Path, right: &Expect<'_>) -> Result<(), String> {
+    let io = |error: std::io::Error| format!("changing objects: {error}");
+    for foreign in ["a-letter", "!odd", "zzz"] {
+        std::fs::write(directory.join(foreign), b"foreign").map_err(io)?;
+    }
+    right(&["db", "get", uri, "key"], 0, &["value"])?;
+    right(&["gc", uri, "--delete"], 0, &["3 foreign"])?;
+    let tables: Vec<PathBuf> = std::fs::read_dir(directory.join("0000000000000001/table"))
+        .map_err(io)?
+        .map(|entry| entry.map(|entry| entry.path()))
+        .collect::<Result<_, _>>()
+        .map_err(io)?;
+    let [table] = &tables[..] else { return Err(format!("one table was written, and {} are there", tables.len())) };
+    let name = table.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let bytes = std::fs::read(table).map_err(io)?;
+    let mut changed = bytes.clone();
+    changed[10] ^= 1;
+    std::fs::write(table, changed).map_err(io)?;
+    right(&["db", "get", uri, "key"], 5, &["Corrupt", &name, "expected", "found", "to do"])?;
+    right(&["db", "verify", uri, "--read-only"], 1, &["1 damaged places", &name])?;
+    std::fs::remove_file(table).map_err(io)?;
+    right(&["db", "get", uri, "key"], 5, &["Corrupt", &name, "no such object", "to do"])?;
+    std::fs::write(table, bytes).map_err(io)?;
+    right(&["db", "get", uri, "key"], 0, &["value"]).map(drop)
+}
