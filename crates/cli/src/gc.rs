@@ -1,14 +1,15 @@
 //! `tombolo gc`: what serves nobody any more in all databases under one root.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use clap::Args;
 use serde_json::json;
 use tombolo::sweep::{self, Garbage, GarbageKind};
-use tombolo::{Env, Epoch, Error, ErrorKind, Registry};
+use tombolo::{Db, Env, Epoch, Error, ErrorKind, Registry};
 use tombolo_storage::{ObjectStore, Purpose, Request, Uri};
 
-use crate::failure::Result;
+use crate::failure::{Failure, Result};
 use crate::output::Output;
 use crate::text;
 
@@ -18,9 +19,14 @@ use crate::text;
 Examples:
   tombolo gc file:///data
   tombolo gc file:///data --delete
+  tombolo gc s3://bucket --live orders --live eu/users            which databases would go, were these all that live
+  tombolo gc s3://bucket --live orders --live eu/users --delete
 
 Databases are found by their names, at any depth. Without --delete nothing is changed. Live databases, checkpoints, pins of readers and clones
-keep what they use; logs and records are their writers' to delete; what belongs to no database is counted as foreign, and never touched.")]
+keep what they use; logs and records are their writers' to delete; what belongs to no database is counted as foreign, and never touched.
+
+With --live the databases that are not named are destroyed, by the rules of `tombolo db destroy`: those with checkpoints are not, and readers keep
+their tables. A name under which there is no database is refused before anything is done.")]
 pub struct Arguments {
     /// The root under which databases lie, or one database, as a URI.
     #[arg(value_name = "URI")]
@@ -28,6 +34,9 @@ pub struct Arguments {
     /// Delete what was found.
     #[arg(long)]
     delete: bool,
+    /// A database that lives, by its path below the root (`.` is the root itself). May be given several times; then all others are to go.
+    #[arg(long, value_name = "PATH")]
+    live: Vec<String>,
 }
 
 /// Names of one page of a list.
@@ -78,6 +87,12 @@ pub fn run(arguments: &Arguments, output: &Output) -> Result<()> {
         let hint = format!("0 databases; nothing lies in {}: check the URI", root.shown());
         return output.result(|| json!({ "databases": 0, "outside": 0 }), || hint);
     }
+    let live: BTreeSet<_> = arguments.live.iter().map(|path| directory_of(path)).collect();
+    if let Some(unknown) = live.iter().find(|directory| !databases.contains(*directory)) {
+        let known: Vec<_> = databases.iter().map(|directory| if directory.is_empty() { "." } else { directory }).collect();
+        let message = format!("there is no database {unknown:?} under {}, where there are: {}", root.shown(), known.join(", "));
+        return Err(Failure::Usage(message));
+    }
     let mut failed = None;
     for directory in &databases {
         let mut uri = root.clone();
@@ -85,6 +100,12 @@ pub fn run(arguments: &Arguments, output: &Output) -> Result<()> {
             uri.rest = format!("{}/{}", uri.rest.trim_end_matches('/'), directory.trim_end_matches('/'));
         }
         let store = registry.open_object_store(&env, &uri)?;
+        if !live.is_empty() && !live.contains(directory) {
+            if let Err(error) = abandoned(&env, &store, &uri, arguments.delete, output)? {
+                failed.get_or_insert(error);
+            }
+            continue;
+        }
         let swept = env.block_on(async {
             let garbage = sweep::survey(&env, &store).await?;
             if arguments.delete {
@@ -115,6 +136,46 @@ pub fn run(arguments: &Arguments, output: &Output) -> Result<()> {
     )?;
     output.finish()?;
     failed.map_or(Ok(()), |error| Err(error.into()))
+}
+
+/// A database's path below the root, as its objects' names begin.
+fn directory_of(path: &str) -> String {
+    let segments: Vec<_> = path.split('/').filter(|segment| !segment.is_empty() && *segment != ".").collect();
+    if segments.is_empty() { String::new() } else { format!("{}/", segments.join("/")) }
+}
+
+/// Says what a database that is not among the live ones holds, and destroys it if asked. The inner error is the database's own.
+fn abandoned(env: &Env, store: &Arc<dyn ObjectStore>, uri: &Uri, delete: bool, output: &Output) -> Result<std::result::Result<(), Error>> {
+    let shown = uri.to_string();
+    let outcome = env.block_on(async {
+        let held = sweep::survey(env, store).await?;
+        let objects = held.kept + held.objects.len() as u64;
+        let bytes = held.kept_bytes + held.objects.iter().map(|object| object.bytes).sum::<u64>();
+        let left = if delete { Some(Db::builder(shown.clone()).env(env.clone()).destroy().await?) } else { None };
+        Ok::<_, Error>((objects, bytes, left))
+    });
+    let (objects, bytes, left) = match outcome {
+        Ok(found) => found,
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            output.result(|| json!({ "database": shown, "ended": true }), || format!("{shown}: {}", error.message()))?;
+            return Ok(Ok(()));
+        }
+        Err(error) => {
+            let message = error.message().to_owned();
+            output.result(|| json!({ "database": shown, "error": message }), || format!("{shown}: {message}; nothing of it is touched"))?;
+            return Ok(Err(error));
+        }
+    };
+    let done = match left {
+        None => "would be destroyed",
+        Some(left) if left.is_deleted() => "destroyed",
+        Some(_) => "destroyed, but readers or other pins keep its tables: do it again once they are gone",
+    };
+    output.result(
+        || json!({ "database": shown, "live": false, "objects": objects, "bytes": bytes, "destroyed": left.is_some() }),
+        || format!("{shown}: not among the live databases, {} objects ({}): {done}", text::count(objects), text::bytes(bytes)),
+    )?;
+    Ok(Ok(()))
 }
 
 fn report(database: &str, garbage: &Garbage, deleted: bool, output: &Output) -> Result<()> {

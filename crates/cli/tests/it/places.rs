@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use super::{json, ok, uri};
+use super::{fails, json, ok, tombolo, uri};
 
 /// Directories right under `path`.
 fn directories(path: &Path) -> BTreeSet<String> {
@@ -65,4 +65,29 @@ fn each_database_has_its_own_logs_in_a_shared_place_and_takes_them_with_it() {
     assert_eq!(ok(&["db", "get", &stores[1], "key", "--log", &logs]), format!("3 of {}\n", stores[1]));
     let verified = json(&ok(&["--json", "db", "verify", &stores[1], "--log", &logs]));
     assert!(verified.is_object(), "{verified}");
+}
+
+/// Whoever names what lives has the rest destroyed, by the rules, and only when told to.
+#[test]
+fn gc_destroys_what_is_not_among_the_live_when_it_is_told_to() {
+    let folder = tempfile::tempdir().unwrap();
+    let (root, of) = (uri(folder.path()), |name: &str| uri(&folder.path().join(name)));
+    for name in ["orders", "eu/users", "old", "kept"] {
+        ok(&["db", "put", &of(name), "k", name]);
+    }
+    ok(&["db", "checkpoint", "create", &of("kept"), "monday"]);
+    let typo = fails(&["gc", &root, "--live", "orders", "--live", "eu/user", "--delete"], 2, &["eu/user", "eu/users", "old"]);
+    assert!(!typo.contains("destroyed"), "{typo}");
+    let live = ["gc", &root, "--live", "orders", "--live", "/eu/users/"];
+    let shown = ok(&live);
+    assert!(shown.contains("old: not among the live databases") && shown.contains("would be destroyed"), "{shown}");
+    assert_eq!(ok(&["db", "get", &of("old"), "k"]), "old\n", "showing changes nothing");
+    // What has a checkpoint is not destroyed, and does not keep the others.
+    let ran = tombolo(&[&live[..], &["--delete"]].concat());
+    assert!(ran.code == 2 && ran.stdout.contains("old: not among the live databases"), "{}{}", ran.stdout, ran.stderr);
+    assert!(ran.stdout.contains("kept: ") && ran.stdout.contains("checkpoint"), "{}", ran.stdout);
+    fails(&["db", "get", &of("old"), "k"], 3, &[]);
+    for name in ["orders", "eu/users", "kept"] {
+        assert_eq!(ok(&["db", "get", &of(name), "k"]), format!("{name}\n"));
+    }
 }
