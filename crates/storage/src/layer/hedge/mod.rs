@@ -71,10 +71,7 @@ impl HedgeObjectStore {
                 let second = self.inner.read(request, name, range);
                 let (result, won) = self.race(first, second).await;
                 self.judge.lock().hedged(won);
-                if won {
-                    // The first took longer than this.
-                    return self.first_ended(result, began);
-                }
+                // Where the second one won, the first took longer than this.
                 return self.first_ended(result, began);
             }
         }
