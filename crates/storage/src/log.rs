@@ -112,6 +112,7 @@ impl LogContext {
 /// 5. What [`LogStore::tail`] shows lies within every length that a fence returns, and holds everything acknowledged as durable before it.
 pub trait LogStore: Send + Sync + fmt::Debug {
     /// Begins this epoch's log: makes its lanes, publishes one record for each through the chain, and returns when both are durable.
+    /// What logs of older epochs that the chain does not name still keep is freed, in the background where that takes long.
     fn open<'a>(&'a self, context: &'a LogContext, lanes: u32) -> BoxFuture<'a, Result<Arc<dyn Log>>>;
 
     /// Fences an older epoch's log: from its return on nothing beyond the returned length takes effect, and everything up to it is durable.

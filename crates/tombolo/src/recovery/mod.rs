@@ -145,7 +145,7 @@ async fn recover(
     let old_logs = seal_logs(manifest, log_store, context).await?;
     let state = manifest.state();
     let (replayed, old_logs, empty) = replay_logs(options, budget, &state, log_store, context, old_logs).await?;
-    end_logs(manifest, log_store, context, empty).await?;
+    end_logs(manifest, empty).await?;
     let log = log_store.open(context, 1).await?;
     Ok((old_logs, replayed, log))
 }
@@ -258,19 +258,13 @@ async fn seal_logs(manifest: &Manifest, log_store: &dyn LogStore, context: &LogC
     Ok(old)
 }
 
-/// Ends logs that hold nothing, with a record, then frees them. What freeing fails with leaves garbage for collection, and is harmless.
-async fn end_logs(manifest: &Manifest, log_store: &dyn LogStore, context: &LogContext, empty: Vec<LogRecord>) -> Result<()> {
+/// Ends logs that hold nothing, with a record. Opening the own log frees what nothing names any more: nobody waits for that.
+async fn end_logs(manifest: &Manifest, empty: Vec<LogRecord>) -> Result<()> {
     if empty.is_empty() {
         return Ok(());
     }
     let edits = empty.iter().map(|log| Edit::LogUnnamed { epoch: log.id.epoch.0, lane: log.id.lane }).collect();
-    manifest.committed(edits).await?;
-    for log in &empty {
-        if let Err(error) = log_store.free(context, log).await {
-            tracing::warn!(error = %error, "freeing an old log failed");
-        }
-    }
-    Ok(())
+    manifest.committed(edits).await.map(drop)
 }
 
 /// The chain without the wait for a record: what rule 7 forbids, for the test that shows that it is noticed.

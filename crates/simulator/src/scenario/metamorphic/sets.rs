@@ -38,6 +38,7 @@ const SMALL_BY_HAND: &[&str] = &["memory_bytes=1048576", "memtable_bytes=16384",
 const TINY_BY_HAND: &[&str] = &["memory_bytes=1048576", "memtable_bytes=4096", "automatic_compaction=false"];
 const LARGE: &[&str] = &["memory_bytes=8388608", "memtable_bytes=1048576"];
 const SLOW_BACKGROUND: &[&str] = &["memory_bytes=1048576", "memtable_bytes=8192", "background_bytes_per_second_max=1048576"];
+const FLASH: &[&str] = &["memory_bytes=1048576", "memtable_bytes=16384", "flash_cache_directory=/cache/flash", "flash_cache_bytes=4194304"];
 const FEW_IN_FLIGHT: &[&str] = &["memory_bytes=1048576", "memtable_bytes=8192", "writes_in_flight_max=1"];
 
 pub(super) const SETS: &[OptionSet] = &[
@@ -64,6 +65,7 @@ pub(super) const SETS: &[OptionSet] = &[
     set("one write in flight, written log", WRITTEN, FEW_IN_FLIGHT, &["block_bytes=2048"]),
     set("direct IO", DIRECT, SMALL, &[]),
     set("direct IO, written log, smallest blocks", DIRECT_WRITTEN, TINY, &["compression=none", "block_bytes=1024"]),
+    set("a flash cache", DIRECT, FLASH, &[]),
     set("slow background work", MAPPED, SLOW_BACKGROUND, &[]),
     set("last level by ZSTD", MAPPED, TINY, &["compression=none", "compression_lowest=zstd"]),
     set("last level not compressed", WRITTEN, SMALL, &["compression=zstd", "compression_lowest=none"]),

@@ -128,6 +128,9 @@ impl LogStore for MemoryLogStore {
                 context.chain.publish(LogRecord { id, configuration: self.configuration() }).await?;
                 opened.push((fresh, self.place(id)));
             }
+            let (life, named) = (context.life(false), context.chain.named());
+            let is_garbage = |id: LogId| id.epoch < context.epoch && !named.iter().any(|record| record.id == id);
+            self.shared.lanes.lock().retain(|(of, id), _| *of != life || !is_garbage(*id));
             Ok(Arc::new(MemoryLog { env: self.env.clone(), lanes: opened }) as Arc<dyn Log>)
         })
     }
