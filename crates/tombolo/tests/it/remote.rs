@@ -198,6 +198,8 @@ fn a_deadline_cancels_the_requests_below() {
     let keys: Vec<_> = (0..40).map(|number| key(8000 + number * 501)).collect();
     let error = far.keyspace.multi_get(&keys).wait_until(until()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::DeadlineExceeded);
+    far.env.block_on(far.env.sleep(Duration::from_millis(1)));
+    assert_eq!(in_flight(), 0, "of those that were given up");
     let waiting: Vec<_> = (0..20).map(|number| far.keyspace.get(key(10_000 + number * 300))).collect();
     far.env.block_on(far.env.sleep(Duration::from_millis(1)));
     assert_eq!(in_flight(), 20, "of those that are waited for");
