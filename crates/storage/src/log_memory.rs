@@ -3,6 +3,9 @@
 use std::fmt;
 use std::sync::Arc;
 
+#[cfg(test)]
+pub(crate) mod books;
+
 /// Bytes are counted in steps of this size, so that an append is seldom more than a comparison.
 const STEP_BYTES: usize = 64 << 10;
 
@@ -36,15 +39,15 @@ impl LogMemory for Uncounted {
 ///
 /// Invariant: `counted` is what `memory` was told of: a multiple of [`STEP_BYTES`], or 0.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct LaneMemory {
     memory: Arc<dyn LogMemory>,
     counted: usize,
     bytes_max: usize,
 }
 
-impl Held {
-    pub(crate) fn new(memory: &Arc<dyn LogMemory>) -> Held {
-        Held { memory: Arc::clone(memory), counted: 0, bytes_max: memory.lane_bytes_max() }
+impl LaneMemory {
+    pub(crate) fn new(memory: &Arc<dyn LogMemory>) -> LaneMemory {
+        LaneMemory { memory: Arc::clone(memory), counted: 0, bytes_max: memory.lane_bytes_max() }
     }
 
     /// The most bytes to hold, as of the last step.
@@ -71,7 +74,7 @@ impl Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for LaneMemory {
     fn drop(&mut self) {
         self.memory.shrink(self.counted);
     }

@@ -303,7 +303,14 @@ pub type LogStoreFactory = Arc<dyn Fn(&Env, &Uri, &Arc<dyn ObjectStore>) -> Resu
 #[derive(Clone)]
 struct Scheme {
     factory: ObjectStoreFactory,
+    /// `None`: it is of this host, and its errors do not pass by themselves.
     patience: Option<Duration>,
+}
+
+impl Scheme {
+    fn is_remote(&self) -> bool {
+        self.patience.is_some()
+    }
 }
 
 /// Schemes and their factories. Cheap to clone; clones made before a registration do not see it.
@@ -399,7 +406,7 @@ impl Registry {
         let patience = retry.map(|seconds| retry_seconds(&seconds)).transpose()?;
         let (uri, throttle) = throttle(&uri)?;
         let (store, is_remote, patience) = match self.object_stores.get(&uri.scheme) {
-            Some(scheme) => (MeterObjectStore::wrap((scheme.factory)(env, &uri)?), scheme.patience.is_some(), patience.or(scheme.patience)),
+            Some(scheme) => (MeterObjectStore::wrap((scheme.factory)(env, &uri)?), scheme.is_remote(), patience.or(scheme.patience)),
             None => return Err(unknown_scheme(&uri, "object store", &self.object_store_schemes())),
         };
         // One that is given a latency stands for a remote one.

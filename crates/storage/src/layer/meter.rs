@@ -6,11 +6,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tombolo_env::BoxFuture;
 
-use crate::facts::Fact;
 use crate::layer::RequestKind;
-use crate::{
-    Listed, Meter, ObjectInfo, ObjectName, ObjectStore, ObjectWriter, Placement, Pulse, Purpose, PutOutcome, Request, Result, Survival,
-};
+use crate::{Listed, Meter, ObjectInfo, ObjectName, ObjectStore, ObjectWriter, Placement, Purpose, PutOutcome, Request, Result};
 
 #[cfg(test)]
 mod tests;
@@ -128,10 +125,6 @@ impl ObjectStore for MeterObjectStore {
         self.counted(request, RequestKind::Copy, self.inner.copy(request, from, to), none)
     }
 
-    fn place(&self, name: &ObjectName) -> Option<String> {
-        self.inner.place(name)
-    }
-
     fn adopt<'a>(&'a self, request: Request, place: &'a str, to: &'a ObjectName) -> BoxFuture<'a, Result<Option<PutOutcome>>> {
         self.meter.sent(request.purpose, RequestKind::Copy, 0);
         self.counted(request, RequestKind::Copy, self.inner.adopt(request, place, to), none)
@@ -142,29 +135,11 @@ impl ObjectStore for MeterObjectStore {
         self.counted(request, RequestKind::Sweep, self.inner.sweep(request), none)
     }
 
-    fn facts(&self, request: Request) -> BoxFuture<'_, Result<Vec<Fact>>> {
-        self.inner.facts(request)
-    }
-
-    fn must_prove_put_if_absent(&self) -> bool {
-        self.inner.must_prove_put_if_absent()
-    }
-
     fn meter(&self) -> Option<&Arc<Meter>> {
         Some(&self.meter)
     }
 
-    fn pulse(&self) -> Option<Pulse> {
-        self.inner.pulse()
-    }
-
-    fn survival(&self) -> Survival {
-        self.inner.survival()
-    }
-
-    fn describe(&self) -> String {
-        self.inner.describe()
-    }
+    leave_to_inner!(place facts must_prove_put_if_absent pulse survival describe);
 }
 
 #[derive(Debug)]

@@ -8,6 +8,9 @@
 //! - [`throttle`]: makes a store slower than it could be.
 //! - [`trace`]: tells each request, and counts them.
 
+#[macro_use]
+mod leave;
+
 pub mod fault;
 pub mod flow;
 pub mod hedge;

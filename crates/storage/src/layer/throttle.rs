@@ -15,11 +15,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use tombolo_env::{BoxFuture, Env, Instant};
 
-use crate::facts::Fact;
-use crate::{
-    Error, ErrorKind, Listed, Meter, ObjectInfo, ObjectName, ObjectStore, ObjectWriter, Placement, Pulse, PutOutcome, Request, Result,
-    Survival,
-};
+use crate::{Error, ErrorKind, Listed, ObjectInfo, ObjectName, ObjectStore, ObjectWriter, Placement, PutOutcome, Request, Result};
 
 mod latency;
 
@@ -199,10 +195,6 @@ impl ObjectStore for ThrottleObjectStore {
         self.one(request, 0, self.inner.copy(request, from, to))
     }
 
-    fn place(&self, name: &ObjectName) -> Option<String> {
-        self.inner.place(name)
-    }
-
     fn adopt<'a>(&'a self, request: Request, place: &'a str, to: &'a ObjectName) -> BoxFuture<'a, Result<Option<PutOutcome>>> {
         self.one(request, 0, self.inner.adopt(request, place, to))
     }
@@ -211,29 +203,7 @@ impl ObjectStore for ThrottleObjectStore {
         self.one(request, 0, self.inner.sweep(request))
     }
 
-    fn facts(&self, request: Request) -> BoxFuture<'_, Result<Vec<Fact>>> {
-        self.inner.facts(request)
-    }
-
-    fn pulse(&self) -> Option<Pulse> {
-        self.inner.pulse()
-    }
-
-    fn must_prove_put_if_absent(&self) -> bool {
-        self.inner.must_prove_put_if_absent()
-    }
-
-    fn meter(&self) -> Option<&Arc<Meter>> {
-        self.inner.meter()
-    }
-
-    fn survival(&self) -> Survival {
-        self.inner.survival()
-    }
-
-    fn describe(&self) -> String {
-        self.inner.describe()
-    }
+    leave_to_inner!(place facts pulse must_prove_put_if_absent meter survival describe);
 }
 
 #[derive(Debug)]

@@ -141,7 +141,7 @@ async fn look_in_tables(
             match stop_of(levels, &mut key, sequence)? {
                 Stop::Answer(value) => answers.push((key.key.0, value)),
                 Stop::Table(table) => {
-                    groups_at(&mut groups, key.from, table).2.push(key.key);
+                    group_of(&mut groups, key.from, table).2.push(key.key);
                     waiting.push(key);
                 }
             }
@@ -197,7 +197,7 @@ fn table_at<'a>(levels: &'a Levels, number: usize, key: &[u8]) -> Option<&'a Arc
 type Group<'a> = (usize, &'a Arc<TableHandle>, Vec<&'a (usize, Bytes)>);
 
 /// The group of a table; keys come in ascending order, so that the tables of a run do, too.
-fn groups_at<'g, 'a>(groups: &'g mut Vec<Group<'a>>, number: usize, table: &'a Arc<TableHandle>) -> &'g mut Group<'a> {
+fn group_of<'g, 'a>(groups: &'g mut Vec<Group<'a>>, number: usize, table: &'a Arc<TableHandle>) -> &'g mut Group<'a> {
     let at = groups.iter().rposition(|(of, known, _)| *of == number && Arc::ptr_eq(known, table)).unwrap_or_else(|| {
         groups.push((number, table, Vec::new()));
         groups.len() - 1

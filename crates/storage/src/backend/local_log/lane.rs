@@ -28,7 +28,7 @@ use super::group::{Group, Joined, Next, Wake};
 use super::segment::{Blocks, Segment};
 use super::supply::Supply;
 use super::unsynced::Unsynced;
-use crate::log_memory::Held;
+use crate::log_memory::LaneMemory;
 use crate::mutant::{Mutant, is_enabled};
 use crate::{Appended, Error, ErrorKind, LogAppend, LogOffset, Pressure, Result};
 
@@ -124,7 +124,7 @@ impl Lane {
         directory: PathBuf,
         identity: SegmentIdentity,
         control: Control,
-        held: Held,
+        held: LaneMemory,
     ) -> Result<Lane> {
         let place = directory.display().to_string();
         let supply = Arc::new(Supply::new(env, directory, options));

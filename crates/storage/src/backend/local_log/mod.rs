@@ -37,7 +37,7 @@ use self::control::{CONTROL_NAME, Control, Words};
 use self::lane::Lane;
 use self::segment::segment_number;
 use crate::backend::local::{check_file_system, file_system_kind};
-use crate::log_memory::Held;
+use crate::log_memory::LaneMemory;
 use crate::{
     Appended, Epoch, Error, ErrorKind, Incarnation, Log, LogAppend, LogContext, LogId, LogOffset, LogReader, LogRecord, LogStore,
     ObjectStore, Pressure, Registry, Result, Survival, Uri,
@@ -164,7 +164,7 @@ impl LocalLogStore {
             _ => Words::Mapped,
         };
         let control = Control::create(&self.env, &directory, owner_of(identity), words)?;
-        let held = Held::new(&context.memory);
+        let held = LaneMemory::new(&context.memory);
         let lane = Lane::create(&self.env, &self.options, directory.clone(), identity, control, held)?;
         files.sync_directory(&directory).map_err(|error| Error::io(error, "making a log", directory.display()))?;
         Ok(Arc::new(lane))

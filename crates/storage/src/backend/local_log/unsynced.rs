@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use tombolo_format::log_frame::{FrameHeader, FrameScanner, SegmentIdentity};
 
 use crate::LogOffset;
-use crate::log_memory::Held;
+use crate::log_memory::LaneMemory;
 
 /// Pieces are of this size, or of one entry if that is larger.
 const PIECE_BYTES: usize = 64 << 10;
@@ -37,11 +37,11 @@ pub(super) struct Unsynced {
     /// Invariant: the sum of the capacities, the spare one's too.
     capacity: usize,
     /// The books, which know of `capacity`.
-    held: Held,
+    held: LaneMemory,
 }
 
 impl Unsynced {
-    pub(super) fn new(held: Held) -> Unsynced {
+    pub(super) fn new(held: LaneMemory) -> Unsynced {
         Unsynced { pieces: VecDeque::new(), bytes: 0, spare: Vec::new(), capacity: 0, held }
     }
 

@@ -20,7 +20,7 @@ use tombolo_format::log_object::{LOG_OBJECT_FIRST_BYTE, LOG_OBJECT_HEADER_BYTES,
 
 use super::PUTS_IN_FLIGHT_MAX;
 use super::place::{Backoff, OBJECT_BYTES_MAX, Place, is_passing, patiently};
-use crate::log_memory::Held;
+use crate::log_memory::LaneMemory;
 use crate::mutant::{Mutant, is_enabled};
 use crate::{Appended, Epoch, Error, ErrorKind, LogAppend, LogOffset, Pressure, Purpose, PutOutcome, Request, Result};
 
@@ -75,7 +75,7 @@ struct Writer {
     /// Bytes appended and not acknowledged.
     waiting_bytes: usize,
     /// The books, which know of `waiting_bytes`.
-    memory: Held,
+    memory: LaneMemory,
     /// Ascending as they came; not by offset.
     waiters: Vec<(LogOffset, Completer<Result<()>>)>,
     /// Objects not trimmed, oldest first. Invariant: slots without a gap.
@@ -101,7 +101,7 @@ pub(super) fn ended() -> Error {
 
 impl Lane {
     /// Begins a lane with its slot 0, durably.
-    pub(super) async fn begin(place: Place, object_bytes_wanted: usize, memory: Held) -> Result<Arc<Lane>> {
+    pub(super) async fn begin(place: Place, object_bytes_wanted: usize, memory: LaneMemory) -> Result<Arc<Lane>> {
         let writer_id = place.env.random_u64();
         let writer = Writer {
             state: State::Open,

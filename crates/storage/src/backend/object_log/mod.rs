@@ -38,7 +38,7 @@ use tombolo_format::log_object::SEAL_BYTES;
 
 use self::lane::Lane;
 use self::place::Place;
-use crate::log_memory::Held;
+use crate::log_memory::LaneMemory;
 use crate::mutant::{Mutant, is_enabled};
 use crate::{
     Epoch, Error, ErrorKind, Incarnation, Log, LogAppend, LogContext, LogId, LogOffset, LogReader, LogRecord, LogStore, ObjectName,
@@ -182,7 +182,9 @@ impl LogStore for ObjectLogStore {
             let mut made = Vec::new();
             for lane in 0..lanes {
                 let id = LogId { epoch: context.epoch, lane };
-                made.push(Lane::begin(self.place(self.life(context), id), self.object_bytes_wanted, Held::new(&context.memory)).await?);
+                made.push(
+                    Lane::begin(self.place(self.life(context), id), self.object_bytes_wanted, LaneMemory::new(&context.memory)).await?,
+                );
             }
             for lane in 0..lanes {
                 let id = LogId { epoch: context.epoch, lane };

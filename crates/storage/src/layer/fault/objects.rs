@@ -8,12 +8,8 @@ use parking_lot::Mutex;
 use tombolo_env::{BoxFuture, Env};
 
 use super::plan::{Fault, FaultPlan, Hook, Lateness};
-use crate::facts::Fact;
 use crate::layer::RequestKind;
-use crate::{
-    Error, ErrorKind, Listed, Meter, ObjectInfo, ObjectName, ObjectStore, ObjectWriter, Placement, Pulse, PutOutcome, Request, Result,
-    Survival,
-};
+use crate::{Error, ErrorKind, Listed, ObjectInfo, ObjectName, ObjectStore, ObjectWriter, Placement, PutOutcome, Request, Result};
 
 /// Wraps a store; a [`FaultPlan`] says what goes wrong.
 #[derive(Clone, Debug)]
@@ -250,10 +246,6 @@ impl ObjectStore for FaultObjectStore {
         })
     }
 
-    fn place(&self, name: &ObjectName) -> Option<String> {
-        self.inner.place(name)
-    }
-
     fn adopt<'a>(&'a self, request: Request, place: &'a str, to: &'a ObjectName) -> BoxFuture<'a, Result<Option<PutOutcome>>> {
         Box::pin(async move {
             self.change(RequestKind::Copy, request, to.as_str(), 0, || {
@@ -268,29 +260,7 @@ impl ObjectStore for FaultObjectStore {
         Box::pin(async move { self.ask(RequestKind::Sweep, request, "", 0, async |_: &Course| self.inner.sweep(request).await).await })
     }
 
-    fn facts(&self, request: Request) -> BoxFuture<'_, Result<Vec<Fact>>> {
-        self.inner.facts(request)
-    }
-
-    fn pulse(&self) -> Option<Pulse> {
-        self.inner.pulse()
-    }
-
-    fn must_prove_put_if_absent(&self) -> bool {
-        self.inner.must_prove_put_if_absent()
-    }
-
-    fn meter(&self) -> Option<&Arc<Meter>> {
-        self.inner.meter()
-    }
-
-    fn survival(&self) -> Survival {
-        self.inner.survival()
-    }
-
-    fn describe(&self) -> String {
-        self.inner.describe()
-    }
+    leave_to_inner!(place facts pulse must_prove_put_if_absent meter survival describe);
 }
 
 #[derive(Debug)]

@@ -22,13 +22,9 @@ use parking_lot::Mutex;
 use tombolo_env::{BoxFuture, Env, all};
 
 use self::limit::{Ended, LIMIT_FIRST, Limit};
-use crate::facts::Fact;
 use crate::gate::{Gate, Place};
 use crate::spans::{cut, each_alone, plan};
-use crate::{
-    Error, ErrorKind, Listed, Meter, ObjectInfo, ObjectName, ObjectStore, ObjectWriter, Placement, Pulse, PutOutcome, Request, Result,
-    Survival,
-};
+use crate::{Error, ErrorKind, Listed, ObjectInfo, ObjectName, ObjectStore, ObjectWriter, Placement, Pulse, PutOutcome, Request, Result};
 
 /// Gaps that are read along with one request, in bytes: where nothing is measured yet, at least, and at most.
 const GAP_BYTES_UNKNOWN: u64 = 64 << 10;
@@ -150,10 +146,6 @@ impl ObjectStore for FlowObjectStore {
         Box::pin(self.one(request, self.inner.read(request, name, range)))
     }
 
-    fn with_held(&self, request: Request, name: &ObjectName, range: Range<u64>, show: &mut dyn FnMut(&[u8])) -> bool {
-        self.inner.with_held(request, name, range, show)
-    }
-
     fn read_ranges<'a>(&'a self, request: Request, name: &'a ObjectName, ranges: &'a [Range<u64>]) -> BoxFuture<'a, Result<Vec<Bytes>>> {
         Box::pin(async move {
             let spans = match self.shared.limit {
@@ -192,24 +184,8 @@ impl ObjectStore for FlowObjectStore {
         Box::pin(self.one(request, self.inner.copy(request, from, to)))
     }
 
-    fn place(&self, name: &ObjectName) -> Option<String> {
-        self.inner.place(name)
-    }
-
     fn adopt<'a>(&'a self, request: Request, place: &'a str, to: &'a ObjectName) -> BoxFuture<'a, Result<Option<PutOutcome>>> {
         Box::pin(self.one(request, self.inner.adopt(request, place, to)))
-    }
-
-    fn sweep(&self, request: Request) -> BoxFuture<'_, Result<u64>> {
-        self.inner.sweep(request)
-    }
-
-    fn facts(&self, request: Request) -> BoxFuture<'_, Result<Vec<Fact>>> {
-        self.inner.facts(request)
-    }
-
-    fn meter(&self) -> Option<&Arc<Meter>> {
-        self.inner.meter()
     }
 
     fn pulse(&self) -> Option<Pulse> {
@@ -219,17 +195,7 @@ impl ObjectStore for FlowObjectStore {
         Some(Pulse { in_flight: in_flight as u64, waiting: waiting as u64, in_flight_max, ..pulse })
     }
 
-    fn must_prove_put_if_absent(&self) -> bool {
-        self.inner.must_prove_put_if_absent()
-    }
-
-    fn survival(&self) -> Survival {
-        self.inner.survival()
-    }
-
-    fn describe(&self) -> String {
-        self.inner.describe()
-    }
+    leave_to_inner!(with_held place sweep facts meter must_prove_put_if_absent survival describe);
 }
 
 #[derive(Debug)]

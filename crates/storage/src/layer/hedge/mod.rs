@@ -35,12 +35,8 @@ use parking_lot::Mutex;
 use tombolo_env::{BoxFuture, Env, Instant};
 
 use self::judge::{Judge, Size};
-use crate::facts::Fact;
 use crate::mutant::{Mutant, is_enabled};
-use crate::{
-    Error, ErrorKind, Listed, Meter, ObjectName, ObjectStore, ObjectWriter, Placement, Priority, Pulse, PutOutcome, Request, Result,
-    Survival,
-};
+use crate::{Error, ErrorKind, ObjectName, ObjectStore, Priority, Pulse, Request, Result};
 
 /// Wraps a store; see the module's documentation.
 #[derive(Clone, Debug)]
@@ -143,20 +139,6 @@ fn passes(error: &Error) -> bool {
 }
 
 impl ObjectStore for HedgeObjectStore {
-    fn create<'a>(&'a self, request: Request, name: &'a ObjectName, placement: Placement) -> BoxFuture<'a, Result<Box<dyn ObjectWriter>>> {
-        self.inner.create(request, name, placement)
-    }
-
-    fn put_if_absent<'a>(
-        &'a self,
-        request: Request,
-        name: &'a ObjectName,
-        placement: Placement,
-        bytes: Bytes,
-    ) -> BoxFuture<'a, Result<PutOutcome>> {
-        self.inner.put_if_absent(request, name, placement, bytes)
-    }
-
     fn read<'a>(&'a self, request: Request, name: &'a ObjectName, range: Range<u64>) -> BoxFuture<'a, Result<Bytes>> {
         if request.priority == Priority::High {
             Box::pin(self.read_once_or_twice(request, name, range))
@@ -169,63 +151,9 @@ impl ObjectStore for HedgeObjectStore {
         }
     }
 
-    fn with_held(&self, request: Request, name: &ObjectName, range: Range<u64>, show: &mut dyn FnMut(&[u8])) -> bool {
-        self.inner.with_held(request, name, range, show)
-    }
-
-    fn read_ranges<'a>(&'a self, request: Request, name: &'a ObjectName, ranges: &'a [Range<u64>]) -> BoxFuture<'a, Result<Vec<Bytes>>> {
-        self.inner.read_ranges(request, name, ranges)
-    }
-
-    fn length<'a>(&'a self, request: Request, name: &'a ObjectName) -> BoxFuture<'a, Result<u64>> {
-        self.inner.length(request, name)
-    }
-
-    fn list<'a>(&'a self, request: Request, prefix: &'a str, after: Option<&'a ObjectName>, limit: usize) -> BoxFuture<'a, Result<Listed>> {
-        self.inner.list(request, prefix, after, limit)
-    }
-
-    fn delete<'a>(&'a self, request: Request, name: &'a ObjectName) -> BoxFuture<'a, Result<()>> {
-        self.inner.delete(request, name)
-    }
-
-    fn copy<'a>(&'a self, request: Request, from: &'a ObjectName, to: &'a ObjectName) -> BoxFuture<'a, Result<PutOutcome>> {
-        self.inner.copy(request, from, to)
-    }
-
-    fn place(&self, name: &ObjectName) -> Option<String> {
-        self.inner.place(name)
-    }
-
-    fn adopt<'a>(&'a self, request: Request, place: &'a str, to: &'a ObjectName) -> BoxFuture<'a, Result<Option<PutOutcome>>> {
-        self.inner.adopt(request, place, to)
-    }
-
-    fn sweep(&self, request: Request) -> BoxFuture<'_, Result<u64>> {
-        self.inner.sweep(request)
-    }
-
-    fn facts(&self, request: Request) -> BoxFuture<'_, Result<Vec<Fact>>> {
-        self.inner.facts(request)
-    }
-
-    fn meter(&self) -> Option<&Arc<Meter>> {
-        self.inner.meter()
-    }
-
     fn pulse(&self) -> Option<Pulse> {
         Some(self.judge.lock().pulse())
     }
 
-    fn must_prove_put_if_absent(&self) -> bool {
-        self.inner.must_prove_put_if_absent()
-    }
-
-    fn survival(&self) -> Survival {
-        self.inner.survival()
-    }
-
-    fn describe(&self) -> String {
-        self.inner.describe()
-    }
+    leave_to_inner!(create put_if_absent with_held read_ranges length list delete copy place adopt sweep facts meter must_prove_put_if_absent survival describe);
 }

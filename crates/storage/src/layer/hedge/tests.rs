@@ -11,7 +11,7 @@ use crate::layer::RequestKind;
 use crate::layer::fault::{Fault, FaultObjectStore, FaultPlan, Rule};
 use crate::layer::throttle::{Latency, Throttle, ThrottleObjectStore};
 use crate::layer::trace::{Outcome, TraceObjectStore, Tracer};
-use crate::{Epoch, Life, ObjectKind, Purpose};
+use crate::{Epoch, Life, ObjectKind, Placement, Purpose};
 
 /// What a second request costs, and what it brings, on one store.
 struct Bench {

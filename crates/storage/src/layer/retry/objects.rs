@@ -8,9 +8,8 @@ use bytes::Bytes;
 use tombolo_env::{BoxFuture, Env};
 
 use super::{Patience, RetryPolicy};
-use crate::facts::Fact;
 use crate::layer::RequestKind;
-use crate::{Listed, Meter, ObjectName, ObjectStore, ObjectWriter, Placement, Pulse, PutOutcome, Request, Result, Survival};
+use crate::{Listed, ObjectName, ObjectStore, ObjectWriter, Placement, PutOutcome, Request, Result};
 
 /// Wraps a store; requests that fail in passing are made again.
 #[derive(Clone, Debug)]
@@ -67,10 +66,6 @@ impl ObjectStore for RetryObjectStore {
         Box::pin(self.patience.attempt(RequestKind::Read, request, move || self.inner.read(request, name, range.clone())))
     }
 
-    fn with_held(&self, request: Request, name: &ObjectName, range: Range<u64>, show: &mut dyn FnMut(&[u8])) -> bool {
-        self.inner.with_held(request, name, range, show)
-    }
-
     fn read_ranges<'a>(&'a self, request: Request, name: &'a ObjectName, ranges: &'a [Range<u64>]) -> BoxFuture<'a, Result<Vec<Bytes>>> {
         Box::pin(self.patience.attempt(RequestKind::ReadRanges, request, move || self.inner.read_ranges(request, name, ranges)))
     }
@@ -91,10 +86,6 @@ impl ObjectStore for RetryObjectStore {
         Box::pin(self.patience.attempt(RequestKind::Copy, request, move || self.inner.copy(request, from, to)))
     }
 
-    fn place(&self, name: &ObjectName) -> Option<String> {
-        self.inner.place(name)
-    }
-
     fn adopt<'a>(&'a self, request: Request, place: &'a str, to: &'a ObjectName) -> BoxFuture<'a, Result<Option<PutOutcome>>> {
         Box::pin(self.patience.attempt(RequestKind::Copy, request, move || self.inner.adopt(request, place, to)))
     }
@@ -103,27 +94,5 @@ impl ObjectStore for RetryObjectStore {
         Box::pin(self.patience.attempt(RequestKind::Sweep, request, move || self.inner.sweep(request)))
     }
 
-    fn facts(&self, request: Request) -> BoxFuture<'_, Result<Vec<Fact>>> {
-        self.inner.facts(request)
-    }
-
-    fn pulse(&self) -> Option<Pulse> {
-        self.inner.pulse()
-    }
-
-    fn must_prove_put_if_absent(&self) -> bool {
-        self.inner.must_prove_put_if_absent()
-    }
-
-    fn meter(&self) -> Option<&Arc<Meter>> {
-        self.inner.meter()
-    }
-
-    fn survival(&self) -> Survival {
-        self.inner.survival()
-    }
-
-    fn describe(&self) -> String {
-        self.inner.describe()
-    }
+    leave_to_inner!(with_held place facts pulse must_prove_put_if_absent meter survival describe);
 }

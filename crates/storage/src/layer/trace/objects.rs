@@ -7,11 +7,8 @@ use bytes::Bytes;
 use tombolo_env::{BoxFuture, Instant};
 
 use super::{Outcome, Tracer, outcome_of};
-use crate::facts::Fact;
 use crate::layer::RequestKind;
-use crate::{
-    Listed, Meter, ObjectInfo, ObjectName, ObjectStore, ObjectWriter, Placement, Pulse, Purpose, PutOutcome, Request, Result, Survival,
-};
+use crate::{Listed, ObjectInfo, ObjectName, ObjectStore, ObjectWriter, Placement, Purpose, PutOutcome, Request, Result};
 
 /// Wraps a store; a [`Tracer`] sees each request.
 #[derive(Clone, Debug)]
@@ -208,10 +205,6 @@ impl ObjectStore for TraceObjectStore {
         })
     }
 
-    fn place(&self, name: &ObjectName) -> Option<String> {
-        self.inner.place(name)
-    }
-
     fn adopt<'a>(&'a self, request: Request, place: &'a str, to: &'a ObjectName) -> BoxFuture<'a, Result<Option<PutOutcome>>> {
         if !self.tracer.is_on() {
             return self.inner.adopt(request, place, to);
@@ -236,29 +229,7 @@ impl ObjectStore for TraceObjectStore {
         })
     }
 
-    fn facts(&self, request: Request) -> BoxFuture<'_, Result<Vec<Fact>>> {
-        self.inner.facts(request)
-    }
-
-    fn pulse(&self) -> Option<Pulse> {
-        self.inner.pulse()
-    }
-
-    fn must_prove_put_if_absent(&self) -> bool {
-        self.inner.must_prove_put_if_absent()
-    }
-
-    fn meter(&self) -> Option<&Arc<Meter>> {
-        self.inner.meter()
-    }
-
-    fn survival(&self) -> Survival {
-        self.inner.survival()
-    }
-
-    fn describe(&self) -> String {
-        self.inner.describe()
-    }
+    leave_to_inner!(place facts pulse must_prove_put_if_absent meter survival describe);
 }
 
 #[derive(Debug)]

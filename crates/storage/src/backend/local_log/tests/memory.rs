@@ -1,42 +1,14 @@
 //! What a log holds in memory until a sync, in its engine's books.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::harness::{Case, FORMS};
 use crate::backend::local_log::LocalLogOptions;
 use crate::conformance::log::entry;
-use crate::{ErrorKind, Log, LogContext, LogMemory, LogStore};
+use crate::log_memory::books::Books;
+use crate::{ErrorKind, Log, LogContext, LogStore};
 
 const KIB: usize = 1 << 10;
-
-/// Books with room for a MiB a lane.
-#[derive(Debug, Default)]
-struct Books {
-    held: AtomicUsize,
-    most: AtomicUsize,
-}
-
-impl Books {
-    fn held(&self) -> usize {
-        self.held.load(Ordering::Relaxed)
-    }
-}
-
-impl LogMemory for Books {
-    fn lane_bytes_max(&self) -> usize {
-        1024 * KIB
-    }
-
-    fn grow(&self, bytes: usize) {
-        let held = self.held.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        self.most.fetch_max(held, Ordering::Relaxed);
-    }
-
-    fn shrink(&self, bytes: usize) {
-        assert!(self.held.fetch_sub(bytes, Ordering::Relaxed) >= bytes, "more given back than was taken");
-    }
-}
 
 fn opened(case: &Case) -> (Arc<Books>, Arc<dyn Log>) {
     let writer = case.world.process("writer");

@@ -9,11 +9,12 @@ use tombolo_env::simulated::World;
 use super::harness::{BAD, Case};
 use crate::backend::memory::MemoryObjectStore;
 use crate::backend::object_log::ObjectLogStore;
-use crate::conformance::log::{LogSubject, check_log_store};
+use crate::conformance::log::{LogSubject, check_log_store, entry};
 use crate::layer::RequestKind;
 use crate::layer::fault::Chances;
 use crate::layer::trace::{TraceObjectStore, Tracer};
-use crate::{ErrorKind, ObjectStore, Registry, Uri};
+use crate::log_memory::books::Books;
+use crate::{ErrorKind, LogContext, LogStore, ObjectStore, Registry, Uri};
 
 fn subject(env: &Env, objects: Arc<dyn ObjectStore>) -> LogSubject {
     LogSubject { env: env.clone(), store: Arc::new(ObjectLogStore::new(env, Arc::clone(&objects), true)), objects }
@@ -82,4 +83,28 @@ fn a_uri_that_names_a_place_is_refused() {
         let error = registry.open_log_store(&env, &store, Some(&Uri::parse(uri).expect("a URI")), &objects).expect_err(uri);
         assert!(error.kind() == ErrorKind::Invalid && error.to_string().contains(said), "{error}");
     }
+}
+
+#[test]
+fn what_is_on_its_way_is_in_the_books_until_it_is_there() {
+    let case = Case::new(3, Chances::NONE);
+    let writer = case.world.process("writer");
+    let books = Arc::new(Books::default());
+    let context = LogContext { memory: Arc::<Books>::clone(&books), ..case.context(&writer, 1) };
+    let log = writer.block_on(case.store(&writer).open(&context, 1)).expect("opening");
+    let mut accepted = Vec::new();
+    // Nobody puts what was appended yet.
+    let refused = loop {
+        match log.append(0, &entry(accepted.len() as u64, 10_000)) {
+            Ok(appended) => accepted.push(appended.accepted),
+            Err(error) => break error,
+        }
+        let bytes = accepted.len() * 10_000;
+        assert!((bytes..=bytes + bytes / 8 + (64 << 10)).contains(&books.held()), "{} bytes held of {bytes}", books.held());
+    };
+    assert_eq!(refused.kind(), ErrorKind::Busy, "{refused}");
+    assert!((90..=105).contains(&accepted.len()), "{} entries of 10 kB fit a MiB", accepted.len());
+    case.world.run_until_idle();
+    assert_eq!(books.held(), 0, "all of it is in the store");
+    let _ = log.append(0, &entry(accepted.len() as u64, 10_000)).expect("room again");
 }
