@@ -3,7 +3,8 @@
 use std::{fs, io};
 
 fn main() -> io::Result<()> {
-    for (number, (target, bytes)) in tombolo_format::fuzzing::seeds::all().into_iter().enumerate() {
+    let seeds = tombolo_format::fuzzing::seeds::all().into_iter().chain(tombolo_segment::fuzzing::seeds::all());
+    for (number, (target, bytes)) in seeds.enumerate() {
         let directory = format!("corpus/{target}");
         fs::create_dir_all(&directory)?;
         fs::write(format!("{directory}/seed-{number}"), bytes)?;

@@ -1,7 +1,7 @@
 //! How commands name a database, and open it.
 
 use clap::Args;
-use tombolo::{Builder, Db, Env, OpenMode, Options};
+use tombolo::{Builder, Db, Env, OpenMode, Options, Registry};
 
 use crate::failure::Result;
 
@@ -58,6 +58,14 @@ impl DatabaseArguments {
     }
 }
 
+/// All stores that commands know: those of the library, and the near-compute log.
+pub fn registry() -> Registry {
+    let mut registry = Registry::with_defaults();
+    // A wrong one is told when a log is opened with it: most commands have none.
+    tombolo_near_compute_log::register(&mut registry, crate::serve::secret(None).ok().flatten());
+    registry
+}
+
 /// Opens the database at `store`.
 pub fn open(store: &str, how: &HowArguments, mode: OpenMode) -> Result<Db> {
     Ok(builder(store, how)?.mode(mode).open().wait()?)
@@ -66,7 +74,7 @@ pub fn open(store: &str, how: &HowArguments, mode: OpenMode) -> Result<Db> {
 /// The database at `store`, to do something with it.
 pub fn builder(store: &str, how: &HowArguments) -> Result<Builder> {
     let options = Options::parse(how.settings.iter().map(String::as_str))?;
-    let builder = Db::builder(store).env(Env::real()).options(options);
+    let builder = Db::builder(store).env(Env::real()).registry(registry()).options(options);
     Ok(match &how.log {
         Some(log) => builder.log(log),
         None => builder,

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use clap::Args;
 use serde_json::json;
-use tombolo::{Env, Epoch, ErrorKind, Options, Registry};
+use tombolo::{Env, Epoch, ErrorKind, Options};
 use tombolo_env::FileSystemKind;
 use tombolo_storage::backend::local::file_system_kind;
 use tombolo_storage::facts::{self, Fact, Verdict};
@@ -112,7 +112,7 @@ fn load(machine: &Machine) -> Fact {
 }
 
 fn store_groups(env: &Env, store: &str, log: Option<&str>) -> Result<Vec<Group>> {
-    let registry = Registry::with_defaults();
+    let registry = crate::database::registry();
     let store = Uri::parse(store)?;
     let log = log.map(Uri::parse).transpose()?;
     let objects = registry.open_object_store(env, &store)?;

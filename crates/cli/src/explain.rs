@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use clap::Args;
 use serde_json::json;
-use tombolo::{Env, Registry};
+use tombolo::Env;
 use tombolo_storage::{Survival, Uri};
 
 use crate::failure::Result;
@@ -20,7 +20,7 @@ pub struct Arguments {
 
 /// Runs it. Touches nothing: the stores are named, not opened for writing.
 pub fn run(arguments: &Arguments, output: &Output) -> Result<()> {
-    let (env, registry) = (Env::real(), Registry::with_defaults());
+    let (env, registry) = (Env::real(), crate::database::registry());
     let store = Uri::parse(&arguments.uris[0])?;
     let logs = match arguments.uris.get(1) {
         Some(log) => vec![Some(Uri::parse(log)?)],

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use clap::Args;
 use serde_json::json;
 use tombolo::sweep::{self, Garbage, GarbageKind};
-use tombolo::{Db, Env, Epoch, Error, ErrorKind, Registry};
+use tombolo::{Db, Env, Epoch, Error, ErrorKind};
 use tombolo_storage::{ObjectStore, Purpose, Request, Uri};
 
 use crate::failure::{Failure, Result};
@@ -79,7 +79,7 @@ fn databases(env: &Env, store: &dyn ObjectStore) -> Result<(BTreeSet<String>, u6
 
 /// Runs it.
 pub fn run(arguments: &Arguments, output: &Output) -> Result<()> {
-    let (env, registry) = (Env::real(), Registry::with_defaults());
+    let (env, registry) = (Env::real(), crate::database::registry());
     let root = Uri::parse(&arguments.root)?;
     let store = registry.open_object_store(&env, &root)?;
     let (databases, outside) = databases(&env, &*store)?;

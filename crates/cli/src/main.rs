@@ -11,13 +11,16 @@ mod demo;
 mod doctor;
 mod explain;
 mod failure;
+mod fight;
 mod gc;
 mod inspect;
 mod interrupt;
+mod log;
 mod machine;
 mod output;
 mod process;
 mod scratch;
+mod serve;
 mod soak;
 mod standby;
 mod text;
@@ -81,8 +84,14 @@ enum Command {
     Db(db::Command),
     /// Waits beside a writer, and takes the database over once that is gone.
     Standby(standby::Arguments),
+    /// Runs a node that lends memory to near-compute logs, or asks one what it does.
+    #[command(subcommand)]
+    Serve(serve::Command),
     /// Says what serves nobody any more in all databases under one root, and deletes it when asked.
     Gc(gc::Arguments),
+    /// Says what is known of a near-compute log: which nodes hold it.
+    #[command(subcommand)]
+    Log(log::Command),
     /// Measures a database with db_bench's benchmarks.
     Bench(bench::Arguments),
     /// Says what accepted and durable writes survive on a store, and on its log.
@@ -108,6 +117,15 @@ enum Command {
     /// A worker of `soak`, started by it.
     #[command(hide = true)]
     SoakWorker(crash::writer::Arguments),
+    /// Lets two writers fight for a database, and checks what they acknowledged: `cargo xtask fight`.
+    #[command(hide = true)]
+    Fight(fight::Arguments),
+    /// A writer of `fight`, started by it.
+    #[command(hide = true)]
+    FightWriter(fight::writer::Arguments),
+    /// A reader of `fight`, started by it.
+    #[command(hide = true)]
+    FightReader(fight::writer::Arguments),
 }
 
 /// The whole command line. `--json` may stand before or after a command's name; a command that has one of its own, such as `bench --json
@@ -156,6 +174,8 @@ fn main() -> ExitCode {
     let result = match arguments.command {
         Command::Bench(arguments) => bench::run(&arguments, json, &output),
         Command::Demo(arguments) => demo::run(&arguments, &output),
+        Command::Serve(command) => serve::run(&command, &output),
+        Command::Log(command) => log::run(&command, &output),
         Command::Standby(arguments) => standby::run(&arguments, &output),
         Command::Gc(arguments) => gc::run(&arguments, &output),
         Command::Db(command) => db::run(&command, &output),
@@ -168,6 +188,9 @@ fn main() -> ExitCode {
         Command::CrashWriter(arguments) => crash::writer::run(&arguments),
         Command::Soak(arguments) => soak::run(&arguments, &output),
         Command::SoakWorker(arguments) => soak::worker::run(&arguments),
+        Command::Fight(arguments) => fight::run(&arguments, &output),
+        Command::FightWriter(arguments) => fight::writer::run(&arguments),
+        Command::FightReader(arguments) => fight::reader::run(&arguments),
     };
     let result = result.and_then(|()| output.finish());
     match result {

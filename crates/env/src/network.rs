@@ -41,6 +41,8 @@ pub trait ReadHalf: Send + fmt::Debug {
 
 /// The sending half of a connection. Dropping it ends the stream for the other side.
 pub trait WriteHalf: Send + fmt::Debug {
+    /// Writes as much of `bytes` as goes without waiting, and says how much: perhaps nothing. For who is no task, and writes on its own thread.
+    fn try_write(&mut self, bytes: &[u8]) -> io::Result<usize>;
     /// Writes all of `bytes`. After an error any prefix may have been sent.
     fn write_all<'a>(&'a mut self, bytes: &'a [u8]) -> BoxFuture<'a, io::Result<()>>;
 }

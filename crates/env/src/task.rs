@@ -8,6 +8,9 @@ use std::task::{Context, Poll};
 /// Which part of the pool a task runs on, so that a long compaction never delays a log sync.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum TaskClass {
+    /// It waits for the network, and never stays in a call of the kernel: one thread runs all of these and waits for their sockets itself, so that
+    /// bytes that arrive are worked on without being handed from thread to thread.
+    Network,
     /// Somebody waits for it right now: log syncs, manifest puts, read misses.
     Foreground,
     /// Nobody waits for it, but memory is held until it is done: flush.

@@ -3,7 +3,7 @@
 //! | checksum of | over | mixed with |
 //! |---|---|---|
 //! | block of a table | stored bytes and compression byte | table identity, offset in the table |
-//! | log frame | header (from its length on) and payload | byte in the segment (its other identities are header fields) |
+//! | log frame | header (from its length on) and payload | the segment's identity, byte in the segment |
 //! | headers, records, footers | the bytes before the checksum, or around it | nothing |
 //!
 //! Mixing is exclusive-or with a 32-bit modifier, after the hashing: a block that moves is stamped anew by [`restamp`] without hashing
@@ -32,6 +32,14 @@ pub fn modifier(identity: u64, offset: u64) -> u32 {
     mixed = (mixed ^ (mixed >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
     mixed = (mixed ^ (mixed >> 33)).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
     ((mixed ^ (mixed >> 33)) >> 16) as u32
+}
+
+/// A bijection of 64 bits in which each bit of the input counts for each of the output (the finaliser of SplitMix64).
+#[inline]
+pub const fn mix64(word: u64) -> u64 {
+    let word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    word ^ (word >> 31)
 }
 
 /// The checksum `crc`, bound to a place.

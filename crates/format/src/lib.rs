@@ -30,8 +30,10 @@ pub mod key;
 pub mod log_frame;
 pub mod log_object;
 pub mod manifest;
+pub mod near_log;
 pub mod pin;
 pub mod prefetch;
+pub mod segment_record;
 pub mod stored;
 pub mod table;
 

@@ -5,7 +5,7 @@
 //! | offset | bytes | field |
 //! |---|---|---|
 //! | 0 | 8 | magic `TMBLOSEG` |
-//! | 8 | 4 | version (1) |
+//! | 8 | 4 | version (2) |
 //! | 12 | 4 | bytes of this page (4096): the first frame's offset |
 //! | 16 | 8 | incompatible feature bits |
 //! | 24 | 8 | compatible feature bits |
@@ -27,26 +27,27 @@
 //!
 //! | offset | bytes | field |
 //! |---|---|---|
-//! | 0 | 4 | mark `TmFr` |
-//! | 4 | 4 | checksum of bytes 8 to the payload's end, mixed with the frame's byte in the segment |
-//! | 8 | 4 | payload bytes |
-//! | 12 | 4 | count: sequence numbers taken |
-//! | 16 | 8 | incarnation |
-//! | 24 | 8 | epoch |
-//! | 32 | 4 | lane |
-//! | 36 | 4 | segment number |
-//! | 40 | 4 | stream |
-//! | 44 | 4 | flags (0) |
-//! | 48 | 8 | first sequence number |
-//! | 56 | 8 | durable-through: the lane's offset up to which all was known durable when this was written |
-//! | 64 | | payload, zero-padded to a multiple of 8 |
+//! | 0 | 4 | mark: of this segment, from its identity; never 0 |
+//! | 4 | 4 | checksum of bytes 8 to the payload's end, mixed with the segment's identity and the frame's byte in it |
+//! | 8 | 4 | payload bytes in the lower 29 bits; bit 29: long form; bits 30 and 31: 0 |
+//! | 12 | 4 | short form: durable-through, as a byte of this segment; long form: count, the sequence numbers taken |
+//! | 16 | 8 | first sequence number |
+//! | 24 | 4 | long form: stream |
+//! | 28 | 4 | long form: 0 |
+//! | 32 | 8 | long form: durable-through |
+//! | 24 or 40 | | payload, zero-padded to a multiple of 8 |
+//!
+//! Durable-through is the lane's offset up to which all was known durable when the frame was written. The short form says stream 0, a count of 1, and
+//! a durable-through within this segment: one writer's puts, of which a log mostly consists. A frame has the short form whenever that says it all.
+//!
+//! A segment's mark and the place in its checksums are 64 bits of a hash of its identity, so that what another segment left in recycled bytes is no frame of it.
 //!
 //! **Lane control page** (4096 bytes, a file of its own):
 //!
 //! | offset | bytes | field |
 //! |---|---|---|
 //! | 0 | 8 | magic `TMBLOLAN` |
-//! | 8 | 4 | version (1) |
+//! | 8 | 4 | version (2) |
 //! | 12 | 4 | bytes of this page (4096) |
 //! | 16 | 8 | incompatible feature bits |
 //! | 24 | 8 | compatible feature bits |
@@ -61,7 +62,7 @@
 //! only said of sound bytes. A lane's offset is `segment << 32 | byte in the segment`. Read path of recovery: `FrameScanner` yields frames up to the first bad
 //! offset; [`FrameScanner::verdict`] then tells a tail from corruption (rule 9).
 
-use crate::checksum::{crc32c, crc32c_two, stamp};
+use crate::checksum::{crc32c, mix64, stamp};
 use crate::codec::Reader;
 use crate::error::{FormatError, Result, check_features, check_version};
 
@@ -70,7 +71,7 @@ pub const SEGMENT_MAGIC: [u8; 8] = *b"TMBLOSEG";
 /// First bytes of a lane's control page.
 pub const LANE_MAGIC: [u8; 8] = *b"TMBLOLAN";
 /// The newest version of segments and lanes that this program reads, and the one that it writes.
-pub const LOG_VERSION: u32 = 1;
+pub const LOG_VERSION: u32 = 2;
 /// Incompatible feature bits of segments and lanes that this program knows.
 pub const LOG_FEATURES_KNOWN: u64 = 0;
 /// Bytes of a segment's header page; frames begin here.
@@ -89,10 +90,10 @@ pub const LANE_PAGE_BYTES: usize = 4096;
 pub const FENCE_WORD_OFFSET: usize = 1024;
 /// Where the log store's own words begin in a lane's control page.
 pub const LANE_WORDS_OFFSET: usize = 2048;
-/// First bytes of a frame.
-pub const FRAME_MARK: u32 = u32::from_le_bytes(*b"TmFr");
-/// Bytes of a frame before its payload.
-pub const FRAME_HEADER_BYTES: usize = 64;
+/// Bytes of a frame before its payload, in the short form.
+pub const FRAME_HEADER_BYTES: usize = 24;
+/// Bytes of a frame before its payload, in the long form.
+pub const FRAME_LONG_HEADER_BYTES: usize = 40;
 /// Frames begin at multiples of this.
 pub const FRAME_ALIGNMENT: usize = 8;
 /// Most bytes of a segment.
@@ -117,6 +118,16 @@ impl SegmentIdentity {
     /// The lane's offset of a byte of this segment.
     pub const fn offset(&self, byte: u32) -> u64 {
         ((self.segment as u64) << 32) | byte as u64
+    }
+
+    /// What the frames of this segment begin with, and what their checksums are mixed with: two halves of one hash, which no field can leave as it
+    /// is.
+    #[inline]
+    fn binding(&self) -> Binding {
+        let (high, low) = self.mixed();
+        let hash = mix64(high ^ mix64(low ^ FRAME_PLACE));
+        // Zeros are what a segment is made of: they never look like a frame.
+        Binding { mark: (hash as u32).max(1), place: hash >> 32 }
     }
 
     fn mixed(&self) -> (u64, u64) {
@@ -247,6 +258,16 @@ impl LaneHeader {
     }
 }
 
+/// Refuses other versions: a newer one, and the first, whose frames look like the end of a log to this one.
+pub(crate) fn check_log_version(offset: usize, version: u32, known: u32) -> Result<()> {
+    check_version(offset, version, known)?;
+    if version < known {
+        let found = format!("version {version}, of an earlier build: close the database with that build first");
+        return Err(FormatError::damaged(offset, format!("version {known}"), found));
+    }
+    Ok(())
+}
+
 /// Bytes 0 to 31 of both pages, and the checksum in the last 4 of `fields_bytes`.
 fn decode_preamble(reader: &mut Reader<'_>, page: &[u8], magic: [u8; 8], fields_bytes: usize, what: &'static str) -> Result<()> {
     let found = reader.array::<8>()?;
@@ -260,7 +281,7 @@ fn decode_preamble(reader: &mut Reader<'_>, page: &[u8], magic: [u8; 8], fields_
     if crc32c(hashed) != stored {
         return Err(FormatError::checksum(fields_bytes - 4, crc32c(hashed), stored));
     }
-    check_version(8, reader.u32()?, LOG_VERSION)?;
+    check_log_version(8, reader.u32()?, LOG_VERSION)?;
     let bytes = reader.u32()?;
     if bytes as usize != SEGMENT_HEADER_BYTES {
         return Err(FormatError::damaged(12, format!("a page of {SEGMENT_HEADER_BYTES} bytes"), bytes.to_string()));
@@ -285,47 +306,69 @@ pub struct FrameHeader {
     pub durable_through: u64,
 }
 
-/// Bytes that a frame with `payload` bytes takes, padding included; a multiple of 8.
-pub const fn frame_bytes(payload: usize) -> usize {
-    FRAME_HEADER_BYTES + payload.next_multiple_of(FRAME_ALIGNMENT)
+/// What binds a frame to its segment.
+#[derive(Clone, Copy, Debug)]
+struct Binding {
+    mark: u32,
+    place: u64,
+}
+
+/// Set in the length of frames of the long form.
+const LONG_FORM: u32 = 1 << 29;
+/// Bits of the length that no version uses yet.
+const FLAGS_UNKNOWN: u32 = 3 << 30;
+
+const _: () = assert!(FRAME_PAYLOAD_BYTES_MAX < LONG_FORM as usize);
+
+/// Most bytes that a frame with `payload` bytes takes, padding included; a multiple of 8.
+pub const fn frame_bytes_max(payload: usize) -> usize {
+    FRAME_LONG_HEADER_BYTES + payload.next_multiple_of(FRAME_ALIGNMENT)
 }
 
 impl FrameHeader {
-    /// The header of a frame at `byte` of its segment with this payload. The caller writes it, then the payload, then zeros up to
-    /// [`frame_bytes`]; nothing is copied here.
-    ///
-    /// # Panics
-    /// When `byte` is no multiple of 8 or the payload longer than [`FRAME_PAYLOAD_BYTES_MAX`]: both are bugs of the caller.
-    pub fn encode(&self, byte: u32, payload: &[u8]) -> [u8; FRAME_HEADER_BYTES] {
-        let mut header = self.fields(byte, payload.len());
-        let checksum = stamp(crc32c_two(&header[8..], payload), FRAME_PLACE, u64::from(byte));
-        header[4..8].copy_from_slice(&checksum.to_le_bytes());
-        header
+    /// Whether the short form says it all.
+    #[inline]
+    fn is_short(&self) -> bool {
+        self.stream == 0 && self.count == 1 && self.durable_through >> 32 == u64::from(self.identity.segment)
     }
 
-    /// The header but for its checksum.
+    /// Bytes before the payload.
     #[inline]
-    fn fields(&self, byte: u32, payload_bytes: usize) -> [u8; FRAME_HEADER_BYTES] {
+    pub fn bytes(&self) -> usize {
+        if self.is_short() { FRAME_HEADER_BYTES } else { FRAME_LONG_HEADER_BYTES }
+    }
+
+    /// Bytes that the frame takes with `payload` bytes, padding included; a multiple of 8, and at most [`frame_bytes_max`].
+    #[inline]
+    pub fn frame_bytes(&self, payload: usize) -> usize {
+        self.bytes() + payload.next_multiple_of(FRAME_ALIGNMENT)
+    }
+
+    /// The header but for its checksum, in as many bytes as it takes.
+    #[inline]
+    fn fields(&self, byte: u32, payload_bytes: usize) -> ([u8; FRAME_LONG_HEADER_BYTES], usize) {
         assert!((byte as usize).is_multiple_of(FRAME_ALIGNMENT), "a frame at byte {byte}");
         assert!(payload_bytes <= FRAME_PAYLOAD_BYTES_MAX, "a payload of {payload_bytes} bytes");
-        let mut header = [0; FRAME_HEADER_BYTES];
-        header[0..4].copy_from_slice(&FRAME_MARK.to_le_bytes());
-        header[8..12].copy_from_slice(&(payload_bytes as u32).to_le_bytes());
+        let mut header = [0; FRAME_LONG_HEADER_BYTES];
+        let length = payload_bytes as u32;
+        header[0..4].copy_from_slice(&self.identity.binding().mark.to_le_bytes());
+        header[16..24].copy_from_slice(&self.first_sequence.to_le_bytes());
+        if self.is_short() {
+            header[8..12].copy_from_slice(&length.to_le_bytes());
+            header[12..16].copy_from_slice(&(self.durable_through as u32).to_le_bytes());
+            return (header, FRAME_HEADER_BYTES);
+        }
+        header[8..12].copy_from_slice(&(length | LONG_FORM).to_le_bytes());
         header[12..16].copy_from_slice(&self.count.to_le_bytes());
-        header[16..24].copy_from_slice(&self.identity.incarnation.to_le_bytes());
-        header[24..32].copy_from_slice(&self.identity.epoch.to_le_bytes());
-        header[32..36].copy_from_slice(&self.identity.lane.to_le_bytes());
-        header[36..40].copy_from_slice(&self.identity.segment.to_le_bytes());
-        header[40..44].copy_from_slice(&self.stream.to_le_bytes());
-        header[48..56].copy_from_slice(&self.first_sequence.to_le_bytes());
-        header[56..64].copy_from_slice(&self.durable_through.to_le_bytes());
-        header
+        header[24..28].copy_from_slice(&self.stream.to_le_bytes());
+        header[32..40].copy_from_slice(&self.durable_through.to_le_bytes());
+        (header, FRAME_LONG_HEADER_BYTES)
     }
 
     /// Appends the whole frame at `byte`, padded, to `out`.
     ///
     /// # Panics
-    /// As [`FrameHeader::encode`].
+    /// When `byte` is no multiple of 8 or the payload longer than [`FRAME_PAYLOAD_BYTES_MAX`]: both are bugs of the caller.
     pub fn append_to(&self, out: &mut Vec<u8>, byte: u32, payload: &[u8]) {
         self.append_parts_to(out, byte, &[payload]);
     }
@@ -333,22 +376,24 @@ impl FrameHeader {
     /// As [`FrameHeader::append_to`], of a payload in parts: they are joined here for the first time.
     ///
     /// # Panics
-    /// As [`FrameHeader::encode`].
+    /// As [`FrameHeader::append_to`].
     pub fn append_parts_to(&self, out: &mut Vec<u8>, byte: u32, parts: &[&[u8]]) {
         let payload_bytes = parts.iter().map(|part| part.len()).sum();
         let start = out.len();
-        out.reserve(frame_bytes(payload_bytes));
-        out.extend_from_slice(&self.fields(byte, payload_bytes));
+        let frame_bytes = self.frame_bytes(payload_bytes);
+        out.reserve(frame_bytes);
+        let (header, header_bytes) = self.fields(byte, payload_bytes);
+        out.extend_from_slice(&header[..header_bytes]);
         for part in parts {
             out.extend_from_slice(part);
         }
-        let checksum = stamp(crc32c(&out[start + 8..]), FRAME_PLACE, u64::from(byte));
+        let checksum = stamp(crc32c(&out[start + 8..]), self.identity.binding().place, u64::from(byte));
         out[start + 4..start + 8].copy_from_slice(&checksum.to_le_bytes());
-        out.resize(start + frame_bytes(payload_bytes), 0);
+        out.resize(start + frame_bytes, 0);
     }
 }
 
-/// Stands for the table identity in the checksums of frames, whose other identities are header fields.
+/// Tells the hash of a frame's segment from other hashes of the same identity.
 const FRAME_PLACE: u64 = 0x4c4f_4746_5241_4d45;
 
 /// A frame read back.
@@ -358,6 +403,8 @@ pub struct Frame<'a> {
     pub header: FrameHeader,
     /// Where it begins in its segment.
     pub byte: u32,
+    /// Where its payload begins in its segment.
+    pub payload_byte: u32,
     /// The byte after it and its padding.
     pub end: u32,
     /// The operations.
@@ -369,12 +416,15 @@ pub struct Frame<'a> {
 pub enum NoFrame {
     /// The segment, or the part of it that was read, ends.
     End,
-    /// No mark: zeros, or something else.
-    Mark(u32),
+    /// Not the mark of this segment's frames: zeros, what another segment left, or something else.
+    Mark {
+        /// The segment's own.
+        expected: u32,
+        /// What is there.
+        found: u32,
+    },
     /// A mark, and a length beyond the segment's end or the limit.
     Length(u32),
-    /// A frame of another segment: what it names.
-    Foreign(SegmentIdentity),
     /// The checksum differs: what the bytes give, and what the frame says.
     Checksum(u32, u32),
     /// Sound, with flags that this version does not know.
@@ -387,11 +437,10 @@ impl NoFrame {
         let at = byte as usize;
         match self {
             NoFrame::End => FormatError::damaged(at, "a frame", "the end"),
-            NoFrame::Mark(found) => FormatError::damaged(at, format!("frame mark {FRAME_MARK:#010x}"), format!("{found:#010x}")),
+            NoFrame::Mark { expected, found } => FormatError::damaged(at, format!("frame mark {expected:#010x}"), format!("{found:#010x}")),
             NoFrame::Length(found) => FormatError::damaged(at + 8, "a payload length within the segment", found.to_string()),
-            NoFrame::Foreign(found) => FormatError::damaged(at + 16, "a frame of this segment", format!("{found:?}")),
             NoFrame::Checksum(expected, found) => FormatError::checksum(at + 4, expected, found),
-            NoFrame::Flags(flags) => FormatError::newer(at + 44, format!("unknown frame flags {flags:#x}")),
+            NoFrame::Flags(flags) => FormatError::newer(at + 8, format!("unknown frame flags {flags:#x}")),
         }
     }
 }
@@ -402,34 +451,46 @@ impl NoFrame {
 /// Why there is none.
 pub fn decode_frame<'a>(segment: &'a [u8], byte: u32, identity: &SegmentIdentity) -> std::result::Result<Frame<'a>, NoFrame> {
     let bytes = segment.get(byte as usize..).unwrap_or_default();
-    let Some(header) = bytes.first_chunk::<FRAME_HEADER_BYTES>() else {
+    let Some(short) = bytes.first_chunk::<FRAME_HEADER_BYTES>() else {
         return Err(NoFrame::End);
     };
-    let u32_at = |at: usize| u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
+    let u32_at = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
     let u64_at = |at: usize| u64::from(u32_at(at)) | (u64::from(u32_at(at + 4)) << 32);
-    if u32_at(0) != FRAME_MARK {
-        return Err(NoFrame::Mark(u32_at(0)));
+    let Binding { mark, place } = identity.binding();
+    if u32_at(0) != mark {
+        return Err(NoFrame::Mark { expected: mark, found: u32_at(0) });
     }
-    let found = SegmentIdentity { incarnation: u64_at(16), epoch: u64_at(24), lane: u32_at(32), segment: u32_at(36) };
-    if found != *identity {
-        return Err(NoFrame::Foreign(found));
-    }
-    let length = u32_at(8) as usize;
-    let payload = bytes[FRAME_HEADER_BYTES..].get(..length).filter(|_| length <= FRAME_PAYLOAD_BYTES_MAX);
-    let end = (byte as usize).checked_add(frame_bytes(length)).and_then(|end| u32::try_from(end).ok());
-    let (Some(payload), Some(end)) = (payload, end) else {
-        return Err(NoFrame::Length(u32_at(8)));
+    let word = u32_at(8);
+    let is_long = word & LONG_FORM != 0;
+    let header_bytes = if is_long { FRAME_LONG_HEADER_BYTES } else { short.len() };
+    let length = (word & (LONG_FORM - 1)) as usize;
+    let payload = bytes.get(header_bytes..).and_then(|rest| rest.get(..length)).filter(|_| length <= FRAME_PAYLOAD_BYTES_MAX);
+    let end = (byte as usize).checked_add(header_bytes + length.next_multiple_of(FRAME_ALIGNMENT));
+    let (Some(payload), Some(end)) = (payload, end.and_then(|end| u32::try_from(end).ok())) else {
+        return Err(NoFrame::Length(word));
     };
-    let checksum = stamp(crc32c(&bytes[8..FRAME_HEADER_BYTES + length]), FRAME_PLACE, u64::from(byte));
+    let checksum = stamp(crc32c(&bytes[8..header_bytes + length]), place, u64::from(byte));
     if checksum != u32_at(4) {
         return Err(NoFrame::Checksum(checksum, u32_at(4)));
     }
-    if u32_at(44) != 0 {
-        return Err(NoFrame::Flags(u32_at(44)));
+    let flags = (word & FLAGS_UNKNOWN) | if is_long { u32_at(28) } else { 0 };
+    if flags != 0 {
+        return Err(NoFrame::Flags(flags));
     }
-    let header =
-        FrameHeader { identity: found, stream: u32_at(40), first_sequence: u64_at(48), count: u32_at(12), durable_through: u64_at(56) };
-    Ok(Frame { header, byte, end, payload })
+    let identity = *identity;
+    let first_sequence = u64_at(16);
+    let header = if is_long {
+        FrameHeader { identity, stream: u32_at(24), first_sequence, count: u32_at(12), durable_through: u64_at(32) }
+    } else {
+        FrameHeader { identity, stream: 0, first_sequence, count: 1, durable_through: identity.offset(u32_at(12)) }
+    };
+    Ok(Frame { header, byte, payload_byte: byte + header_bytes as u32, end, payload })
+}
+
+/// The mark that the frames of a segment begin with: for tests and fuzzing, which forge them.
+#[doc(hidden)]
+pub fn frame_mark(identity: &SegmentIdentity) -> u32 {
+    identity.binding().mark
 }
 
 mod scan;

@@ -5,7 +5,7 @@
 //! | offset | bytes | field |
 //! |---|---|---|
 //! | 0 | 8 | magic `TMBLOLOB` |
-//! | 8 | 4 | version (1) |
+//! | 8 | 4 | version (2) |
 //! | 12 | 4 | bytes of this header (80): the first frame's offset |
 //! | 16 | 8 | incompatible feature bits |
 //! | 24 | 8 | compatible feature bits |
@@ -29,17 +29,17 @@
 //! | 88 | 4 | 0 |
 //! | 92 | 4 | checksum of bytes 80–91, mixed with the header's checksum |
 //!
-//! No data object is as long as a seal: 80 bytes without frames, at least 144 with one. A list therefore tells them apart.
+//! No data object is as long as a seal: 80 bytes without frames, at least 104 with one. A list therefore tells them apart.
 
 use crate::checksum::{crc32c, stamp};
 use crate::codec::Reader;
-use crate::error::{FormatError, Result, check_features, check_version};
-use crate::log_frame::{FRAME_HEADER_BYTES, SegmentIdentity};
+use crate::error::{FormatError, Result, check_features};
+use crate::log_frame::{FRAME_HEADER_BYTES, SegmentIdentity, check_log_version};
 
 /// First bytes of a log object.
 pub const LOG_OBJECT_MAGIC: [u8; 8] = *b"TMBLOLOB";
 /// The version written, and the newest read.
-pub const LOG_OBJECT_VERSION: u32 = 1;
+pub const LOG_OBJECT_VERSION: u32 = 2;
 /// Incompatible feature bits that this program knows.
 pub const LOG_OBJECT_FEATURES_KNOWN: u64 = 0;
 /// Bytes of the header.
@@ -133,7 +133,7 @@ impl LogObject {
         if computed != stored {
             return Err(FormatError::checksum(LOG_OBJECT_HEADER_BYTES - 4, computed, stored));
         }
-        check_version(8, reader.u32()?, LOG_OBJECT_VERSION)?;
+        check_log_version(8, reader.u32()?, LOG_OBJECT_VERSION)?;
         let header_bytes = reader.u32()?;
         if header_bytes as usize != LOG_OBJECT_HEADER_BYTES {
             return Err(FormatError::damaged(12, format!("a header of {LOG_OBJECT_HEADER_BYTES} bytes"), header_bytes.to_string()));

@@ -1,6 +1,6 @@
 //! Runs scenarios by seed: `cargo xtask simulate`.
 
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -79,6 +79,7 @@ fn run(scenario: &Scenario, arguments: &Arguments) -> bool {
         (None, false) => scenario.runs,
     };
     let mut total = Report::default();
+    let shown_every = 1 + runs / 1000;
     for (nth, seed) in (arguments.seed..arguments.seed.saturating_add(runs)).enumerate() {
         match (scenario.run)(seed) {
             Ok(report) => total.add(&report),
@@ -87,12 +88,19 @@ fn run(scenario: &Scenario, arguments: &Arguments) -> bool {
                 return false;
             }
         }
+        // Thousands of them may pass in a second.
+        if !(nth as u64 + 1).is_multiple_of(shown_every) {
+            continue;
+        }
         let took = env.now().since(begun).as_secs_f64();
-        print!("\r{}: {} of {runs} seeds, {} worlds, {took:.1} s ", scenario.name, nth + 1, total.worlds);
-        // A progress line that cannot be shown changes nothing.
-        let _ = std::io::stdout().flush();
+        if std::io::stdout().is_terminal() {
+            print!("\r{}: {} of {runs} seeds, {} worlds, {took:.1} s ", scenario.name, nth + 1, total.worlds);
+            // A progress line that cannot be shown changes nothing.
+            let _ = std::io::stdout().flush();
+        }
     }
-    println!("\r{}: {runs} seeds passed in {:.1} s: {total}", scenario.name, env.now().since(begun).as_secs_f64());
+    let clear = if std::io::stdout().is_terminal() { "\r" } else { "" };
+    println!("{clear}{}: {runs} seeds passed in {:.1} s: {total}", scenario.name, env.now().since(begun).as_secs_f64());
     true
 }
 

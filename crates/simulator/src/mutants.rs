@@ -48,6 +48,22 @@ pub const ALL: &[Hunt] = &[
     hunt(Mutant::LogSyncErrorIgnored, "random", 400),
     hunt(Mutant::PutUnknownTakenAsFailed, "random", 400),
     hunt(Mutant::ReaderTakesTrimForDamage, "readers", 32),
+    hunt(Mutant::RegionAppendsAfterSeal, "segments", 20_000),
+    hunt(Mutant::RegionIgnoresIncarnation, "segments", 20_000),
+    hunt(Mutant::SegmentAcknowledgesWithFewer, "segments", 20_000),
+    hunt(Mutant::SegmentChangeCountsOldOnly, "segments", 20_000),
+    hunt(Mutant::SegmentChangeCountsNewOnly, "segments", 20_000),
+    hunt(Mutant::SegmentPublishedBeforeCaughtUp, "segments", 20_000),
+    hunt(Mutant::SegmentForeignRecordIgnored, "segments", 20_000),
+    hunt(Mutant::SegmentUnknownTakenAsFailed, "segments", 20_000),
+    hunt(Mutant::SegmentFreedBeforePublished, "segments", 20_000),
+    hunt(Mutant::SegmentSealsTooFew, "segments", 20_000),
+    hunt(Mutant::SegmentTakesShortest, "segments", 20_000),
+    hunt(Mutant::SegmentLossTakenForAnswer, "segments", 20_000),
+    hunt(Mutant::SegmentChoosesTooShort, "segments", 20_000),
+    hunt(Mutant::SegmentServedBeforePublished, "segments", 20_000),
+    hunt(Mutant::SegmentOldFreedBeforePublished, "segments", 20_000),
+    hunt(Mutant::SegmentFollowerShowsUncommitted, "segments", 20_000),
 ];
 
 impl Hunt {

@@ -11,6 +11,7 @@ pub mod conformance;
 pub mod error;
 pub mod facts;
 mod gate;
+pub mod lanes;
 pub mod layer;
 pub mod log;
 pub mod log_memory;

@@ -99,6 +99,17 @@ impl LogContext {
     pub fn life(&self, is_paired: bool) -> Incarnation {
         if is_paired { self.incarnation } else { Incarnation(self.database) }
     }
+
+    /// Refuses what only a later epoch may do to `log`, which lies at `place`; `what` says it as a verb.
+    ///
+    /// # Errors
+    /// `Bug`, when the log is this epoch's, or a later one's.
+    pub fn check_older(&self, log: &LogRecord, what: &str, place: impl fmt::Display) -> Result<()> {
+        if log.id.epoch < self.epoch {
+            return Ok(());
+        }
+        Err(Error::new(ErrorKind::Bug, format!("epoch {} {what} the log of epoch {}", self.epoch, log.id.epoch)).object(place))
+    }
 }
 
 /// A store of fenced logs.

@@ -37,27 +37,28 @@ impl LogMemory for Uncounted {
 
 /// A lane's share, given back when it is dropped.
 ///
-/// Invariant: `counted` is what `memory` was told of: a multiple of [`STEP_BYTES`], or 0.
+/// Invariant: `counted` is what `memory` was told of: a multiple of `STEP_BYTES`, or 0.
 #[derive(Debug)]
-pub(crate) struct LaneMemory {
+pub struct LaneMemory {
     memory: Arc<dyn LogMemory>,
     counted: usize,
     bytes_max: usize,
 }
 
 impl LaneMemory {
-    pub(crate) fn new(memory: &Arc<dyn LogMemory>) -> LaneMemory {
+    /// Nothing is held yet.
+    pub fn new(memory: &Arc<dyn LogMemory>) -> LaneMemory {
         LaneMemory { memory: Arc::clone(memory), counted: 0, bytes_max: memory.lane_bytes_max() }
     }
 
     /// The most bytes to hold, as of the last step.
-    pub(crate) fn bytes_max(&self) -> usize {
+    pub fn bytes_max(&self) -> usize {
         self.bytes_max
     }
 
     /// The lane holds `bytes` from here on.
     #[inline]
-    pub(crate) fn set(&mut self, bytes: usize) {
+    pub fn set(&mut self, bytes: usize) {
         if bytes.next_multiple_of(STEP_BYTES) != self.counted {
             self.step_to(bytes.next_multiple_of(STEP_BYTES));
         }

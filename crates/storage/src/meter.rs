@@ -120,7 +120,8 @@ mod tests {
                 meter.received(purpose, kind, kind as u64);
             }
         }
-        meter.failed(Purpose::Verify, RequestKind::Sweep);
+        let last = Purpose::ALL[Purpose::ALL.len() - 1];
+        meter.failed(last, RequestKind::Sweep);
         let counted = meter.counted();
         assert_eq!(counted.len(), Purpose::ALL.len() * KINDS);
         for (index, counted) in counted.into_iter().enumerate() {

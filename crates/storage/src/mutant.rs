@@ -99,6 +99,12 @@ pub enum Mutant {
     // Rule 14
     CollectCurrentEpoch,
     CollectUnprovenState,
+    // The application's own logs and objects
+    ApplicationLogEndedByOpening,
+    CollectApplicationObjects,
+    // What is taken of a damaged database
+    SalvageTakesDamagedState,
+    SalvageReadsPastDamage,
     // What a slow or refusing store is asked for
     HedgeShareUnbounded,
     HedgeSlowStore,
@@ -111,6 +117,47 @@ pub enum Mutant {
     FlashTakesFirstMiss,
     FlashForgetsUsed,
     FlashIgnoresHeat,
+    // Files of unmodified programs
+    FilesRenameInTwoBatches,
+    FilesOverwriteLosesRest,
+    FilesTruncateLosesRest,
+    FilesUnlinkKeepsRows,
+    FilesShowRefused,
+    // What a node checks of its regions (rules 2 and 4 of replicated segments)
+    RegionIgnoresHeldBytes,
+    RegionIgnoresPredecessor,
+    RegionAppendsAfterSeal,
+    RegionForgetsUnknown,
+    RegionFreedByStaleEpoch,
+    RegionIgnoresIncarnation,
+    // Whom a node listens to
+    NodeKeepsEarlierConnection,
+    NodeForgetsProof,
+    // What a node's disk must hold before it answers, and what it may say after damage
+    NodeAnswersBeforeSync,
+    NodeTrustsDamagedDisk,
+    NodeTrustsUncleanCopy,
+    // The fence of shared memory (rule 8)
+    SharedWordCheckedBeforeStore,
+    SharedReadsBeforeWord,
+    SharedStoredWithoutFence,
+    // What a writer of a segment counts, and when (rules 3 and 6)
+    SegmentAcknowledgesWithFewer,
+    SegmentChangeCountsOldOnly,
+    SegmentChangeCountsNewOnly,
+    SegmentPublishedBeforeCaughtUp,
+    SegmentForeignRecordIgnored,
+    SegmentUnknownTakenAsFailed,
+    SegmentFreedBeforePublished,
+    // What a takeover takes for an answer, and what it chooses (rules 4 and 5)
+    SegmentSealsTooFew,
+    SegmentTakesShortest,
+    SegmentLossTakenForAnswer,
+    SegmentChoosesTooShort,
+    SegmentServedBeforePublished,
+    SegmentOldFreedBeforePublished,
+    // What a follower shows (rule 6)
+    SegmentFollowerShowsUncommitted,
 }
 
 #[cfg(feature = "mutants")]

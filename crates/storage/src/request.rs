@@ -51,11 +51,13 @@ pub enum Purpose {
     Collection,
     /// Verification and inspection.
     Verify,
+    /// Objects of the application's own.
+    Application,
 }
 
 impl Purpose {
     /// All of them, in the order of their declaration.
-    pub const ALL: [Purpose; 9] = [
+    pub const ALL: [Purpose; 10] = [
         Purpose::Open,
         Purpose::Manifest,
         Purpose::Log,
@@ -65,6 +67,7 @@ impl Purpose {
         Purpose::Compaction,
         Purpose::Collection,
         Purpose::Verify,
+        Purpose::Application,
     ];
 
     /// The purpose in one word.
@@ -79,6 +82,7 @@ impl Purpose {
             Purpose::Compaction => "compaction",
             Purpose::Collection => "collection",
             Purpose::Verify => "verify",
+            Purpose::Application => "application",
         }
     }
 }
@@ -118,7 +122,7 @@ impl Request {
     pub fn new(purpose: Purpose, epoch: Epoch) -> Request {
         let priority = match purpose {
             Purpose::Open | Purpose::Manifest | Purpose::Log | Purpose::Get | Purpose::Scan => Priority::High,
-            Purpose::Flush => Priority::Normal,
+            Purpose::Flush | Purpose::Application => Priority::Normal,
             Purpose::Compaction | Purpose::Collection | Purpose::Verify => Priority::Low,
         };
         Request { purpose, priority, deadline: None, epoch }

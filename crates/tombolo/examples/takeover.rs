@@ -39,7 +39,7 @@ fn below(root: &str, name: u64) -> String {
     }
 }
 
-/// Fills a database with `megabytes` of values that do not compress.
+/// Fills a database with `megabytes` of values that do not compress. Unlogged, and flushed at the end: in a bucket each accepted write waits for a put.
 fn fill(uri: &str, megabytes: u64) -> Result<()> {
     let db = Db::builder(uri).mode(OpenMode::CreateOrOpen).open().wait()?;
     let keys = db.default_keyspace();
@@ -51,7 +51,7 @@ fn fill(uri: &str, megabytes: u64) -> Result<()> {
         })
         .take(VALUE_BYTES)
         .collect();
-        keys.put_with(number.to_be_bytes(), value, Durability::Accepted).wait()?;
+        keys.put_with(number.to_be_bytes(), value, Durability::Unlogged).wait()?;
     }
     db.flush().wait()?;
     db.close().wait()

@@ -30,6 +30,7 @@ mod pace;
 mod read;
 mod reader;
 mod recovery;
+mod salvage;
 mod signal;
 mod stalls;
 mod standby;
@@ -43,14 +44,16 @@ pub use budget::MemoryBudget;
 pub use checkpoint::Checkpoint;
 pub use collection::Destroyed;
 pub use db::{
-    BackgroundError, Batch, Blocking, BlockingKeyspace, Builder, Cursor, Db, Finding, Keyspace, Property, PropertyValue, RangeSize, Reader,
-    Rejected, Requests, Scan, Snapshot, Standby, Stats, Unit, VerifyReport,
+    ApplicationEntry, ApplicationLog, ApplicationObject, ApplicationObjects, BackgroundError, Batch, Blocking, BlockingKeyspace, Builder,
+    Cursor, Db, EarlierLogs, Finding, Keyspace, LogPosition, Property, PropertyValue, RangeSize, Reader, Rejected, Requests, Scan,
+    Snapshot, Standby, Stats, Unit, VerifyReport,
 };
 pub use event::{Event, Listener};
 pub use flash::{FlashCache, FlashCacheOptions, FlashCacheStats};
 pub use op::Op;
 pub use options::{Compression, Durability, KeyspaceOptions, OpenMode, Options, Setting};
 pub use reader::ReaderOptions;
+pub use salvage::{Loss, SalvageMode, SalvageReport};
 pub use stalls::StallReason;
 pub use standby::StandbyOptions;
 pub use tombolo_env::{Env, Instant};

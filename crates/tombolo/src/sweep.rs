@@ -12,6 +12,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use tombolo_env::Env;
+use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Epoch, Incarnation, ObjectInfo, ObjectName, ObjectStore, Purpose, Result, probe};
 
 use crate::collection::machine::Orphans;
@@ -127,6 +128,10 @@ impl Judge<'_> {
         if let Some((of, _)) = names::parse_alive(incarnation, name) {
             return garbage(of < epoch, GarbageKind::OldSign);
         }
+        if let Some((of, _)) = names::parse_application(incarnation, name) {
+            // The application's to delete: which of them it needs is known to it alone.
+            return garbage(is_enabled(Mutant::CollectApplicationObjects) && of < epoch, GarbageKind::Orphan);
+        }
         let known = names::parse_record(incarnation, name).is_ok() || names::parse_standby(incarnation, name).is_some();
         let logs = format!("{:016x}/log", incarnation.0);
         if known || name.as_str().starts_with(&logs) { Verdict::Kept } else { Verdict::Foreign }
@@ -141,6 +146,7 @@ impl Judge<'_> {
             || names::parse_checkpoint(life, name).is_some()
             || names::parse_pin(life, name).is_some()
             || names::parse_alive(life, name).is_some()
+            || names::parse_application(life, name).is_some()
             || names::parse_standby(life, name).is_some();
         if gone { Verdict::Garbage(GarbageKind::EndedLife) } else { Verdict::Kept }
     }

@@ -181,3 +181,31 @@ pub fn soak(root: &Path, arguments: &Soak) -> Result<(), String> {
     }
     cargo(root, &command, &[])
 }
+
+/// Options of `fight`.
+#[derive(Args)]
+pub struct Fight {
+    /// How long, in seconds.
+    #[arg(long, default_value_t = 120)]
+    seconds: u64,
+    /// The store, as a URI; a temporary directory when not given.
+    #[arg(long, value_name = "URI")]
+    store: Option<String>,
+    /// Seed of keys, values and moments; printed by every run.
+    #[arg(long)]
+    seed: Option<u64>,
+}
+
+/// Lets two writers fight for a database.
+pub fn fight(root: &Path, arguments: &Fight) -> Result<(), String> {
+    let Fight { seconds, store, seed } = arguments;
+    let features = if store.is_some() { "--features cloud " } else { "" };
+    let mut command = words(&format!("run --quiet --release --package tombolo-cli {features}-- fight --seconds {seconds}"));
+    if let Some(store) = store {
+        command.extend(["--store".into(), store.into()]);
+    }
+    if let Some(seed) = seed {
+        command.extend(["--seed".into(), seed.to_string().into()]);
+    }
+    cargo(root, &command, &[])
+}

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tombolo::{Batch, BlockingKeyspace, Cursor, Db, Env, ErrorKind, Keyspace, KeyspaceOptions, Op, OpenMode, Options, Registry, Stats};
+use tombolo::{Batch, BlockingKeyspace, Cursor, Db, Env, ErrorKind, Keyspace, KeyspaceOptions, Op, OpenMode, Options, Stats};
 use tombolo_storage::layer::RequestKind;
 use tombolo_storage::layer::trace::{TraceObjectStore, Tracer};
 use tombolo_storage::{Epoch, ObjectStore, Purpose, Request, Uri};
@@ -50,7 +50,7 @@ impl Engine {
     /// Opens or creates the database.
     pub fn open(place: &Place, mode: OpenMode) -> Result<Engine> {
         let env = Env::real();
-        let registry = Registry::with_defaults();
+        let registry = crate::database::registry();
         let store = Uri::parse(&place.store)?;
         let log = place.log.as_deref().map(Uri::parse).transpose()?;
         let plain = registry.open_object_store(&env, &store)?;
@@ -73,7 +73,7 @@ impl Engine {
         let Engine { place, db, keyspace, .. } = self;
         db.close().wait()?;
         drop((db, keyspace));
-        let mut builder = Db::builder(&place.store);
+        let mut builder = Db::builder(&place.store).registry(crate::database::registry());
         if let Some(log) = &place.log {
             builder = builder.log(log);
         }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use clap::Args;
 use serde_json::{Value, json};
-use tombolo::{Env, Error, ErrorKind, Registry};
+use tombolo::{Env, Error, ErrorKind};
 use tombolo_storage::probe::{self, Measured, ProbePlan};
 use tombolo_storage::{LogStore, ObjectStore, Uri};
 
@@ -59,7 +59,7 @@ pub fn run(arguments: &Arguments, json: bool, output: &Output) -> Result<()> {
     if !(arguments.seconds > 0.0 && arguments.seconds <= 3600.0) {
         return Err(Failure::Usage(format!("seconds is {}: it must be above 0 and at most 3600", arguments.seconds)));
     }
-    let (env, registry) = (Env::real(), Registry::with_defaults());
+    let (env, registry) = (Env::real(), crate::database::registry());
     let store = Uri::parse(&arguments.store)?;
     let log = arguments.log.as_deref().map(Uri::parse).transpose()?;
     let mut results = Results::open(arguments.json.as_deref(), json)?;

@@ -332,7 +332,7 @@ fn hear(ears: &mut Ears, message: Message) {
             let held_peak_bytes = held_peak_bytes.max(ears.memory.held_peak_bytes);
             ears.memory = Memory { own_peak_bytes, held_peak_bytes, budget_peak_bytes, faults, reopened };
         }
-        Message::Opened { .. } | Message::Refused { .. } | Message::Unreadable { .. } => {}
+        Message::Opened { .. } | Message::Refused { .. } | Message::Unreadable { .. } | Message::Seen { .. } => {}
     }
 }
 

@@ -100,7 +100,7 @@ pub fn clone(arguments: &Clone, output: &Output) -> Result<()> {
     let name = format!("clone-{:016x}{:016x}", env.random_u64(), env.random_u64());
     // To its end, whatever comes: a checkpoint that is half made is its maker's to end or to delete.
     db.checkpoint(&name).wait()?;
-    let new = with_log(Db::builder(target), target_log.as_deref());
+    let new = with_log(Db::builder(target).registry(crate::database::registry()), target_log.as_deref());
     let restored = match database.builder() {
         Ok(source) => interrupt::wait(source.at_checkpoint(&name).restore_to(new), &interrupted, || ()),
         Err(error) => Err(error),
@@ -133,7 +133,7 @@ pub fn run(command: &Command, output: &Output) -> Result<()> {
         }
         Command::Restore(arguments) => {
             let Restore { database, name, target, target_log } = arguments;
-            let new = with_log(Db::builder(target), target_log.as_deref());
+            let new = with_log(Db::builder(target).registry(crate::database::registry()), target_log.as_deref());
             interrupt::wait(database.builder()?.at_checkpoint(name).restore_to(new), &interrupted, || ())?;
             output.result(|| json!({ "restored": name, "store": target }), || format!("checkpoint {name} is now the database {target}"))
         }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use clap::Args;
 use serde_json::{Value, json};
 use tombolo::manifest::names::table as table_object;
-use tombolo::{Env, OpenMode, PropertyValue, Registry, Unit};
+use tombolo::{Env, OpenMode, PropertyValue, Unit};
 use tombolo_storage::Uri;
 
 use crate::database::{DatabaseArguments, ReadArguments};
@@ -47,7 +47,7 @@ struct Sums {
 /// Runs `levels`.
 pub fn levels(arguments: &Levels, output: &Output) -> Result<()> {
     let env = Env::real();
-    let objects = Registry::with_defaults().open_object_store(&env, &Uri::parse(&arguments.store)?)?;
+    let objects = crate::database::registry().open_object_store(&env, &Uri::parse(&arguments.store)?)?;
     let (world, store) = (env.clone(), Arc::clone(&objects));
     let loaded = env.block_on(async move { tombolo::manifest::load(&world, &store).await })?;
     let (incarnation, state) = (loaded.incarnation, loaded.state);

@@ -2,6 +2,7 @@
 
 mod checkpoint;
 mod look;
+mod salvage;
 mod transfer;
 
 use std::ops::Bound;
@@ -52,6 +53,8 @@ pub enum Command {
     Levels(look::Levels),
     /// Reads every byte and checks it; exit code 1 when something is damaged.
     Verify(Verify),
+    /// Makes a database of what can be had of one of which objects are gone or damaged; says what is lost, with exit code 1.
+    Salvage(salvage::Salvage),
     /// Merges all tables of each keyspace into one run.
     Compact(DatabaseArguments),
     /// Moves what is in memory and in the log to tables.
@@ -256,6 +259,7 @@ pub fn run(command: &Command, output: &Output) -> Result<()> {
         Command::Properties(arguments) => look::properties(arguments, output),
         Command::Levels(arguments) => look::levels(arguments, output),
         Command::Verify(arguments) => verify(arguments, output),
+        Command::Salvage(arguments) => salvage::run(arguments, output),
         Command::Compact(arguments) => rewrite(arguments, output, Db::compact),
         Command::Flush(arguments) => rewrite(arguments, output, Db::flush),
         Command::Destroy(arguments) => destroy(arguments, output),

@@ -6,7 +6,7 @@ use tombolo_format::FormatError;
 use tombolo_format::batch::{Operation, Operations};
 use tombolo_format::log_frame::{
     DURABLE_SLOT_BYTES, DURABLE_SLOT_OFFSET, FENCE_WORD_OFFSET, FRAME_ALIGNMENT, Frame, FrameScanner, LANE_FIELDS_BYTES, LaneHeader,
-    NoFrame, SEGMENT_HEADER_BYTES, SEGMENT_HEADER_FIELDS_BYTES, SegmentHeader, SegmentIdentity, Verdict, decode_durable_slot, decode_frame,
+    SEGMENT_HEADER_BYTES, SEGMENT_HEADER_FIELDS_BYTES, SegmentHeader, SegmentIdentity, Verdict, decode_durable_slot, decode_frame,
 };
 use tombolo_storage::LogOffset;
 
@@ -40,12 +40,12 @@ pub fn lane(bytes: &Bytes, report: &mut Report) {
 }
 
 /// Reports on a segment.
-pub fn segment(bytes: &Bytes, entries: bool, report: &mut Report) {
+pub fn segment(name: &str, bytes: &Bytes, entries: bool, report: &mut Report) {
     report.kind("log segment");
     if bytes.len() >= SEGMENT_HEADER_BYTES && bytes[..SEGMENT_HEADER_BYTES].iter().all(|byte| *byte == 0) {
         return report.part(0, bytes.len() as u64, "not begun: made ahead, its header is still zeros", Vec::new());
     }
-    let identity = match header(bytes, report) {
+    let identity = match header(name, bytes, report) {
         Some(identity) => identity,
         None => return,
     };
@@ -80,7 +80,7 @@ pub fn segment(bytes: &Bytes, entries: bool, report: &mut Report) {
     }
 }
 
-fn header(bytes: &Bytes, report: &mut Report) -> Option<SegmentIdentity> {
+fn header(name: &str, bytes: &Bytes, report: &mut Report) -> Option<SegmentIdentity> {
     match SegmentHeader::decode(bytes) {
         Ok(SegmentHeader { identity, capacity, predecessor_end, .. }) => {
             let fields = vec![
@@ -97,17 +97,32 @@ fn header(bytes: &Bytes, report: &mut Report) -> Option<SegmentIdentity> {
         }
         Err(error) => {
             report.damage(0, "header", error);
-            // Frames name their segment too: the first that names one and has its checksum says which.
-            let candidates = (SEGMENT_HEADER_BYTES..bytes.len()).step_by(FRAME_ALIGNMENT);
-            candidates.filter_map(|at| u32::try_from(at).ok()).find_map(|at| {
-                let nobody = SegmentIdentity { incarnation: u64::MAX, epoch: u64::MAX, lane: u32::MAX, segment: u32::MAX };
-                match decode_frame(bytes, at, &nobody) {
-                    Err(NoFrame::Foreign(named)) if decode_frame(bytes, at, &named).is_ok() => Some(named),
-                    _ => None,
-                }
-            })
+            // Frames are bound to their segment: whichever guess finds one is right.
+            let first = u32::try_from(SEGMENT_HEADER_BYTES - FRAME_ALIGNMENT).ok()?;
+            let guesses = [identity_by_name(name), identity_by_bytes(bytes)];
+            guesses.into_iter().flatten().find(|guess| next_frame(bytes, first, guess).is_some())
         }
     }
+}
+
+/// Of `…/{incarnation}/log/{epoch}-{lane}/{segment}`.
+fn identity_by_name(name: &str) -> Option<SegmentIdentity> {
+    let mut segments = name.rsplit('/');
+    let (segment, (epoch, lane)) = (segments.next()?, segments.next()?.split_once('-')?);
+    let incarnation = segments.next().filter(|directory| *directory == "log").and_then(|_| segments.next())?;
+    Some(SegmentIdentity {
+        incarnation: u64::from_str_radix(incarnation, 16).ok()?,
+        epoch: u64::from_str_radix(epoch, 16).ok()?,
+        lane: u32::from_str_radix(lane, 16).ok()?,
+        segment: u32::from_str_radix(segment, 16).ok()?,
+    })
+}
+
+/// What the header of a segment, or of a log object, says, unchecked: both say it at the same place.
+pub(super) fn identity_by_bytes(bytes: &[u8]) -> Option<SegmentIdentity> {
+    let word = |at: usize| bytes.get(at..)?.first_chunk().map(|word| u64::from_le_bytes(*word));
+    let half = |at: usize| bytes.get(at..)?.first_chunk().map(|half| u32::from_le_bytes(*half));
+    Some(SegmentIdentity { incarnation: word(32)?, epoch: word(40)?, lane: half(48)?, segment: half(52)? })
 }
 
 pub(super) fn next_frame(bytes: &Bytes, after: u32, identity: &SegmentIdentity) -> Option<u32> {
@@ -134,7 +149,7 @@ pub(super) fn frame(frame: &Frame<'_>, entries: bool, report: &mut Report) {
     if !entries {
         return;
     }
-    let base = u64::from(frame.byte) + tombolo_format::log_frame::FRAME_HEADER_BYTES as u64;
+    let base = u64::from(frame.payload_byte);
     let operations = match Operations::new(frame.payload) {
         Ok(operations) => operations,
         Err(error) => return report.damage(base, "payload", error),

@@ -7,7 +7,7 @@ use tombolo_format::log_frame::{SegmentIdentity, decode_frame};
 use tombolo_format::log_object::{LOG_OBJECT_FIRST_BYTE, LOG_OBJECT_HEADER_BYTES, LogObject, SEAL_BYTES};
 use tombolo_storage::LogOffset;
 
-use super::log::{frame, next_frame};
+use super::log::{frame, identity_by_bytes, next_frame};
 use super::report::Report;
 
 /// Reports on an object of a log.
@@ -72,11 +72,4 @@ fn identity_by_name(name: &str) -> Option<SegmentIdentity> {
         lane: u32::from_str_radix(lane, 16).ok()?,
         segment: u32::from_str_radix(slot, 16).ok()?,
     })
-}
-
-/// What the header says, unchecked.
-fn identity_by_bytes(bytes: &[u8]) -> Option<SegmentIdentity> {
-    let word = |at: usize| bytes.get(at..)?.first_chunk().map(|word| u64::from_le_bytes(*word));
-    let half = |at: usize| bytes.get(at..)?.first_chunk().map(|half| u32::from_le_bytes(*half));
-    Some(SegmentIdentity { incarnation: word(32)?, epoch: word(40)?, lane: half(48)?, segment: half(52)? })
 }

@@ -162,7 +162,7 @@ fn inspect(name: &str, bytes: &Bytes, kind: Option<Kind>, entries: bool) -> Repo
     let mut report = Report::new(name, bytes.len() as u64);
     match kind.or_else(|| Kind::by_magic(bytes)).or_else(|| Kind::by_name(name)) {
         Some(Kind::Table) => table::inspect(bytes, entries, &mut report),
-        Some(Kind::Segment) => log::segment(bytes, entries, &mut report),
+        Some(Kind::Segment) => log::segment(name, bytes, entries, &mut report),
         Some(Kind::Lane) => log::lane(bytes, &mut report),
         Some(Kind::LogObject) => log_object::inspect(name, bytes, entries, &mut report),
         Some(Kind::Record) => manifest::record(bytes, &mut report),

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use tombolo::{Env, Epoch, Error, ErrorKind, Registry};
+use tombolo::{Env, Epoch, Error, ErrorKind};
 use tombolo_storage::object::read_whole;
 use tombolo_storage::{ObjectName, ObjectStore, Purpose, Request, Uri};
 
@@ -37,7 +37,7 @@ impl Place {
         }
         let uri = Uri::parse(text)?;
         let env = Env::real();
-        let objects = Registry::with_defaults().open_object_store(&env, &uri)?;
+        let objects = crate::database::registry().open_object_store(&env, &uri)?;
         Ok(Place::Store(Store { env, uri, objects }))
     }
 

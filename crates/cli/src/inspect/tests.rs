@@ -65,7 +65,7 @@ fn a_sound_segment_is_told_frame_by_frame() {
 #[test]
 fn beyond_a_damaged_frame_the_report_goes_on() {
     let (mut bytes, frames) = segment();
-    bytes[frames[1] + 70] ^= 1;
+    bytes[frames[1] + 30] ^= 1;
     let (text, damaged) = report("x", &bytes);
     assert!(damaged);
     assert!(text.contains("key k0") && !text.contains("key k1") && text.contains("key k2"), "{text}");
@@ -134,7 +134,7 @@ fn objects_of_a_log_are_told_and_damage_in_them_is_found() {
         }
     }
     let mut bytes = bytes;
-    bytes[frames[0] + 70] ^= 1;
+    bytes[frames[0] + 46] ^= 1;
     let (text, _) = report(&format!("{place}/00000002"), &bytes);
     assert!(text.contains("DAMAGED frame") && !text.contains("key k0") && text.contains("key k1"), "{text}");
 }

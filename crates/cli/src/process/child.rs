@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::io::{self, BufReader, Write};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 
@@ -54,11 +55,13 @@ impl Writer {
         Ok(kill_process(self.pid, Signal::CONT)?)
     }
 
-    /// Kills the process with SIGKILL and hears the rest of its pipe: what was acknowledged before it died.
+    /// Kills the process with SIGKILL and hears the rest of its pipe: what was acknowledged before it died. One that had ended before is an error.
     pub fn kill(mut self) -> io::Result<()> {
+        let earlier = self.child.try_wait()?;
         self.child.kill()?;
         self.child.wait()?;
-        self.hear_the_rest()
+        self.hear_the_rest()?;
+        earlier.map_or(Ok(()), |status| Err(io::Error::other(format!("the process had ended before it was killed: {status}"))))
     }
 
     /// Tells the writer to finish.
@@ -72,6 +75,22 @@ impl Writer {
         let status = self.child.wait()?;
         self.hear_the_rest()?;
         Ok(status)
+    }
+
+    /// As [`Writer::wait`]; whoever takes longer is killed, and that is an error.
+    pub fn wait_for(mut self, patience: Duration) -> io::Result<ExitStatus> {
+        self.finish();
+        let end = Instant::now() + patience;
+        loop {
+            if let Some(status) = self.child.try_wait()? {
+                self.hear_the_rest()?;
+                return Ok(status);
+            }
+            if Instant::now() >= end {
+                return Err(io::Error::new(io::ErrorKind::TimedOut, format!("it has not ended within {} s", patience.as_secs())));
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
     }
 
     fn hear_the_rest(&mut self) -> io::Result<()> {

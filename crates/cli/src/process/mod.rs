@@ -12,6 +12,7 @@
 //! | 5 ended | exit code u8, text |
 //! | 6 unreadable | count u64 |
 //! | 7 memory | resident bytes of its own u64, peak bytes charged to the budget u64, faults met u64, times reopened u64 |
+//! | 8 seen | thread u64, epoch u64, sequence u64, digest u64 |
 //!
 //! Each message is its length (u32, of what follows), its number (u8) and its body. A message cut off by a kill is no message.
 
@@ -80,6 +81,17 @@ pub enum Message {
         /// Times that the database was opened again because a handle had ended.
         reopened: u64,
     },
+    /// What a thread's keys held when somebody looked.
+    Seen {
+        /// The thread.
+        thread: u64,
+        /// The epoch that wrote last.
+        epoch: u64,
+        /// Its last batch.
+        sequence: u64,
+        /// The digest of all of it.
+        digest: u64,
+    },
 }
 
 impl Message {
@@ -119,6 +131,10 @@ impl Message {
             Message::Memory { own_peak_bytes, held_peak_bytes, budget_peak_bytes, faults, reopened } => {
                 numbers(&[*own_peak_bytes, *held_peak_bytes, *budget_peak_bytes, *faults, *reopened], &mut body);
                 7u8
+            }
+            Message::Seen { thread, epoch, sequence, digest } => {
+                numbers(&[*thread, *epoch, *sequence, *digest], &mut body);
+                8
             }
         };
         let length = u32::try_from(body.len() + 1).map_err(io::Error::other)?;
@@ -175,6 +191,7 @@ impl Message {
                 faults: number()?,
                 reopened: number()?,
             },
+            8 => Message::Seen { thread: number()?, epoch: number()?, sequence: number()?, digest: number()? },
             _ => return None,
         })
     }

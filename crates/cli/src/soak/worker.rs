@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use rand::Rng;
-use tombolo::{Batch, Db, Env, Error, ErrorKind, Keyspace, OpenMode, Options, Registry};
+use tombolo::{Batch, Db, Env, Error, ErrorKind, Keyspace, OpenMode, Options};
 use tombolo_storage::Uri;
 use tombolo_storage::layer::RequestKind;
 use tombolo_storage::layer::fault::{Chances, Fault, FaultLogStore, FaultObjectStore, FaultPlan, Rule};
@@ -107,7 +107,7 @@ impl Worker<'_> {
 
     /// Opens the database on its stores with faults over them.
     fn open(&self) -> Result<Db> {
-        let (env, registry) = (&self.env, Registry::with_defaults());
+        let (env, registry) = (&self.env, crate::database::registry());
         let store = Uri::parse(&self.arguments.store)?;
         let log = self.arguments.how.log.as_deref().map(Uri::parse).transpose()?;
         let objects = registry.open_object_store(env, &store)?;

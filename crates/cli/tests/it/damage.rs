@@ -186,3 +186,28 @@ fn every_file_of_a_small_database_may_be_cut_to_nothing() {
         assert!(right || ran.stdout.is_empty(), "{}: {}", file.display(), ran.stdout);
     }
 }
+
+/// What is whole is salvaged whole; without a table there is a state before it or there are holes, and both are told.
+#[test]
+fn a_damaged_database_is_salvaged_and_what_is_lost_is_told() {
+    let (folder, store) = database();
+    ok(&["db", "put", &store, "newer", "in the log"]);
+    let saved = |name: &str| uri(&folder.path().join(name));
+    let report = json(&ok(&["--json", "db", "salvage", &store, "--to", &saved("whole")]));
+    assert_eq!((report["whole"].as_bool(), report["log_entries"].as_u64()), (Some(true), Some(1)), "{report}");
+    assert_eq!(ok(&["db", "scan", &saved("whole")]), ok(&["db", "scan", &store]));
+    fails(&["db", "salvage", &store, "--to", &saved("whole")], 2, &["AlreadyExists", "to do"]);
+    for table in tables(&folder) {
+        if table.starts_with(folder.path().join("db")) {
+            change(&table, |bytes| bytes[30] ^= 1);
+        }
+    }
+    let lost = tombolo(&["db", "salvage", &store, "--with-holes", "--to", &saved("holes")]);
+    assert_eq!(lost.code, 1, "{}{}", lost.stdout, lost.stderr);
+    for word in ["LOST", "key-0", "key-4", "\"default\"", "expected", "found"] {
+        assert!(lost.stdout.contains(word), "{word} is not in {}", lost.stdout);
+    }
+    assert_eq!(ok(&["db", "get", &saved("holes"), "newer"]).trim(), "in the log");
+    fails(&["db", "get", &saved("holes"), "key-1"], 3, &[]);
+    fails(&["db", "salvage", &saved("nothing")], 3, &["there is no database"]);
+}

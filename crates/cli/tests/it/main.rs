@@ -7,9 +7,11 @@ mod checkpoints;
 mod commands;
 mod damage;
 mod doctor;
+mod near_log;
 mod places;
 mod processes;
 mod readme;
+mod serve;
 mod transfer;
 
 use std::path::Path;

@@ -56,3 +56,11 @@ fn load_and_faults_lose_nothing_and_stay_within_the_memory() {
     assert!(report["kills"].as_u64() >= Some(1), "{report}");
     assert!(report["budget_peak_bytes"].as_u64() > Some(0), "{report}");
 }
+
+#[test]
+fn two_writers_that_fight_lose_nothing() {
+    let report = json(&ok(&["--json", "fight", "--seconds", "5", "--seed", "7"]));
+    assert!(report["takeovers"].as_u64() >= Some(2), "{report}");
+    assert!(report["batches_acknowledged"].as_u64() > Some(0), "{report}");
+    assert!(report["looks"].as_u64() > Some(0), "{report}");
+}

@@ -7,6 +7,8 @@
 //! Invariants:
 //! 1. A runnable task is in exactly one queue or on exactly one thread.
 //! 2. A panicking task ends alone: its thread goes on.
+//!
+//! Tasks that wait for sockets have a thread of their own ([`network_pool`](super::network_pool)).
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -21,7 +23,9 @@ use std::thread::Thread;
 use async_task::Runnable;
 use parking_lot::{Condvar, Mutex};
 
+use super::network_pool::NetworkPool;
 use super::reads::Waiting;
+use super::threads;
 use crate::{BoxFuture, Task, TaskClass};
 
 /// Threads for work that somebody waits for: as many syncs and read misses at once.
@@ -32,7 +36,7 @@ const FLUSH_THREADS_MAX: usize = 8;
 const BACKGROUND_THREADS_MAX: usize = 4;
 
 thread_local! {
-    static IN_TASK: Cell<bool> = const { Cell::new(false) };
+    pub(super) static IN_TASK: Cell<bool> = const { Cell::new(false) };
     static PARKER: Cell<Option<Arc<Parker>>> = const { Cell::new(None) };
 }
 
@@ -40,6 +44,7 @@ thread_local! {
 #[derive(Debug)]
 pub(super) struct Executor {
     pools: [Arc<Pool>; 3],
+    network: Arc<NetworkPool>,
 }
 
 impl Executor {
@@ -52,6 +57,7 @@ impl Executor {
                 pool("tombolo-flush", FLUSH_THREADS_MAX),
                 pool("tombolo-back", cores.min(BACKGROUND_THREADS_MAX)),
             ],
+            network: Arc::default(),
         }
     }
 
@@ -60,6 +66,7 @@ impl Executor {
             TaskClass::Foreground => &self.pools[0],
             TaskClass::Flush => &self.pools[1],
             TaskClass::Background => &self.pools[2],
+            TaskClass::Network => return Task::new(self.network.spawn(future)),
         };
         let (runnable, task) = {
             let pool = Arc::clone(pool);
@@ -77,6 +84,7 @@ impl Drop for Executor {
             pool.state.lock().closed = true;
             pool.ready.notify_all();
         }
+        self.network.close();
     }
 }
 
@@ -123,7 +131,7 @@ impl Pool {
 
     fn start_thread(self: &Arc<Pool>) -> bool {
         let pool = Arc::clone(self);
-        let started = std::thread::Builder::new().name(self.name.into()).spawn(move || pool.work());
+        let started = threads::start(self.name, move || pool.work());
         if let Err(error) = started {
             let mut state = self.state.lock();
             state.threads -= 1;

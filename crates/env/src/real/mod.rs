@@ -8,7 +8,9 @@ mod facts;
 mod files;
 mod mapping;
 mod network;
+mod network_pool;
 mod reads;
+mod threads;
 mod timer;
 mod write_out;
 

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use async_io::Async;
 
+use super::threads;
 use crate::network::{ReadHalf, WriteHalf};
 use crate::{BoxFuture, Connection, Listener, Network, completion};
 
@@ -22,7 +23,7 @@ const FIRST_DESCRIPTORS: usize = 5;
 
 /// Makes sure, before the first socket of the process, that enough descriptors are left. Another thread may take them in between; at a
 /// process that is not at its very limit it does not.
-fn check_descriptors() -> io::Result<()> {
+pub(super) fn check_descriptors() -> io::Result<()> {
     static CHECKED: AtomicBool = AtomicBool::new(false);
     if !CHECKED.load(Ordering::Acquire) {
         let left: io::Result<Vec<File>> = (0..FIRST_DESCRIPTORS).map(|_| File::open("/dev/null")).collect();
@@ -73,9 +74,7 @@ async fn resolve(address: &str) -> io::Result<Vec<SocketAddr>> {
     }
     let (completer, resolved) = completion();
     let address = address.to_owned();
-    std::thread::Builder::new()
-        .name("tombolo-resolve".into())
-        .spawn(move || completer.complete(address.to_socket_addrs().map(Iterator::collect)))?;
+    threads::start("tombolo-resolve", move || completer.complete(address.to_socket_addrs().map(Iterator::collect)))?;
     resolved.await.unwrap_or_else(|| Err(io::Error::other("the resolver ended without an answer")))
 }
 
@@ -156,6 +155,13 @@ impl ReadHalf for RealReadHalf {
 struct RealWriteHalf(Arc<Async<TcpStream>>);
 
 impl WriteHalf for RealWriteHalf {
+    fn try_write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self.0.get_ref().write(bytes) {
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => Ok(0),
+            written => written,
+        }
+    }
+
     fn write_all<'a>(&'a mut self, bytes: &'a [u8]) -> BoxFuture<'a, io::Result<()>> {
         Box::pin(write_all(&self.0, bytes))
     }

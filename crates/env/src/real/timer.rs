@@ -60,7 +60,7 @@ impl Shared {
     fn start(self: &Arc<Shared>, state: &mut State) -> bool {
         if !state.running {
             let shared = Arc::clone(self);
-            let started = std::thread::Builder::new().name("tombolo-timer".into()).spawn(move || shared.run());
+            let started = super::threads::start("tombolo-timer", move || shared.run());
             state.running = started.is_ok();
         }
         state.running

@@ -392,6 +392,13 @@ impl ReadHalf for Receiver {
 }
 
 impl WriteHalf for Sender {
+    fn try_write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self.poll_write(&Context::from_waker(Waker::noop()), bytes) {
+            Poll::Ready(written) => written,
+            Poll::Pending => Ok(0),
+        }
+    }
+
     fn write_all<'a>(&'a mut self, bytes: &'a [u8]) -> BoxFuture<'a, io::Result<()>> {
         Box::pin(Sender::write_all(self, bytes))
     }

@@ -33,10 +33,11 @@ fn a_segment_bounded_in_the_middle_of_a_frame_is_damaged() {
 
 #[test]
 fn constants_are_those_of_the_byte_tables() {
-    assert_eq!((SEGMENT_HEADER_BYTES, DURABLE_SLOT_OFFSET, FENCE_WORD_OFFSET, FRAME_HEADER_BYTES), (4096, 512, 1024, 64));
+    assert_eq!((SEGMENT_HEADER_BYTES, DURABLE_SLOT_OFFSET, FENCE_WORD_OFFSET), (4096, 512, 1024));
+    assert_eq!((FRAME_HEADER_BYTES, FRAME_LONG_HEADER_BYTES), (24, 40));
     let page = SegmentHeader { identity: IDENTITY, capacity: 1 << 20, predecessor_end: 0x55, boot_id: 0xabcd }.encode(0x99);
     assert_eq!(&page[0..8], b"TMBLOSEG");
-    assert_eq!(page[8..12], 1u32.to_le_bytes());
+    assert_eq!(page[8..12], 2u32.to_le_bytes());
     assert_eq!(page[12..16], 4096u32.to_le_bytes());
     assert_eq!(page[32..40], 0x1122u64.to_le_bytes());
     assert_eq!(page[40..48], 7u64.to_le_bytes());
@@ -54,15 +55,45 @@ fn constants_are_those_of_the_byte_tables() {
     assert!(lane[56..].iter().all(|byte| *byte == 0));
 }
 
+/// The bytes of a frame, in hexadecimal.
+fn written(header: &FrameHeader) -> String {
+    let mut bytes = Vec::new();
+    header.append_to(&mut bytes, 4096, b"payload");
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 #[test]
 fn a_frame_is_the_bytes_of_its_table() {
-    let mut bytes = Vec::new();
-    FrameHeader { identity: IDENTITY, stream: 2, first_sequence: 0x0a0b, count: 4, durable_through: 0x0c0d }
-        .append_to(&mut bytes, 4096, b"payload");
-    let golden = "546d46725ad45a380700000004000000221100000000000007000000000000000300000005000000020000000000000\
-                  00b0a0000000000000d0c0000000000007061796c6f616400";
-    let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-    assert_eq!(hex, golden);
+    let short = FrameHeader { identity: IDENTITY, stream: 0, first_sequence: 0x0a0b, count: 1, durable_through: IDENTITY.offset(0x0c0d) };
+    assert_eq!(written(&short), "ac347329564092b2070000000d0c00000b0a0000000000007061796c6f616400");
+    let long = FrameHeader { stream: 2, count: 4, durable_through: 0x0c0d, ..short };
+    assert_eq!(written(&long), "ac347329150456f707000020040000000b0a00000000000002000000000000000d0c0000000000007061796c6f616400");
+}
+
+#[test]
+fn a_frame_is_short_exactly_when_that_says_it_all() {
+    let short = FrameHeader { identity: IDENTITY, stream: 0, first_sequence: 9, count: 1, durable_through: IDENTITY.offset(4096) };
+    let earlier = SegmentIdentity { segment: 4, ..IDENTITY }.offset(4096);
+    let later = SegmentIdentity { segment: 6, ..IDENTITY }.offset(4096);
+    for (header, header_bytes) in [
+        (short, 24),
+        (FrameHeader { first_sequence: u64::MAX, durable_through: IDENTITY.offset(u32::MAX), ..short }, 24),
+        (FrameHeader { durable_through: IDENTITY.offset(0), ..short }, 24),
+        (FrameHeader { stream: 1, ..short }, 40),
+        (FrameHeader { count: 0, ..short }, 40),
+        (FrameHeader { count: 2, ..short }, 40),
+        (FrameHeader { durable_through: earlier, ..short }, 40),
+        (FrameHeader { durable_through: later, ..short }, 40),
+        (FrameHeader { durable_through: 0, ..short }, 40),
+    ] {
+        let mut bytes = vec![0; 4096];
+        header.append_to(&mut bytes, 4096, b"payload");
+        assert_eq!(bytes.len(), 4096 + header_bytes + 8, "{header:?}");
+        assert_eq!(header.frame_bytes(7), header_bytes + 8);
+        assert!(frame_bytes_max(7) >= header.frame_bytes(7));
+        let frame = decode_frame(&bytes, 4096, &IDENTITY).expect("just written");
+        assert_eq!((frame.header, frame.payload, frame.payload_byte), (header, &b"payload"[..], 4096 + header_bytes as u32));
+    }
 }
 
 #[test]
@@ -99,7 +130,7 @@ fn pages_round_trip_and_every_flipped_byte_is_noticed() {
 #[test]
 fn a_newer_segment_is_told_from_a_damaged_one() {
     let mut bytes = SegmentHeader { identity: IDENTITY, capacity: 1 << 20, predecessor_end: 0, boot_id: 0 }.encode(0);
-    for (at, what) in [(8, "version 9; this program reads up to 1"), (16, "unknown incompatible feature bits 0x9")] {
+    for (at, what) in [(8, "version 9; this program reads up to 2"), (16, "unknown incompatible feature bits 0x9")] {
         let before = bytes[at];
         bytes[at] = 9;
         let checksum = crc32c(&bytes[..88]).to_le_bytes();
@@ -110,13 +141,23 @@ fn a_newer_segment_is_told_from_a_damaged_one() {
 }
 
 #[test]
+fn a_log_of_the_first_version_is_refused_and_not_taken_for_an_empty_one() {
+    let mut bytes = SegmentHeader { identity: IDENTITY, capacity: 1 << 20, predecessor_end: 0, boot_id: 0 }.encode(0);
+    bytes[8] = 1;
+    let checksum = crc32c(&bytes[..88]).to_le_bytes();
+    bytes[88..92].copy_from_slice(&checksum);
+    let error = SegmentHeader::decode(&bytes).expect_err("another layout of frames");
+    assert!(error.to_string().contains("earlier build"), "{error}");
+}
+
+#[test]
 fn every_flipped_byte_of_a_frame_ends_the_walk_before_it_or_changes_nothing() {
     let (bytes, starts) = segment(&[b"first", b"second one", b"third"], 8192);
     for at in starts[1] as usize..starts[2] as usize {
         let mut bytes = bytes.clone();
         bytes[at] ^= 0x10;
         let frames: Vec<_> = FrameScanner::new(&bytes, 4096, IDENTITY).collect();
-        let padding = at >= starts[1] as usize + FRAME_HEADER_BYTES + b"second one".len();
+        let padding = at >= starts[1] as usize + FRAME_LONG_HEADER_BYTES + b"second one".len();
         assert_eq!(frames.len(), if padding { 3 } else { 1 }, "byte {at}");
         assert_eq!(frames[0].payload, b"first");
     }
@@ -131,8 +172,13 @@ fn frames_of_other_segments_and_places_are_not_taken() {
         SegmentIdentity { lane: 4, ..IDENTITY },
         SegmentIdentity { segment: 6, ..IDENTITY },
     ] {
-        assert_eq!(decode_frame(&bytes, 4096, &other), Err(NoFrame::Foreign(IDENTITY)));
+        assert!(matches!(decode_frame(&bytes, 4096, &other), Err(NoFrame::Mark { found, .. }) if found == frame_mark(&IDENTITY)));
     }
+    // Even where the mark is the same, which may happen once in four milliards of segments.
+    let other = SegmentIdentity { segment: 6, ..IDENTITY };
+    let mut marked = bytes.clone();
+    marked[4096..4100].copy_from_slice(&frame_mark(&other).to_le_bytes());
+    assert!(matches!(decode_frame(&marked, 4096, &other), Err(NoFrame::Checksum(..))));
     // The first frame's bytes at the second's place: right segment, wrong place.
     let mut moved = bytes.clone();
     moved.copy_within(4096..starts[1] as usize, starts[1] as usize);
@@ -169,7 +215,7 @@ fn a_bad_frame_followed_by_proof_is_damage_and_else_a_tail() {
 
 #[test]
 fn a_frame_inside_a_payload_is_no_evidence() {
-    // A user stores bytes that look like a frame of this very segment, which claims that everything is durable.
+    // A user who knows the segment stores bytes that look like a frame of it, which claim that everything is durable.
     let mut forged = vec![0; 8];
     header(9, u64::MAX).append_to(&mut forged, 4096, b"forged");
     let (mut bytes, starts) = segment(&[b"first", &forged], 8192);
@@ -179,26 +225,30 @@ fn a_frame_inside_a_payload_is_no_evidence() {
 
 #[test]
 fn unknown_flags_are_newer_and_not_a_tail() {
-    let (mut bytes, starts) = segment(&[b"first", b"second"], 8192);
+    let (bytes, starts) = segment(&[b"first", b"second"], 8192);
     let at = starts[1] as usize;
-    bytes[at + 44] = 2;
-    let end = at + FRAME_HEADER_BYTES + b"second".len();
-    let checksum = stamp(crc32c(&bytes[at + 8..end]), FRAME_PLACE, at as u64).to_le_bytes();
-    bytes[at + 4..at + 8].copy_from_slice(&checksum);
-    let verdict = FrameScanner::new(&bytes, 4096, IDENTITY).verdict(None);
-    assert_eq!(verdict, Verdict::Newer { byte: starts[1], flags: 2 });
+    for (flag_at, bit, flags) in [(28, 2, 2), (11, 0x80, 1 << 31), (11, 0x40, 1 << 30)] {
+        let mut bytes = bytes.clone();
+        bytes[at + flag_at] |= bit;
+        let end = at + FRAME_LONG_HEADER_BYTES + b"second".len();
+        let checksum = stamp(crc32c(&bytes[at + 8..end]), IDENTITY.binding().place, at as u64).to_le_bytes();
+        bytes[at + 4..at + 8].copy_from_slice(&checksum);
+        let verdict = FrameScanner::new(&bytes, 4096, IDENTITY).verdict(None);
+        assert_eq!(verdict, Verdict::Newer { byte: starts[1], flags });
+    }
     assert!(matches!(NoFrame::Flags(2).into_error(starts[1]), FormatError::Newer { .. }));
 }
 
 #[test]
 fn forged_marks_cannot_make_the_walk_quadratic() {
-    // 16,000 headers of this segment, each with a length to the segment's end: the budget ends the walk after 8 segments' worth.
+    // 40,000 headers of this segment, each with a length to the segment's end: the budget ends the walk after 8 segments' worth.
     let mut bytes = SegmentHeader { identity: IDENTITY, capacity: 1 << 20, predecessor_end: 8, boot_id: 9 }.encode(0).to_vec();
     while bytes.len() + FRAME_HEADER_BYTES <= 1 << 20 {
-        let mut forged = header(1, u64::MAX).encode(bytes.len() as u32, b"");
-        let length = ((1 << 20) - bytes.len() - FRAME_HEADER_BYTES) as u32;
-        forged[8..12].copy_from_slice(&length.to_le_bytes());
-        bytes.extend_from_slice(&forged);
+        let start = bytes.len();
+        let short = FrameHeader { stream: 0, ..header(1, IDENTITY.offset(u32::MAX)) };
+        short.append_to(&mut bytes, start as u32, b"");
+        let length = ((1 << 20) - start - FRAME_HEADER_BYTES) as u32;
+        bytes[start + 8..start + 12].copy_from_slice(&length.to_le_bytes());
     }
     assert_eq!(greatest_durable_through(&bytes, 4096, &IDENTITY), None);
 }
@@ -223,7 +273,7 @@ proptest! {
     fn any_bytes_are_scanned_without_panic(mut bytes in prop::collection::vec(any::<u8>(), 0..600), marks in prop::collection::vec(0usize..600, 0..8)) {
         for at in marks {
             if at + 4 <= bytes.len() {
-                bytes[at..at + 4].copy_from_slice(&FRAME_MARK.to_le_bytes());
+                bytes[at..at + 4].copy_from_slice(&frame_mark(&IDENTITY).to_le_bytes());
             }
         }
         let _ = FrameScanner::new(&bytes, 0, IDENTITY).verdict(None);

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tombolo::{Batch, Builder, Db, Durability, Error, ErrorKind, Keyspace, KeyspaceOptions, Op, OpenMode, Options, Snapshot};
+use tombolo::{Batch, Builder, Db, Durability, Error, ErrorKind, Keyspace, KeyspaceOptions, Op, OpenMode, Options, Registry, Snapshot};
 use tombolo_env::simulated::Process;
 
 use crate::failure::Violation;
@@ -69,11 +69,18 @@ pub enum Form {
     Mapped,
     /// As objects of the database's store.
     Objects,
+    /// On segments in the memory of nodes.
+    Near,
 }
 
 impl Form {
     /// Those of the local log, which may change from one open to the next.
     pub const LOCAL: [Form; 2] = [Form::Written, Form::Mapped];
+
+    /// Hosts of the nodes of [`Form::Near`], and the port that they listen on.
+    pub const NODES: [&str; 4] = ["node-0", "node-1", "node-2", "node-3"];
+    /// See [`Form::NODES`].
+    pub const NODE_PORT: u16 = 7000;
 
     /// As the URI names it.
     pub fn name(self) -> &'static str {
@@ -81,6 +88,7 @@ impl Form {
             Form::Written => "written",
             Form::Mapped => "mapped",
             Form::Objects => "objects",
+            Form::Near => "near",
         }
     }
 
@@ -89,6 +97,7 @@ impl Form {
         match self {
             Form::Written | Form::Mapped => format!("file://{directory}?form={}", self.name()),
             Form::Objects => "objects://".to_owned(),
+            Form::Near => format!("near://{}", Form::NODES.map(|host| format!("{host}:{}", Form::NODE_PORT)).join(",")),
         }
     }
 }
@@ -121,7 +130,10 @@ impl Setup {
         options.memory_bytes = 1 << 20;
         options.memtable_bytes = Some(self.memtable_bytes);
         options.automatic_compaction = self.automatic_compaction;
+        let mut registry = Registry::with_defaults();
+        tombolo_near_compute_log::register(&mut registry, None);
         Db::builder(format!("file://{}", Setup::DIRECTORY))
+            .registry(registry)
             .log(self.form.uri(Setup::DIRECTORY))
             .env(process.env())
             .options(options)

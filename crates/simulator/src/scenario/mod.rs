@@ -6,8 +6,10 @@ mod bit_rot;
 mod contest;
 mod crash;
 mod metamorphic;
+mod near_log;
 mod random;
 mod readers;
+mod segments;
 mod stale_appender;
 mod standbys;
 mod two_writers;
@@ -43,7 +45,7 @@ impl std::fmt::Debug for Scenario {
 }
 
 /// All scenarios.
-pub const ALL: [Scenario; 10] = [
+pub const ALL: [Scenario; 12] = [
     Scenario {
         name: "crash-everywhere",
         purpose: "a scripted history, crashed at each disk operation in turn, recovered, continued, recovered again",
@@ -106,6 +108,20 @@ pub const ALL: [Scenario; 10] = [
         runs: 20,
         runs_whole: None,
         run: metamorphic::run,
+    },
+    Scenario {
+        name: "near-log",
+        purpose: "the engine on a near-compute log: writers that take it from each other, nodes cut off, restarted and without their memory",
+        runs: 12,
+        runs_whole: Some(20_000),
+        run: near_log::run,
+    },
+    Scenario {
+        name: "segments",
+        purpose: "the protocol of replicated segments alone: lost and repeated messages, lost memory, stale writers, overlapping takeovers",
+        runs: 2000,
+        runs_whole: Some(1_000_000),
+        run: segments::run,
     },
     Scenario {
         name: "bit-rot",

@@ -21,14 +21,19 @@ const NAME: &str = "two-writers";
 
 /// What all writers of a world share.
 #[derive(Clone)]
-struct Contest {
-    setup: Setup,
+pub(super) struct Contest {
+    pub(super) setup: Setup,
     oracle: Shared,
-    violation: Arc<Mutex<Option<Violation>>>,
-    over: Arc<Mutex<bool>>,
+    pub(super) violation: Arc<Mutex<Option<Violation>>>,
+    pub(super) over: Arc<Mutex<bool>>,
 }
 
 impl Contest {
+    pub(super) fn new(run: &Run, setup: Setup) -> Contest {
+        let (violation, over) = (Arc::new(Mutex::new(None)), Arc::new(Mutex::new(false)));
+        Contest { setup, oracle: run.oracle.clone(), violation, over }
+    }
+
     fn violated(&self, violation: Violation) {
         self.violation.lock().get_or_insert(violation);
     }
@@ -77,7 +82,7 @@ async fn session(process: &Process, contest: &Contest, random: &mut Random) -> R
     if random.percent(50) { client.close().await } else { Ok(()) }
 }
 
-fn start(run: &Run, contest: &Contest, number: u64, random: &mut Random) -> Process {
+pub(super) fn start(run: &Run, contest: &Contest, number: u64, random: &mut Random) -> Process {
     let process = run.world.process(&format!("writer {number}"));
     let chance = Random::new(random.next(), 3);
     process.spawn(TaskClass::Foreground, "compete", compete(process.clone(), contest.clone(), chance)).detach();
@@ -94,12 +99,7 @@ pub(super) fn run(seed: u64) -> Result<Report, Failure> {
         |run| {
             let mut random = Random::new(seed, 2);
             run.world.set_preemption_probability([0.01, 0.05, 0.3][random.index(3)]);
-            let contest = Contest {
-                setup: Setup::small(log_of(seed)),
-                oracle: run.oracle.clone(),
-                violation: Arc::new(Mutex::new(None)),
-                over: Arc::new(Mutex::new(false)),
-            };
+            let contest = Contest::new(run, Setup::small(log_of(seed)));
             let mut started = 2 + random.below(2);
             let mut processes: Vec<Process> = (0..started).map(|number| start(run, &contest, number, &mut random)).collect();
             for _ in 0..40 {
@@ -142,7 +142,7 @@ pub(super) fn run(seed: u64) -> Result<Report, Failure> {
 }
 
 /// Lets a process stand still in the middle of one of its next operations, while the others go on.
-fn stall(process: &Process, random: &mut Random) {
+pub(super) fn stall(process: &Process, random: &mut Random) {
     let number = process.operations() + 1 + random.below(60);
     process.stall_at(number, Duration::from_micros(1 + random.below(30_000)));
 }

@@ -16,11 +16,42 @@ use crate::{
 };
 
 /// A chain that keeps the records in memory.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct MemoryChain {
     records: Mutex<Vec<LogRecord>>,
     /// What the next publication answers instead of keeping the record.
     refusal: Mutex<Option<Error>>,
+    /// The greatest epoch that has claimed: what older ones publish is refused.
+    claimed: Mutex<Epoch>,
+}
+
+/// The chain as the process of one epoch sees it.
+#[derive(Debug)]
+struct EpochChain {
+    chain: Arc<MemoryChain>,
+    epoch: Epoch,
+}
+
+impl ConfigurationChain for EpochChain {
+    fn publish(&self, record: LogRecord) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move {
+            let claimed = *self.chain.claimed.lock();
+            if claimed > self.epoch {
+                return Err(Error::new(ErrorKind::Fenced, format!("the chain holds a claim of epoch {claimed}")));
+            }
+            self.chain.publish(record).await
+        })
+    }
+
+    fn named(&self) -> Vec<LogRecord> {
+        self.chain.named()
+    }
+}
+
+impl Default for MemoryChain {
+    fn default() -> MemoryChain {
+        MemoryChain { records: Mutex::default(), refusal: Mutex::default(), claimed: Mutex::new(Epoch::NONE) }
+    }
 }
 
 impl MemoryChain {
@@ -79,14 +110,17 @@ impl LogHistory<'_> {
         LogHistory { subject, incarnation: Incarnation(subject.env.random_u64()), chain: Arc::default() }
     }
 
-    /// What epoch `epoch` of this database opens logs with.
+    /// What epoch `epoch` of this database opens logs with, and takes them over with: it has claimed from here on.
     pub fn context(&self, epoch: u64) -> LogContext {
+        let mut claimed = self.chain.claimed.lock();
+        *claimed = (*claimed).max(Epoch(epoch));
+        drop(claimed);
         LogContext {
             env: self.subject.env.clone(),
             incarnation: self.incarnation,
             database: self.incarnation.0,
             epoch: Epoch(epoch),
-            chain: Arc::<MemoryChain>::clone(&self.chain),
+            chain: Arc::new(EpochChain { chain: Arc::clone(&self.chain), epoch: Epoch(epoch) }),
             objects: Arc::clone(&self.subject.objects),
             memory: Arc::new(Uncounted),
         }
@@ -424,7 +458,7 @@ fn frees_unnamed(subject: &LogSubject) {
     for epoch in [5, 6] {
         let log = history.open(epoch, 1).expect("opening");
         fill(subject, &*log, 0, 0..5, 100);
-        history.fence(epoch, 0, 9, LogOffset::ZERO).expect("fencing");
+        history.fence(epoch, 0, epoch + 1, LogOffset::ZERO).expect("fencing");
     }
     let unnamed = history.record(5, 0);
     history.chain.unname(&unnamed);

@@ -344,7 +344,7 @@ pub(crate) fn last_sequence(state: &State) -> SequenceNumber {
 }
 
 /// The edits that build what a checkpoint keeps of a state: no logs, and none but live tables.
-fn edits(state: &State) -> Vec<Edit> {
+pub(crate) fn edits(state: &State) -> Vec<Edit> {
     let unneeded: BTreeSet<TableName> = state.unneeded().map(|table| table.description.name).collect();
     let kept = |edit: &Edit| match edit {
         Edit::LogNamed { .. } | Edit::LogSealed { .. } | Edit::LogReplayPoint { .. } | Edit::LogUnnamed { .. } => false,

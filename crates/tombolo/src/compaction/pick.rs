@@ -40,7 +40,7 @@ const DIRECT_MAX: u64 = 6;
 /// An output overlaps at most this many full tables of the level below it, so that its own compaction stays small.
 const GRANDPARENTS_MAX: u64 = 10;
 /// Level 0 merges within itself rather than rewrite this many times its bytes.
-const REWRITE_MAX: u64 = 10;
+const REWRITE_MAX: u64 = 3;
 /// A table with at least one delete in this many entries is compacted early.
 const ENTRIES_PER_DELETE: u64 = 4;
 /// A small table of the output level next to a job's range joins it when it is at most this many times as large as the job.

@@ -51,6 +51,11 @@ impl Blocking {
         self.0.write_with(batch, durability).wait()
     }
 
+    /// As [`Db::sync`].
+    pub fn sync(&self) -> Result<()> {
+        self.0.sync().wait()
+    }
+
     /// As [`Db::flush`].
     pub fn flush(&self) -> Result<()> {
         self.0.flush().wait()

@@ -10,13 +10,14 @@ use tombolo_storage::{Epoch, Error, ErrorKind, LogStore, ObjectStore, Registry, 
 use crate::budget::MemoryBudget;
 use crate::checkpoint::{Checkpoint, Checkpoints};
 use crate::collection::Destroyed;
-use crate::db::{Db, Reader, Standby};
+use crate::db::{Db, Reader, Standby, application};
 use crate::engine::Engine;
 use crate::event::Listener;
 use crate::flash::FlashCache;
 use crate::op::Op;
 use crate::options::{OpenMode, Options};
 use crate::reader::{self, ReaderOptions};
+use crate::salvage::{self, SalvageMode, SalvageReport};
 use crate::standby::{StandbyOptions, Watch};
 use crate::{lifecycle, manifest, recovery};
 
@@ -36,6 +37,7 @@ pub struct Builder {
     pub(crate) checkpoint: Option<String>,
     pub(crate) listener: Option<Arc<dyn Listener>>,
     pub(crate) flash: Option<Arc<FlashCache>>,
+    pub(crate) application_logs: u32,
 }
 
 impl std::fmt::Debug for Builder {
@@ -59,6 +61,7 @@ impl Builder {
             checkpoint: None,
             listener: None,
             flash: None,
+            application_logs: 0,
         }
     }
 
@@ -118,6 +121,13 @@ impl Builder {
         self
     }
 
+    /// How many logs of its own the application keeps in the database's log store: see [`crate::ApplicationLog`]. At most 4; each is a lane of its own in
+    /// each epoch's log. What earlier epochs left in one stays until it is released, whether or not it is asked for here. Default: none.
+    pub fn application_logs(mut self, logs: u32) -> Builder {
+        self.application_logs = logs;
+        self
+    }
+
     /// How long opening may take before it gives up with `DeadlineExceeded`; the claim may then stand. Default: no limit.
     pub fn deadline(mut self, deadline: Duration) -> Builder {
         self.deadline = Some(deadline);
@@ -131,7 +141,7 @@ impl Builder {
     /// `NotFound` or `AlreadyExists` against the mode; `Invalid` for a wrong URI or setting, a memory budget too small for all who share it, or
     /// another log than the database was created with; `Unsupported` for a newer format; `Corrupt`; `DeadlineExceeded`; those of the stores.
     pub fn open(self) -> Op<Db> {
-        if let Err(error) = self.options.check() {
+        if let Err(error) = self.options.check().and_then(|()| application::check_logs(self.application_logs)) {
             return Op::ready(Err(error));
         }
         if self.checkpoint.is_some() {
@@ -203,7 +213,8 @@ impl Builder {
     /// `NotFound` when there is no such database; `Invalid` for an option out of range, a checkpoint, or another log than that of the database;
     /// `Unsupported` for a newer format; `Corrupt`; those of the store.
     pub fn stand_by(mut self, standby: StandbyOptions) -> Op<Standby> {
-        let checked = self.options.check().and_then(|()| standby.check()).and_then(|()| match &self.checkpoint {
+        let logs = || application::check_logs(self.application_logs);
+        let checked = self.options.check().and_then(|()| standby.check()).and_then(|()| logs()).and_then(|()| match &self.checkpoint {
             Some(_) => Err(Error::new(ErrorKind::Invalid, "a checkpoint has no writer to stand by for")),
             None => Ok(()),
         });
@@ -274,6 +285,50 @@ impl Builder {
             let source = objects(&self, &world)?;
             let (target, log_store) = stores(&target, &world)?;
             recovery::restore(recovery::RestoreRequest { env: world, source, checkpoint, target, log_store }).await
+        })
+    }
+
+    /// Looks at a database of which objects are gone or damaged, and says what can be had of it, and what not. Reads everything that it names; claims, changes
+    /// and disturbs nothing. End its writer first: tables that it deletes meanwhile look lost.
+    ///
+    /// # Errors
+    /// `NotFound` when there is no database; `Corrupt` when nothing of the kind asked for is left; those of the stores.
+    pub fn survey_damage(self, mode: SalvageMode) -> Op<SalvageReport> {
+        self.salvage(None, mode)
+    }
+
+    /// As [`Builder::survey_damage`], and makes a database of its own of what can be had, where `target` says: as [`Builder::restore_to`], and with what logs hold
+    /// as well. What could not be had is in the report: look at it before the new database takes the old one's place.
+    ///
+    /// ```no_run
+    /// # fn main() -> tombolo::Result<()> {
+    /// use tombolo::{Db, SalvageMode};
+    ///
+    /// let saved = Db::builder("file:///var/lib/orders-saved");
+    /// let report = Db::builder("file:///var/lib/orders").salvage_to(saved, SalvageMode::Consistent).wait()?;
+    /// for loss in &report.losses {
+    ///     eprintln!("{}", loss.what);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Builder::survey_damage`]; `AlreadyExists` when the target holds a database with keyspaces.
+    pub fn salvage_to(self, target: Builder, mode: SalvageMode) -> Op<SalvageReport> {
+        self.salvage(Some(target), mode)
+    }
+
+    fn salvage(self, target: Option<Builder>, mode: SalvageMode) -> Op<SalvageReport> {
+        if let Err(error) = self.options.check() {
+            return Op::ready(Err(error));
+        }
+        let env = self.env.clone().unwrap_or_else(Env::real);
+        let world = env.clone();
+        Op::start(&env, TaskClass::Background, "salvage", async move {
+            let (objects, log_store) = stores(&self, &world)?;
+            let target = target.map(|target| stores(&target, &world)).transpose()?;
+            salvage::salvage(salvage::SalvageRequest { env: world, objects, log_store, options: self.options, mode, target }).await
         })
     }
 
@@ -351,9 +406,9 @@ fn budget_of(given: Option<Arc<MemoryBudget>>, options: &mut Options) -> Result<
 
 fn request(builder: Builder, env: Env) -> Result<recovery::Request> {
     let (objects, log_store) = stores(&builder, &env)?;
-    let Builder { uri, mode, mut options, budget, listener, flash, .. } = builder;
+    let Builder { uri, mode, mut options, budget, listener, flash, application_logs, .. } = builder;
     let budget = budget_of(budget, &mut options)?;
-    Ok(recovery::Request { env, place: uri, objects, log_store, mode, options, budget, listener, flash })
+    Ok(recovery::Request { env, place: uri, objects, log_store, mode, options, budget, listener, flash, application_logs })
 }
 
 async fn open(builder: Builder, env: Env) -> Result<Arc<Engine>> {

@@ -3,6 +3,7 @@
 //! A handle validates what it is given against the limits and calls the module that does the step. The database stops when its last
 //! handle is dropped: like a crash, so that nothing acknowledged is lost; [`Db::close`] leaves less to replay.
 
+pub(crate) mod application;
 mod batch;
 mod blocking;
 mod builder;
@@ -15,6 +16,7 @@ mod scan;
 mod snapshot;
 mod standby;
 
+pub use application::{ApplicationEntry, ApplicationLog, ApplicationObject, ApplicationObjects, EarlierLogs, LogPosition};
 pub use batch::Batch;
 pub use blocking::{Blocking, BlockingKeyspace};
 pub use builder::Builder;
@@ -262,9 +264,42 @@ impl Db {
         }
     }
 
+    /// Makes durable all accepted writes that returned before this call, and what was taken before them. No append; one sync of the log, which
+    /// others share, and none when all is durable. Unlogged writes stay what they are.
+    ///
+    /// ```no_run
+    /// # fn f(db: &tombolo::Db, orders: &tombolo::Keyspace) -> tombolo::Result<()> {
+    /// use tombolo::Durability;
+    ///
+    /// for number in 0..1000_u32 {
+    ///     orders.put_with(number.to_be_bytes(), b"an order", Durability::Accepted).wait()?;
+    /// }
+    /// db.sync().wait()
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As the durable writes of [`Db::write`].
+    pub fn sync(&self) -> Op<()> {
+        write::sync(self.engine())
+    }
+
     /// A consistent cut of all keyspaces, in constant time. Compaction keeps what it sees until it is dropped.
     pub fn snapshot(&self) -> Snapshot {
         Snapshot::new(Arc::clone(&self.handle))
+    }
+
+    /// The application's own objects: see [`ApplicationObjects`].
+    pub fn application_objects(&self) -> ApplicationObjects {
+        ApplicationObjects::new(&self.handle)
+    }
+
+    /// One of the application's own logs, counted from 0: see [`ApplicationLog`].
+    ///
+    /// # Errors
+    /// `Invalid` when it was not opened with so many ([`Builder::application_logs`]); `PermissionDenied` of a handle that only reads.
+    pub fn application_log(&self, number: u32) -> Result<ApplicationLog> {
+        ApplicationLog::new(&self.handle, number)
     }
 
     /// The same verbs without `.wait()`.

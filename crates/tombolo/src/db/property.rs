@@ -366,6 +366,7 @@ fn requests(db: &Db, list: &mut List) {
         (Purpose::Compaction, "requests-compaction", "by compactions"),
         (Purpose::Collection, "requests-collection", "by deletion of what is not needed"),
         (Purpose::Verify, "requests-verify", "by verification and inspection"),
+        (Purpose::Application, "requests-application", "by the application, for objects of its own"),
     ] {
         list.count(name, requests(&|one| one.purpose == purpose), help);
     }

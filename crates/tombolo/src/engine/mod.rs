@@ -10,6 +10,7 @@ mod catalog;
 mod desk;
 mod following;
 mod kept;
+mod lanes;
 mod readers;
 mod snapshots;
 mod stream;
@@ -32,6 +33,7 @@ pub(crate) use catalog::{Catalog, KeyspaceInfo};
 pub(crate) use desk::{Committed, Desk, POSTED_BYTES_MAX, Posted};
 pub(crate) use following::Following;
 pub(crate) use kept::Kept;
+pub(crate) use lanes::OwnLane;
 pub(crate) use readers::Readers;
 pub(crate) use snapshots::Snapshots;
 pub(crate) use stream::{Commit, InLine, Stream};
@@ -104,6 +106,8 @@ pub(crate) struct Engine {
     pub(crate) context: LogContext,
     pub(crate) manifest: Manifest,
     pub(crate) log: Arc<dyn Log>,
+    /// The lanes of the log beside the main one, which are the application's.
+    pub(crate) own_lanes: Vec<OwnLane>,
     pub(crate) versions: Versions,
     pub(crate) stream: Stream,
     pub(crate) catalog: Catalog,
@@ -280,6 +284,7 @@ impl Engine {
             log_store: parts.log_store,
             context: parts.context,
             manifest: parts.manifest,
+            own_lanes: lanes::beside_main(parts.log.lanes()),
             log: parts.log,
             versions: parts.versions,
             stream: parts.stream,

@@ -32,6 +32,8 @@ use crate::write;
 /// Pauses between attempts: doubled from the first to the last.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LAST_PAUSE: Duration = Duration::from_secs(5);
+/// A flush that ended with a bug so often in a row is not made again: two seconds after the first.
+const BUGS_MAX: u32 = 8;
 /// The flush of a memtable of so much, or an eighth of the largest, tells how fast flushes go; that of a smaller one, what a request takes.
 const FULL_BYTES: u64 = 4 << 20;
 
@@ -77,11 +79,13 @@ fn log_wants_flush(engine: &Engine) -> bool {
 #[derive(Debug)]
 pub(crate) struct Retries {
     pause: Duration,
+    /// Attempts in a row that ended with a bug.
+    bugs: u32,
 }
 
 impl Default for Retries {
     fn default() -> Retries {
-        Retries { pause: FIRST_PAUSE }
+        Retries { pause: FIRST_PAUSE, bugs: 0 }
     }
 }
 
@@ -93,7 +97,7 @@ impl Retries {
     pub(crate) async fn after(&mut self, engine: &Engine, work: Work, attempt: Result<()>) -> Result<bool> {
         let Err(error) = attempt else {
             engine.work_ended(work);
-            self.pause = FIRST_PAUSE;
+            *self = Retries::default();
             return Ok(true);
         };
         let error = engine.judge(error).await;
@@ -107,6 +111,14 @@ impl Retries {
             ErrorKind::OutcomeUnknown => {
                 engine.fail(&error);
                 return Err(error);
+            }
+            // No time heals it, and writers would wait for ever for room that no flush makes.
+            ErrorKind::Bug if work == Work::FLUSH => {
+                self.bugs += 1;
+                if self.bugs >= BUGS_MAX {
+                    engine.fail(&error);
+                    return Err(error);
+                }
             }
             _ => {}
         }

@@ -10,7 +10,7 @@ use tombolo_format::manifest::TableDescription;
 use tombolo_storage::{Error, ErrorKind, LogOffset, LogRecord, Purpose, Result};
 
 use crate::checkpoint::last_sequence;
-use crate::engine::{Engine, Kept, MAIN_LANE};
+use crate::engine::{Engine, Kept};
 use crate::manifest::{self, State, names};
 use crate::table::check_description;
 
@@ -152,7 +152,7 @@ async fn logs(engine: &Arc<Engine>, report: &mut VerifyReport) -> Result<()> {
         let record = LogRecord { id: *id, configuration: log.configuration.clone() };
         let end = match log.sealed {
             Some(sealed) => sealed,
-            None if id.epoch == engine.context.epoch => engine.log.durable_through(MAIN_LANE),
+            None if id.epoch == engine.context.epoch => engine.log.durable_through(id.lane),
             None => continue,
         };
         if log.replay_point >= end {

@@ -9,6 +9,7 @@
 //! | `{i}/checkpoint/{id}` | a checkpoint | by its owner, before its pin |
 //! | `{i}/pin/{id}` | a pin | by its owner, or when its lease has expired |
 //! | `{i}/pin/{id}.{!beat}` | a heartbeat of a leased pin | as the pin, and by the next but one |
+//! | `{i}/application/{epoch}-{random}` | an object of the application's own | by the application, or with the database |
 //! | `{i}/alive/{!epoch}.{!beat}` | the writer of an epoch lives; made only while somebody stands by | by the next but one, and by later epochs |
 //! | `{i}/alive/{!epoch}.leaving`, `.left` | it is about to hand over; it has closed | by later epochs |
 //! | `{i}/standby/{id}.{period}.{!beat}` | somebody stands by, and asks for a sign of life every so many ms | by the next but one, by its owner, by the writer |
@@ -88,6 +89,16 @@ pub fn pin(incarnation: Incarnation, id: u128) -> ObjectName {
 /// `{i}/pin/{id}.{!beat}`.
 pub fn heartbeat(incarnation: Incarnation, id: u128, beat: u64) -> ObjectName {
     name(format!("{:016x}/pin/{id:032x}.{:016x}", incarnation.0, !beat))
+}
+
+/// Prefix of the application's own objects.
+pub fn application_prefix(incarnation: Incarnation) -> String {
+    format!("{:016x}/application/", incarnation.0)
+}
+
+/// `{i}/application/{epoch}-{random}`.
+pub fn application(incarnation: Incarnation, epoch: u64, random: u64) -> ObjectName {
+    name(format!("{:016x}/application/{epoch:016x}-{random:016x}", incarnation.0))
 }
 
 /// Prefix of the signs of writers' lives.
@@ -176,8 +187,22 @@ pub fn parse_record(incarnation: Incarnation, object: &ObjectName) -> Result<u64
 }
 
 fn parse_pair(object: &ObjectName, prefix: &str) -> Option<(u64, u64)> {
-    let (first, second) = object.as_str().strip_prefix(prefix)?.split_once('-')?;
+    pair(object.as_str().strip_prefix(prefix)?)
+}
+
+fn pair(text: &str) -> Option<(u64, u64)> {
+    let (first, second) = text.split_once('-')?;
     Some((hexadecimal(first)?, hexadecimal(second)?))
+}
+
+/// Epoch and randomness of an application's object; `None` when it is no such name.
+pub fn parse_application(incarnation: Incarnation, object: &ObjectName) -> Option<(u64, u64)> {
+    parse_pair(object, &application_prefix(incarnation))
+}
+
+/// The same of the last part of such a name.
+pub fn parse_application_text(text: &str) -> Option<(u64, u64)> {
+    pair(text)
 }
 
 /// Slot and randomness in a snapshot's name; `None` when it is no such name.

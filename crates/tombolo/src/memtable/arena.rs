@@ -107,6 +107,10 @@ impl Bump {
     #[inline]
     pub(super) fn reserve(&mut self, bytes: usize, may_take_more: bool) -> io::Result<()> {
         self.may_take_more = may_take_more;
+        #[cfg(test)]
+        if refusing::REFUSED.get() {
+            return Err(io::ErrorKind::OutOfMemory.into());
+        }
         // Whatever does not fit into the current chunk, and all after it, goes into the spare one.
         if bytes <= self.left || self.spare.as_ref().is_some_and(|spare| bytes <= spare.length()) {
             return Ok(());
@@ -162,5 +166,14 @@ impl Bump {
         self.arena.bytes.fetch_add(chunk.length() as u64, Ordering::Relaxed);
         let charge = self.arena.budget.charge(Category::Memtables, chunk.length() as u64);
         self.arena.chunks.lock().push((chunk, charge));
+    }
+}
+
+/// A system without memory, for tests: on this thread, which is all of a simulated world.
+#[cfg(test)]
+pub(crate) mod refusing {
+    std::thread_local! {
+        /// Reservations fail.
+        pub(crate) static REFUSED: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
     }
 }

@@ -25,6 +25,8 @@ use tombolo_storage::{Error, ErrorKind, Result};
 
 use crate::budget::{Category, Charge, MemoryBudget, Room};
 use crate::chunked::ChunkedMap;
+#[cfg(test)]
+pub(crate) use arena::refusing;
 use arena::{Arena, Bump};
 use filter::KeyFilter;
 use list::{Place, STRUCTURE_BYTES_MAX, SortedList};

@@ -16,7 +16,7 @@ use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Error, ErrorKind, LogContext, LogId, LogOffset, LogRecord, LogStore, Result};
 
 use crate::collection::{Pinned, pin_for_reader};
-use crate::engine::{Engine, KeyspaceInfo, Sealed, View};
+use crate::engine::{Engine, KeyspaceInfo, MAIN_LANE, Sealed, View};
 use crate::manifest::State;
 use crate::manifest::driver::follow::ChainFollower;
 use crate::options::KeyspaceOptions;
@@ -208,7 +208,7 @@ impl Follower {
     async fn read_logs(&mut self) -> Result<()> {
         let state = Arc::clone(&self.state);
         self.logs.retain(|id, _| state.logs().contains_key(id));
-        for (id, log) in state.logs() {
+        for (id, log) in state.logs().iter().filter(|(id, _)| id.lane == MAIN_LANE) {
             let known = self.logs.get(id).copied();
             let from = known.map_or(log.replay_point, |known| known.max(log.replay_point));
             if log.sealed.is_some_and(|sealed| sealed <= from) {
@@ -226,7 +226,10 @@ impl Follower {
             while let Some((entry, end)) = reader.next().await? {
                 if let Err(error) = self.replay.entry(&entry) {
                     let error = error.context(format!("replaying the log of epoch {} up to {end}", id.epoch));
-                    self.broken = Some(error.clone());
+                    // Without memory nothing of it was replayed: the next round does.
+                    if error.kind() != ErrorKind::Busy {
+                        self.broken = Some(error.clone());
+                    }
                     return Err(error);
                 }
                 self.logs.insert(*id, end);
@@ -238,6 +241,7 @@ impl Follower {
     /// Shows what the round has found.
     fn show(&mut self) -> Result<()> {
         let engine = &self.engine;
+        let active = Arc::clone(self.replay.memtable()?);
         let more = self.replay.take_full();
         self.is_behind |= !more.is_empty();
         self.full.extend(more);
@@ -247,7 +251,7 @@ impl Follower {
         if std::mem::take(&mut self.is_behind) {
             engine.manifest.show(Arc::clone(&self.state));
             let waiting: Vec<_> = self.full.iter().rev().cloned().collect();
-            let (active, kept_by) = (Arc::clone(self.replay.memtable()), Some(Arc::clone(&self.pin)));
+            let kept_by = Some(Arc::clone(&self.pin));
             engine.change_view(|old| View { active, waiting, version: engine.versions.build(&self.state, &old.version), kept_by });
         }
         show_keyspaces(engine, &keyspaces);

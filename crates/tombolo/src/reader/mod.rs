@@ -130,3 +130,6 @@ pub(crate) async fn refresh(engine: &Engine) -> Result<()> {
         let _woken = ended.await;
     }
 }
+
+#[cfg(test)]
+mod tests;

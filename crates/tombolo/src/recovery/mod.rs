@@ -18,7 +18,7 @@ mod restore;
 
 pub(crate) use read_only::{ReadRequest, WithoutClaim, open_read_only, refused, without_claim};
 pub(crate) use replay::Replay;
-pub(crate) use restore::{RestoreRequest, restore};
+pub(crate) use restore::{RestoreRequest, claim_empty, copy_tables, restore};
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -35,7 +35,7 @@ use crate::budget::{LogBooks, Membership, MemoryBudget};
 use crate::cache::BlockCache;
 use crate::checkpoint::Checkpoints;
 use crate::collection::{Destroyed, Pinned, delete_life};
-use crate::engine::{Catalog, Engine, KeyspaceInfo, MAIN_STREAM, Parts, Sealed, Stream, View, Work};
+use crate::engine::{Catalog, Engine, KeyspaceInfo, MAIN_LANE, MAIN_STREAM, Parts, Sealed, Stream, View, Work};
 use crate::event::Listener;
 use crate::flash::{FlashCache, FlashUse};
 use crate::guard::guarded;
@@ -65,6 +65,8 @@ pub(crate) struct Request {
     pub(crate) budget: Arc<MemoryBudget>,
     pub(crate) listener: Option<Arc<dyn Listener>>,
     pub(crate) flash: Option<Arc<FlashCache>>,
+    /// Logs of the application's own.
+    pub(crate) application_logs: u32,
 }
 
 /// Opens a database, taking it over from whoever has it open.
@@ -74,7 +76,7 @@ pub(crate) async fn open(request: Request) -> Result<Arc<Engine>> {
 
 /// As [`open`]; on top of a tip that is known, it succeeds that tip's epoch, or ends with `Conflict`.
 pub(crate) async fn open_on(request: Request, known: Option<Tip>) -> Result<Arc<Engine>> {
-    let Request { env, place, objects, log_store, mode, options, budget, listener, flash } = request;
+    let Request { env, place, objects, log_store, mode, options, budget, listener, flash, application_logs } = request;
     let membership = budget.join(options.memtable_bytes())?;
     let began = env.now();
     let mode = match mode {
@@ -88,7 +90,7 @@ pub(crate) async fn open_on(request: Request, known: Option<Tip>) -> Result<Arc<
     let manifest_options = ManifestOptions { mode, log_identity: log_store.identity() };
     let (manifest, _) = Manifest::claim(&env, Arc::clone(&objects), manifest_options, known).await?;
     let context = manifest.log_context(chain(&manifest), Arc::new(LogBooks(Arc::clone(&budget))));
-    let (old_logs, replayed, log) = match recover(&options, &budget, &manifest, &*log_store, &context).await {
+    let (old_logs, replayed, log) = match recover(&options, &budget, &manifest, &*log_store, &context, 1 + application_logs).await {
         Ok(recovered) => recovered,
         Err(error) => return Err(judge(&context, error).await),
     };
@@ -140,13 +142,14 @@ async fn recover(
     manifest: &Manifest,
     log_store: &dyn LogStore,
     context: &LogContext,
+    lanes: u32,
 ) -> Result<(Vec<LogRecord>, Replay, Arc<dyn Log>)> {
     create_default_keyspace(manifest).await?;
     let old_logs = seal_logs(manifest, log_store, context).await?;
     let state = manifest.state();
     let (replayed, old_logs, empty) = replay_logs(options, budget, &state, log_store, context, old_logs).await?;
     end_logs(manifest, empty).await?;
-    let log = log_store.open(context, 1).await?;
+    let log = log_store.open(context, lanes).await?;
     Ok((old_logs, replayed, log))
 }
 
@@ -208,7 +211,8 @@ async fn refuse_with(checkpoints: &Checkpoints) -> Result<()> {
 async fn destroy_rest(env: &Env, objects: &Arc<dyn ObjectStore>) -> Result<Option<Destroyed>> {
     let Some((life, last)) = manifest::driver::ended_life(env, objects).await? else { return Ok(None) };
     let request = tombolo_storage::Request::new(Purpose::Collection, Epoch::NONE);
-    for prefix in [manifest::names::table_prefix(life), manifest::names::pin_prefix(life)] {
+    let prefixes = [manifest::names::table_prefix(life), manifest::names::pin_prefix(life), manifest::names::application_prefix(life)];
+    for prefix in prefixes {
         if !objects.list(request, &prefix, None, 1).await?.objects.is_empty() {
             return delete_life(env, objects, life, last).await.map(Some);
         }
@@ -239,11 +243,15 @@ async fn seal_logs(manifest: &Manifest, log_store: &dyn LogStore, context: &LogC
     let mut edits = Vec::new();
     let mut old = Vec::new();
     for (id, log) in state.logs() {
-        let record = LogRecord { id: *id, configuration: log.configuration.clone() };
+        let mut record = LogRecord { id: *id, configuration: log.configuration.clone() };
         let sealed = match log.sealed {
             Some(sealed) if !is_enabled(Mutant::LogIgnoreRecordedSeal) => sealed,
             recorded => {
                 let sealed = log_store.fence(context, &record, log.replay_point).await?;
+                // A log that was copied elsewhere lies where the fence has published.
+                if let Some(moved) = manifest.state().logs().get(id) {
+                    record.configuration = moved.configuration.clone();
+                }
                 if recorded.is_none() {
                     edits.push(Edit::LogSealed { epoch: id.epoch.0, lane: id.lane, length: sealed.0 });
                 }
@@ -300,6 +308,13 @@ async fn replay_logs(
     let (mut holding, mut empty) = (Vec::new(), Vec::new());
     let began = context.env.now();
     for OldLog { record, sealed } in old_logs {
+        // Other lanes are the application's: named until it releases them.
+        if record.id.lane != MAIN_LANE {
+            if is_enabled(Mutant::ApplicationLogEndedByOpening) {
+                empty.push(record);
+            }
+            continue;
+        }
         let Some(log) = state.logs().get(&record.id) else { continue };
         let before = replay.bytes();
         if log.replay_point < sealed {
@@ -313,6 +328,7 @@ async fn replay_logs(
         }
         if replay.bytes() > before { holding.push(record) } else { empty.push(record) }
     }
+    replay.settle()?;
     replay.took = context.env.now().since(began);
     Ok((replay, holding, empty))
 }
@@ -360,7 +376,7 @@ fn assemble(assembly: Assembly) -> Result<Arc<Engine>> {
     let bytes = replayed.bytes();
     let replay_rate = write::replay_rate(bytes, replayed.took);
     let log_bytes_max = write::log_bytes_max(&options, replay_rate);
-    let Replayed { memtable: active, writer, waiting, keyspace_edits, old_logs } = replayed.finish(last, old_logs);
+    let Replayed { memtable: active, writer, waiting, keyspace_edits, old_logs } = replayed.finish(last, old_logs)?;
     let versions = Versions::new(tables);
     let version = versions.build(&state, &Version::default());
     let stream = Stream::new(Arc::clone(&active), writer, last, next_keyspace);

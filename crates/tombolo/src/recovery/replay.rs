@@ -1,4 +1,9 @@
 //! Log entries back into memtables.
+//!
+//! `entry → checked, in the order of the log → waits ([`pending`]) → into the memtable, in the order of keys`. What waits is shown to nobody: whoever
+//! shows a memtable settles first.
+
+mod pending;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,6 +14,7 @@ use tombolo_format::manifest::Edit;
 use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Error, ErrorKind, LogEntry, LogRecord, Result};
 
+use self::pending::Pending;
 use super::{info, sealed};
 use crate::budget::MemoryBudget;
 use crate::engine::{KeyspaceInfo, MAIN_STREAM, Sealed};
@@ -28,6 +34,8 @@ struct Known {
 pub(crate) struct Replay {
     memtable: Arc<Memtable>,
     writer: MemtableWriter,
+    /// Of the active memtable. Invariant: every entry of it is checked, and older than all that comes.
+    pending: Pending,
     budget: Arc<MemoryBudget>,
     memtable_bytes: u64,
     /// Full memtables, oldest first.
@@ -65,6 +73,12 @@ pub(super) struct Replayed {
     pub(super) old_logs: Vec<LogRecord>,
 }
 
+#[allow(clippy::needless_pass_by_value, reason = "as `map_err` hands it over")]
+fn unreadable(error: tombolo_format::FormatError) -> Error {
+    let kind = if matches!(error, tombolo_format::FormatError::Newer { .. }) { ErrorKind::Unsupported } else { ErrorKind::Corrupt };
+    Error::new(kind, format!("a log entry cannot be decoded: {error}"))
+}
+
 fn damaged(what: &str, expected: impl std::fmt::Display, found: impl std::fmt::Display) -> Error {
     Error::new(ErrorKind::Corrupt, what).expected(expected).found(found)
 }
@@ -79,6 +93,7 @@ impl Replay {
         Ok(Replay {
             memtable,
             writer,
+            pending: Pending::default(),
             budget: Arc::clone(budget),
             memtable_bytes,
             full: Vec::new(),
@@ -97,7 +112,8 @@ impl Replay {
     ///
     /// # Errors
     /// `Busy` when the system has no memory.
-    pub(crate) fn carry(&self, state: &State, memtables: &[Arc<Memtable>]) -> Result<Replay> {
+    pub(crate) fn carry(&mut self, state: &State, memtables: &[Arc<Memtable>]) -> Result<Replay> {
+        self.settle()?;
         let mut next = Replay::new(state, &self.budget, self.memtable_bytes)?;
         // What the log dropped stays dropped, though the state knows it still; what it created lives, though the state does not know it yet.
         next.keyspaces.retain(|id, _| *id >= self.next_keyspace || self.keyspaces.contains_key(id));
@@ -118,7 +134,7 @@ impl Replay {
                     cursor.next();
                 }
             }
-            next.make_room();
+            next.make_room()?;
         }
         Ok(next)
     }
@@ -134,9 +150,21 @@ impl Replay {
         }
     }
 
-    /// The active memtable.
-    pub(crate) fn memtable(&self) -> &Arc<Memtable> {
-        &self.memtable
+    /// The active memtable, with all that was replayed into it.
+    ///
+    /// # Errors
+    /// `Busy` when the system has no memory: what was replayed waits.
+    pub(crate) fn memtable(&mut self) -> Result<&Arc<Memtable>> {
+        self.settle()?;
+        Ok(&self.memtable)
+    }
+
+    /// Puts what waits into the active memtable.
+    ///
+    /// # Errors
+    /// As [`Replay::memtable`].
+    pub(crate) fn settle(&mut self) -> Result<()> {
+        self.pending.settle(&mut self.writer)
     }
 
     /// The memtables that became full since this was last asked, oldest first.
@@ -149,6 +177,10 @@ impl Replay {
         self.contiguous = false;
     }
 
+    /// Replays an entry, whole or not at all.
+    ///
+    /// # Errors
+    /// `Corrupt` and `Unsupported`; `Busy` when the system has no memory: the same entry may be replayed again.
     pub(crate) fn entry(&mut self, entry: &LogEntry) -> Result<()> {
         if entry.stream != MAIN_STREAM {
             return Err(Error::new(ErrorKind::Unsupported, format!("a log entry of stream {}", entry.stream)).advice("use a newer Tombolo"));
@@ -159,10 +191,6 @@ impl Replay {
             let expected = if self.contiguous { format!("{}", self.last + 1) } else { format!("more than {}", self.last) };
             return Err(damaged("the sequence numbers of a log do not follow each other", expected, entry.first_sequence));
         };
-        let unreadable = |error: tombolo_format::FormatError| {
-            let kind = if matches!(error, tombolo_format::FormatError::Newer { .. }) { ErrorKind::Unsupported } else { ErrorKind::Corrupt };
-            Error::new(kind, format!("a log entry cannot be decoded: {error}"))
-        };
         let operations = Operations::new(&entry.payload).map_err(unreadable)?;
         let count = operations.remaining();
         if count > entry.count {
@@ -170,10 +198,17 @@ impl Replay {
         }
         // Unlogged writes before it took the first numbers.
         let first = end - u64::from(count);
-        self.make_room();
+        self.make_room()?;
+        let mark = self.pending.mark();
+        self.pending.begin(&entry.payload);
         for (sequence, operation) in (first..).zip(operations) {
-            self.operation(SequenceNumber(sequence), operation.map_err(unreadable)?)?;
+            let replayed = operation.map_err(unreadable).and_then(|operation| self.operation(SequenceNumber(sequence), operation));
+            if let Err(error) = replayed {
+                self.pending.take_back(mark);
+                return Err(error);
+            }
         }
+        self.pending.end(mark);
         self.last = end - 1;
         self.contiguous = true;
         self.bytes += entry.payload.len() as u64;
@@ -184,8 +219,7 @@ impl Replay {
         match operation {
             Operation::Entry { kind, keyspace, key, value } => match self.keyspaces.get(&keyspace) {
                 Some(known) if sequence > known.flushed => {
-                    self.writer.reserve(MemtableWriter::entry_bytes(key.len(), value.len()), 1)?;
-                    self.writer.insert(keyspace, key, Trailer::new(sequence, kind), value);
+                    self.pending.push(keyspace, key, Trailer::new(sequence, kind), value);
                 }
                 // In tables already, or of a keyspace that was dropped since.
                 Some(_) => {}
@@ -214,14 +248,19 @@ impl Replay {
         Ok(())
     }
 
-    /// Begins another memtable when this one is full.
-    fn make_room(&mut self) {
-        if self.memtable.used_bytes() < self.memtable_bytes {
-            return;
+    /// Begins another memtable when this one is full, with what waits for it.
+    ///
+    /// # Errors
+    /// `Busy` when the system has no memory.
+    fn make_room(&mut self) -> Result<()> {
+        if self.memtable.used_bytes() + self.pending.bytes() as u64 >= self.memtable_bytes {
+            self.settle()?;
+            self.seal(SequenceNumber(self.last));
         }
-        self.seal(SequenceNumber(self.last));
+        Ok(())
     }
 
+    /// Ends the active memtable, for which nothing waits any more.
     fn seal(&mut self, last: SequenceNumber) {
         let (memtable, writer) = Memtable::create(&self.budget, self.memtable_bytes);
         // What was acknowledged is replayed, room or not.
@@ -256,7 +295,11 @@ impl Replay {
 
     /// The memtables. What is small stays in the active one and keeps its logs named until an ordinary flush, so that a database that is
     /// opened briefly again and again does not leave a small table each time.
-    pub(super) fn finish(mut self, last: SequenceNumber, mut old_logs: Vec<LogRecord>) -> Replayed {
+    ///
+    /// # Errors
+    /// `Busy` when the system has no memory.
+    pub(super) fn finish(mut self, last: SequenceNumber, mut old_logs: Vec<LogRecord>) -> Result<Replayed> {
+        self.settle()?;
         let holds_nothing = self.memtable.is_empty() && self.keyspace_edits.is_empty();
         let large = self.bytes > self.memtable_bytes / 2 || old_logs.len() >= OLD_LOGS_MAX;
         if (holds_nothing || large) && !old_logs.is_empty() {
@@ -266,6 +309,6 @@ impl Replay {
             }
         }
         let waiting = self.full.into_iter().rev().map(Arc::new).collect();
-        Replayed { memtable: self.memtable, writer: self.writer, waiting, keyspace_edits: self.keyspace_edits, old_logs }
+        Ok(Replayed { memtable: self.memtable, writer: self.writer, waiting, keyspace_edits: self.keyspace_edits, old_logs })
     }
 }

@@ -11,7 +11,8 @@ use std::sync::Arc;
 use tombolo_env::{BoxFuture, Env, all};
 use tombolo_format::manifest::{Edit, TableDescription};
 use tombolo_storage::{
-    Epoch, Error, ErrorKind, Life, LogStore, ObjectKind, ObjectName, ObjectStore, Placement, Purpose, PutOutcome, Request, Result,
+    Epoch, Error, ErrorKind, Incarnation, Life, LogStore, ObjectKind, ObjectName, ObjectStore, Placement, Purpose, PutOutcome, Request,
+    Result,
 };
 
 use crate::checkpoint::Checkpoints;
@@ -38,25 +39,60 @@ pub(crate) async fn restore(request: RestoreRequest) -> Result<()> {
     let checkpoints = Checkpoints::new(&env, &source, loaded.incarnation, Epoch::NONE);
     let header = checkpoints.find(&checkpoint).await?;
     let state = checkpoints.load(&header).await?;
+    let manifest = claim_empty(&env, &target, &*log_store).await?;
+    let copied = copy_tables(&source, loaded.incarnation, state.edits(), &manifest, &target).await;
+    let edits = match copied {
+        Ok(edits) => edits,
+        Err(error) => {
+            manifest.close().await;
+            // Deleted while it was copied.
+            let kept = checkpoints.is_kept(header.id).await?;
+            return Err(if kept { error } else { error.context(format!("checkpoint {checkpoint:?} was deleted while it was restored")) });
+        }
+    };
+    let committed = manifest.committed(edits).await;
+    manifest.close().await;
+    committed.map(drop).map_err(|error| error.context("naming the restored tables"))
+}
+
+/// Claims a database that holds nothing, or makes one.
+///
+/// # Errors
+/// `AlreadyExists`; those of the store.
+pub(crate) async fn claim_empty(env: &Env, target: &Arc<dyn ObjectStore>, log_store: &dyn LogStore) -> Result<Manifest> {
     // Looked at before it is claimed: a claim would take a live database from its writer.
-    match manifest::load(&env, &target).await {
-        Ok(there) => check_empty(&there.state, &target)?,
+    match manifest::load(env, target).await {
+        Ok(there) => check_empty(&there.state, target)?,
         Err(error) if error.kind() == ErrorKind::NotFound => {}
         Err(error) => return Err(error.context(format!("looking whether {} is empty", target.describe()))),
     }
     let options = ManifestOptions { mode: manifest::OpenMode::CreateOrOpen, log_identity: log_store.identity() };
-    let (manifest, target_state) = Manifest::open(&env, Arc::clone(&target), options).await?;
-    check_empty(&target_state, &target)?;
+    let (manifest, state) = Manifest::open(env, Arc::clone(target), options).await?;
+    check_empty(&state, target)?;
+    Ok(manifest)
+}
+
+/// Copies the tables that edits of a database's life `life` name, and gives the edits with which a new one names its own.
+///
+/// # Errors
+/// Those of both stores.
+pub(crate) async fn copy_tables(
+    source: &Arc<dyn ObjectStore>,
+    life: Incarnation,
+    named: Vec<Edit>,
+    manifest: &Manifest,
+    target: &Arc<dyn ObjectStore>,
+) -> Result<Vec<Edit>> {
     let mut edits = Vec::new();
     let mut copies: Vec<BoxFuture<'_, Result<()>>> = Vec::new();
-    for edit in state.edits() {
+    for edit in named {
         match edit {
             Edit::DatabaseCreated { .. } => {}
             Edit::TableAdded(table) => {
                 let name = manifest.fresh_table_name();
-                let from = names::table(loaded.incarnation, table.name);
+                let from = names::table(life, table.name);
                 let to = names::table(manifest.incarnation(), name);
-                let copy = Copy { source: &source, target: &target, epoch: manifest.epoch(), level: table.level };
+                let copy = Copy { source, target, epoch: manifest.epoch(), level: table.level };
                 copies.push(Box::pin(async move { copy.run(&from, &to).await }));
                 edits.push(Edit::TableAdded(TableDescription { name, ..table }));
             }
@@ -64,15 +100,7 @@ pub(crate) async fn restore(request: RestoreRequest) -> Result<()> {
         }
     }
     let copied: Result<Vec<()>> = all(copies, COPIES_IN_FLIGHT_MAX).await.into_iter().collect();
-    if let Err(error) = copied {
-        manifest.close().await;
-        // Deleted while it was copied.
-        let kept = checkpoints.is_kept(header.id).await?;
-        return Err(if kept { error } else { error.context(format!("checkpoint {checkpoint:?} was deleted while it was restored")) });
-    }
-    let committed = manifest.committed(edits).await;
-    manifest.close().await;
-    committed.map(drop).map_err(|error| error.context("naming the restored tables"))
+    copied.map(|_| edits)
 }
 
 /// # Errors

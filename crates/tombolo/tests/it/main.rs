@@ -2,9 +2,11 @@
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test ends at the first surprise")]
 
 mod allocator;
+mod application;
 mod basics;
 mod checkpoint;
 mod compaction;
+mod credentials;
 mod cursor;
 mod damage;
 mod destroy;
@@ -22,6 +24,7 @@ mod remote;
 mod reopening;
 mod requests;
 mod rules;
+mod salvage;
 mod simulation;
 mod stalls;
 mod standby;

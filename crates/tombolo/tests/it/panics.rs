@@ -110,6 +110,33 @@ fn a_part_of_a_flush_that_panicked_is_made_again() {
     });
 }
 
+/// One that panics whenever it is made is not made for ever: the handle ends, and says why.
+#[test]
+fn a_part_of_a_flush_that_always_panics_ends_the_handle() {
+    run(|stores| async move {
+        let db = stores.builder().open().await.unwrap();
+        put(&db, 0).await;
+        let keys = db.create_keyspace("other", KeyspaceOptions::default()).await.unwrap();
+        keys.put(b"k", b"v").await.unwrap();
+        let creates = |asked: &Asked<'_>| asked.kind == RequestKind::Create && asked.purpose == Purpose::Flush;
+        // Both parts begin; the first is the flush's own.
+        let mut begun = 0;
+        let second = move |asked: &Asked<'_>| {
+            begun += u32::from(creates(asked));
+            creates(asked) && begun.is_multiple_of(2)
+        };
+        stores.plan.inject(Rule::new(second, Fault::Before(Arc::new(|| panic!("on purpose")))));
+        let flushed = db.flush();
+        stores.env.sleep(Duration::from_secs(3600)).await;
+        assert_eq!(flushed.try_take().unwrap().unwrap_err().kind(), ErrorKind::Bug);
+        assert_eq!(db.failure().unwrap().kind(), ErrorKind::Bug);
+        assert_eq!(db.default_keyspace().put(b"k", b"v").await.unwrap_err().kind(), ErrorKind::Bug);
+        stores.plan.clear();
+        drop(db);
+        stores.assert_nothing_lost(1).await;
+    });
+}
+
 #[test]
 fn writers_are_told_of_a_compaction_that_panicked() {
     run(|stores| async move {

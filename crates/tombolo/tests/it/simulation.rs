@@ -95,6 +95,12 @@ async fn script(env: Env, uri: String, seed: u64, batches: usize, log: Arc<Mutex
                 if alive(&env) {
                     log.lock().accepted = number;
                 }
+                if random.below(3) == 0 {
+                    db.sync().await?;
+                    if alive(&env) {
+                        log.lock().durable = number;
+                    }
+                }
             }
         }
         if number == batches / 2 {

@@ -7,10 +7,16 @@ use std::path::Path;
 
 use super::{Context, Outcome, verdict};
 
+/// Where the targets are listed with their functions.
+const TABLES: [&str; 2] = ["crates/format/src/fuzzing.rs", "crates/segment/src/fuzzing.rs"];
+
 /// Targets by name, as each place lists them.
 pub fn check(context: &Context<'_>) -> Outcome {
     let read = |path: &str| fs::read_to_string(context.root.join(path)).map_err(|error| format!("   {path} cannot be read: {error}"));
-    let known = in_table(&read("crates/format/src/fuzzing.rs")?);
+    let mut known = BTreeSet::new();
+    for table in TABLES {
+        known.extend(in_table(&read(table)?));
+    }
     let mut failures = Vec::new();
     let mut compare = |place: &str, found: &BTreeSet<String>| {
         failures.extend(known.difference(found).map(|name| format!("{place} lacks the target {name}")));
@@ -26,15 +32,15 @@ pub fn check(context: &Context<'_>) -> Outcome {
         }
     }
     if known.is_empty() {
-        failures.push("crates/format/src/fuzzing.rs has no table TARGETS".to_owned());
+        failures.push(format!("no table TARGETS in {}", TABLES.join(", ")));
     }
     verdict(failures, format!("{} targets", known.len()))
 }
 
-/// Names of the table `TARGETS`: lines such as `("batch", batch),`.
+/// Names of the table `TARGETS`: entries such as `("batch", batch),`.
 fn in_table(text: &str) -> BTreeSet<String> {
     let table = text.split_once("pub const TARGETS").and_then(|(_, rest)| rest.split_once("];")).map_or("", |(table, _)| table);
-    table.lines().filter_map(|line| Some(line.trim().strip_prefix("(\"")?.split_once('"')?.0.to_owned())).collect()
+    table.split("(\"").skip(1).filter_map(|entry| Some(entry.split_once('"')?.0.to_owned())).collect()
 }
 
 /// Binaries below `fuzz_targets`: lines such as `path = "fuzz_targets/batch.rs"`.

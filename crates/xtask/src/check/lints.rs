@@ -11,7 +11,7 @@ use crate::source::{Source, line_of, paths};
 const LINES_MAX: usize = 1000;
 
 /// Crates that are the world or its edge: threads, files, clocks and the rest are theirs.
-const WORLDLY: &[&str] = &["env", "cli", "xtask"];
+const WORLDLY: &[&str] = &["env", "cli", "preload", "xtask"];
 
 /// An ambient thing: the beginning of the paths that name it, and whom to ask instead.
 struct Ambient {
@@ -91,6 +91,8 @@ const UNSAFE: &[(&str, &str)] = &[
         "crates/tombolo/src/cache/hazard/",
         "entries that readers borrow without counting: kept alive by notes that who takes them out must pay",
     ),
+    ("crates/preload/src/symbols/", "functions in the place of the C library's: pointers of C programs, made slices for one call"),
+    ("crates/preload/tests/it/streams", "calls of the C library that programs make and the standard library does not"),
     ("crates/tombolo/src/memtable/", "an arena, leaves and a skip list: one writer, readers without locks"),
 ];
 

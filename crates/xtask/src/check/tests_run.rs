@@ -8,15 +8,19 @@ use super::{Context, Outcome};
 
 /// The packages that have the feature, and the feature. The stores of the cloud are built and tested along with it: this is the build that has
 /// every feature.
-pub const MUTANT_PACKAGES: [&str; 8] = [
+pub const MUTANT_PACKAGES: [&str; 12] = [
     "--package",
     "tombolo-storage",
     "--package",
     "tombolo",
     "--package",
+    "tombolo-segment",
+    "--package",
+    "tombolo-preload",
+    "--package",
     "tombolo-simulator",
     "--features",
-    "tombolo-storage/mutants,tombolo-storage/cloud,tombolo/mutants,tombolo-simulator/mutants",
+    "tombolo-storage/mutants,tombolo-storage/cloud,tombolo/mutants,tombolo-segment/mutants,tombolo-preload/mutants,tombolo-simulator/mutants",
 ];
 
 #[derive(Default)]

@@ -9,7 +9,7 @@ mod machine;
 mod page;
 mod record;
 mod rows;
-mod statistics;
+pub mod statistics;
 mod table;
 mod verdict;
 

@@ -39,7 +39,12 @@ pub fn ratios(mine: &[(u32, f64)], theirs: &[(u32, f64)]) -> Option<Spread> {
         (other.1 > 0.0).then(|| value / other.1)
     };
     let ratios: Vec<f64> = mine.iter().filter_map(of).collect();
-    Some(Spread { interval: bootstrap(&ratios), ..spread(&ratios)? })
+    spread_with_interval(&ratios)
+}
+
+/// The median of ratios, their spread, and where the median lies.
+pub fn spread_with_interval(ratios: &[f64]) -> Option<Spread> {
+    Some(Spread { interval: bootstrap(ratios), ..spread(ratios)? })
 }
 
 /// The interval in which the median of the ratios lies with 95 %, by 2,000 resamples with a fixed seed; `None` below 5 rounds, where it

@@ -1,6 +1,7 @@
 //! Real servers: what the project's own test server cannot show.
 //!
-//! `build once → start on free ports, on a temporary directory → conformance of both interfaces → bad input → demo → kill -9 in a loop → stop`.
+//! `build once → start on free ports, on a temporary directory → conformance of both interfaces → bad input → demo → kill -9 in a loop → two writers
+//! that fight, behind bad connections → stop`.
 
 mod misuse;
 mod servers;
@@ -9,7 +10,7 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::process::Command;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 
 use servers::{Kind, Server};
 
@@ -25,12 +26,41 @@ pub struct Arguments {
     /// About how long the demo writes on each, in seconds.
     #[arg(long, default_value_t = 20)]
     seconds: u32,
+    /// How long two writers fight on each, in seconds.
+    #[arg(long, default_value_t = 120)]
+    fight_seconds: u32,
     /// Only servers that are built already: what CI does.
     #[arg(long)]
     cached: bool,
     /// Only the conformance suites.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "stages")]
     quick: bool,
+    /// Only these stages; all when not given. May be given several times.
+    #[arg(long = "stage", value_enum)]
+    stages: Vec<Stage>,
+}
+
+/// What is done on each server, in this order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Stage {
+    /// The suites of both interfaces.
+    Conformance,
+    /// What `tombolo doctor` says.
+    Doctor,
+    /// Bad input at the prompt.
+    Misuse,
+    /// `tombolo demo`.
+    Demo,
+    /// `kill -9` in a loop.
+    Crash,
+    /// Two writers that fight for one database.
+    Fight,
+}
+
+impl Arguments {
+    fn wants(&self, stage: Stage) -> bool {
+        if self.quick { stage == Stage::Conformance } else { self.stages.is_empty() || self.stages.contains(&stage) }
+    }
 }
 
 /// Runs it.
@@ -61,19 +91,31 @@ fn list(names: &[String]) -> String {
 }
 
 fn try_out(root: &Path, server: &Server, arguments: &Arguments) -> Result<(), String> {
-    let conformance = "run --quiet --package tombolo-storage --features cloud --example conformance --";
-    cargo(root, server, conformance, &[server.uri("conformance").into()])?;
-    if arguments.quick {
-        return Ok(());
+    if arguments.wants(Stage::Conformance) {
+        let conformance = "run --quiet --package tombolo-storage --features cloud --example conformance --";
+        cargo(root, server, conformance, &[server.uri("conformance").into()])?;
     }
-    let command = "run --quiet --release --package tombolo-cli --features cloud --";
-    cargo(root, server, command, &["doctor".into(), server.uri("doctor").into()])?;
-    misuse::run(root, server)?;
-    let seconds = arguments.seconds.to_string();
-    cargo(root, server, command, &["demo".into(), "--store".into(), server.uri("demo").into(), "--seconds".into(), seconds.into()])?;
-    let rounds = arguments.rounds.to_string();
-    let crash = ["crash", "--life-ms", "1500", "--rounds", &rounds, "--store"].map(OsString::from);
-    cargo(root, server, command, &[&crash[..], &[server.uri("crash").into()]].concat())
+    let tombolo = |words: &[&str], store: &str| {
+        let command = "run --quiet --release --package tombolo-cli --features cloud --";
+        let rest: Vec<OsString> = words.iter().map(OsString::from).chain([server.uri(store).into()]).collect();
+        cargo(root, server, command, &rest)
+    };
+    if arguments.wants(Stage::Doctor) {
+        tombolo(&["doctor"], "doctor")?;
+    }
+    if arguments.wants(Stage::Misuse) {
+        misuse::run(root, server)?;
+    }
+    if arguments.wants(Stage::Demo) {
+        tombolo(&["demo", "--seconds", &arguments.seconds.to_string(), "--store"], "demo")?;
+    }
+    if arguments.wants(Stage::Crash) {
+        tombolo(&["crash", "--life-ms", "1500", "--rounds", &arguments.rounds.to_string(), "--store"], "crash")?;
+    }
+    if arguments.wants(Stage::Fight) {
+        tombolo(&["fight", "--seconds", &arguments.fight_seconds.to_string(), "--store"], "fight")?;
+    }
+    Ok(())
 }
 
 fn cargo(root: &Path, server: &Server, line: &str, rest: &[OsString]) -> Result<(), String> {

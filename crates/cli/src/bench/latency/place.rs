@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tombolo::{Db, Env, Keyspace, OpenMode, Options, Registry};
+use tombolo::{Db, Env, Keyspace, OpenMode, Options};
 use tombolo_storage::layer::flow::FlowObjectStore;
 use tombolo_storage::layer::throttle::{Latency, Throttle, ThrottleObjectStore};
 use tombolo_storage::{Epoch, LogStore, ObjectInfo, ObjectStore, Purpose, Request, Uri};
@@ -54,7 +54,7 @@ impl Place {
     /// Fills a database, and lets it settle.
     pub(super) fn load(keys: u64, value_bytes: usize, seed: u64) -> Result<Place> {
         let env = Env::real();
-        let registry = Registry::with_defaults();
+        let registry = crate::database::registry();
         let uri = format!("mem://latency-{}-{seed}", std::process::id());
         let parsed = Uri::parse(&uri)?;
         let objects = registry.open_object_store(&env, &parsed)?;

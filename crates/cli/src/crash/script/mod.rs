@@ -130,6 +130,16 @@ impl State {
         self.marker
     }
 
+    /// A digest of all keys and what they hold.
+    pub fn digest(&self) -> u64 {
+        let mut bytes = Vec::new();
+        for ((keyspace, key), value) in &self.values {
+            bytes.extend([*keyspace as u64, key.len() as u64, value.bytes as u64, value.hash].map(u64::to_le_bytes).concat());
+            bytes.extend(key);
+        }
+        tombolo_format::checksum::key_hash(&bytes)
+    }
+
     /// The first place in which two states differ, and how, in words.
     pub fn difference(&self, found: &State) -> Option<((usize, Vec<u8>), String)> {
         let say = |value: Option<&Known>| value.map_or("nothing".to_owned(), |value| format!("{} bytes", value.bytes));

@@ -121,7 +121,7 @@ impl Oracle {
             Message::Refused { .. } => writer.refused += 1,
             Message::Ended { exit_code, text } => writer.ended = Some((exit_code, text)),
             Message::Unreadable { count } => self.unreadable = self.unreadable.max(count),
-            Message::Memory { .. } => {}
+            Message::Memory { .. } | Message::Seen { .. } => {}
         }
     }
 

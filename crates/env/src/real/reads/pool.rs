@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use parking_lot::{Condvar, Mutex};
 
+use super::super::threads;
 use super::job::Job;
 
 /// Threads at most: what keeps a device busy, and no more.
@@ -50,7 +51,7 @@ impl Pool {
 
     fn start_thread(self: &Arc<Pool>) {
         let pool = Arc::clone(self);
-        let started = std::thread::Builder::new().name("tombolo-read".into()).spawn(move || pool.work());
+        let started = threads::start("tombolo-read", move || pool.work());
         if let Err(error) = started {
             let orphaned = {
                 let mut state = self.state.lock();

@@ -15,6 +15,7 @@ use std::time::Duration;
 use io_uring::{IoUring, opcode, types};
 use parking_lot::Mutex;
 
+use super::super::threads;
 use super::job::{Job, Next};
 
 /// Wait for at least one answer (`IORING_ENTER_GETEVENTS`, linux/io_uring.h).
@@ -52,7 +53,7 @@ impl Ring {
         let jobs = Jobs { slots: (0..slots).map(|_| None).collect(), free: (0..slots).rev().collect(), queue: VecDeque::new() };
         let ring = Arc::new(Ring { ring, submission: Mutex::new(()), jobs: Mutex::new(jobs) });
         let reaper = Arc::clone(&ring);
-        let started = std::thread::Builder::new().name("tombolo-reads".into()).spawn(move || reaper.reap());
+        let started = threads::start("tombolo-reads", move || reaper.reap());
         started.map_err(|error| format!("no thread to take its answers: {error}"))?;
         Ok(ring)
     }

@@ -66,6 +66,8 @@ const RENEW: &str = "renew the credentials (AWS_SESSION_TOKEN, a role, a SAS); w
 const CHECK_KEYS: &str = "check the credentials in the environment: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, GOOGLE_APPLICATION_CREDENTIALS, or \
                           AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY";
 const GIVE_RIGHTS: &str = "give the account the rights to list, read, put and delete objects under the database's prefix";
+const CHECK_BOTH: &str = "check the credentials in the environment: AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY; and whether the account may list, \
+                          read, put and delete objects under the database's prefix, from this network";
 const NO_KEYS: &str = "no credentials were found: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, GOOGLE_APPLICATION_CREDENTIALS, or \
                        AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY, or give this machine a role";
 const NO_KEYS_NOW: &str = "look at the service that gives this machine its credentials; requests go on by themselves once it answers";
@@ -131,6 +133,8 @@ fn by_status(status: u16, code: &str) -> (ErrorKind, bool, Option<&'static str>)
         (_, code) if EXPIRED.contains(&code) => denied(RENEW),
         (_, code) if WRONG.contains(&code) => denied(CHECK_KEYS),
         (_, "RequestTimeTooSkewed") => denied(SET_CLOCK),
+        // Azure says so of networks and rights, its emulator of a wrong key.
+        (_, "AuthorizationFailure") => denied(CHECK_BOTH),
         (_, code) if NO_BUCKET.contains(&code) => (ErrorKind::Invalid, false, Some(CREATE_BUCKET)),
         (_, code) if FULL.contains(&code) => {
             (ErrorKind::OutOfSpace, false, Some("free space, or raise the quota; writes resume by themselves"))

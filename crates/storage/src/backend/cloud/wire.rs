@@ -6,14 +6,18 @@
 //! The same place sees every request that goes out, and what the service will charge for: within [`counted`] each is counted.
 
 use std::cell::RefCell;
-use std::future::Future;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use async_trait::async_trait;
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
+use http_body::Body;
 use object_store::ClientOptions;
-use object_store::client::{HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpService, ReqwestConnector};
+use object_store::client::{
+    HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpResponseBody, HttpService, ReqwestConnector,
+};
 use reqwest::Method;
 use reqwest::header::CONTENT_LENGTH;
 
@@ -185,15 +189,26 @@ impl HttpService for Listening {
             return Ok(response);
         }
         let (parts, body) = response.into_parts();
-        let body = match body.bytes().await {
-            Ok(body) => body,
-            // The status is known, and says enough.
-            Err(_) => Bytes::new(),
-        };
+        let body = beginning(body, REFUSAL_BYTES_MAX).await;
         let code = parts.headers.get("x-ms-error-code").and_then(|code| code.to_str().ok()).map(str::to_owned).or_else(|| code_of(&body));
         note(Answer { status: Some(status.as_u16()), code, ..heard });
         Ok(HttpResponse::from_parts(parts, body.into()))
     }
+}
+
+/// The beginning of a refusal's body, and no more of it than is looked at: who sends it may go on for ever. What breaks off is as good, because the status
+/// is known and says enough.
+async fn beginning(mut body: HttpResponseBody, bytes_max: usize) -> Bytes {
+    let mut beginning = BytesMut::new();
+    while beginning.len() < bytes_max
+        && let Some(Ok(frame)) = poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await
+    {
+        if let Ok(data) = frame.into_data() {
+            let room = bytes_max - beginning.len();
+            beginning.extend_from_slice(&data[..data.len().min(room)]);
+        }
+    }
+    beginning.freeze()
 }
 
 /// The first refusal in the answer to a batch, whose parts are answers: Azure deletes by batches of one, and accepts each batch as such.
@@ -233,6 +248,32 @@ mod tests {
         assert_eq!(refusal_in_batch(part("HTTP/1.1 503 Busy").as_bytes()), Some((503, None)));
         assert_eq!(refusal_in_batch(part("HTTP/1.1 202 Accepted\r\nx-ms-error-code: none").as_bytes()), None);
         assert_eq!(refusal_in_batch(b"HTTP/1.1 \xff"), None);
+    }
+
+    /// A body that never ends.
+    struct Endless(Arc<AtomicUsize>);
+
+    impl Body for Endless {
+        type Data = Bytes;
+        type Error = HttpError;
+
+        fn poll_frame(
+            self: Pin<&mut Self>,
+            _context: &mut std::task::Context<'_>,
+        ) -> std::task::Poll<Option<Result<http_body::Frame<Bytes>, HttpError>>> {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            std::task::Poll::Ready(Some(Ok(http_body::Frame::data(Bytes::from_static(&[b'x'; 1000])))))
+        }
+    }
+
+    #[test]
+    fn of_a_refusal_without_end_the_beginning_is_read() {
+        let given = Arc::<AtomicUsize>::default();
+        let body = HttpResponseBody::new(Endless(Arc::clone(&given)));
+        let read = tombolo_env::Env::real().block_on(beginning(body, REFUSAL_BYTES_MAX));
+        assert_eq!((read.len(), given.load(Ordering::Relaxed)), (REFUSAL_BYTES_MAX, REFUSAL_BYTES_MAX.div_ceil(1000)));
+        let short = tombolo_env::Env::real().block_on(beginning(Bytes::from_static(b"<Code>SlowDown</Code>").into(), REFUSAL_BYTES_MAX));
+        assert_eq!(code_of(&short).as_deref(), Some("SlowDown"));
     }
 
     #[test]

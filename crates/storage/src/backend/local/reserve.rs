@@ -57,7 +57,7 @@ pub(crate) fn leaves_room(env: &Env, directory: &Path, bytes: u64) -> bool {
 fn may_draw(request: Request) -> bool {
     match request.purpose {
         Purpose::Open | Purpose::Manifest | Purpose::Flush | Purpose::Compaction | Purpose::Collection => true,
-        Purpose::Log | Purpose::Get | Purpose::Scan | Purpose::Verify => false,
+        Purpose::Log | Purpose::Get | Purpose::Scan | Purpose::Verify | Purpose::Application => false,
     }
 }
 

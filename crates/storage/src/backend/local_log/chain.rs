@@ -154,7 +154,10 @@ pub(super) fn load(env: &Env, segment: &Begun, start: u32, end: u32) -> Result<(
 /// The frame at `byte`.
 pub(super) fn frame_at<'a>(bytes: &'a [u8], byte: u32, identity: &SegmentIdentity) -> std::result::Result<Frame<'a>, NoFrame> {
     match decode_frame(bytes, byte, identity) {
-        Err(NoFrame::Foreign(found)) if is_enabled(Mutant::LogAcceptsForeignFrames) => decode_frame(bytes, byte, &found),
+        Err(no) if is_enabled(Mutant::LogAcceptsForeignFrames) => {
+            let earlier = (0..identity.segment).map(|segment| SegmentIdentity { segment, ..*identity });
+            earlier.filter_map(|earlier| decode_frame(bytes, byte, &earlier).ok()).next().ok_or(no)
+        }
         result => result,
     }
 }

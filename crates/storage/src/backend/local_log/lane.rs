@@ -19,7 +19,7 @@ use parking_lot::Mutex;
 use tombolo_env::{Completion, Env, TaskClass, completion};
 use tombolo_format::log_frame::{
     DURABLE_SLOT_OFFSET, FRAME_PAYLOAD_BYTES_MAX, FrameHeader, SEGMENT_HEADER_BYTES, SegmentHeader, SegmentIdentity, encode_durable_slot,
-    frame_bytes,
+    frame_bytes_max,
 };
 
 use super::LocalLogOptions;
@@ -193,7 +193,7 @@ impl Lane {
             let message = format!("a log entry of {payload_bytes} bytes; {FRAME_PAYLOAD_BYTES_MAX} are the most");
             return Err(Error::new(ErrorKind::Invalid, message).advice("write smaller batches"));
         }
-        let bytes = frame_bytes(payload_bytes);
+        let bytes = frame_bytes_max(payload_bytes);
         let mut writer = self.writer.lock();
         self.check_open(&writer.state)?;
         let unsynced = writer.unsynced.bytes();
@@ -212,7 +212,7 @@ impl Lane {
                     rolled => rolled?,
                 }
             }
-            match self.store_frame(&mut writer, entry, bytes) {
+            match self.store_frame(&mut writer, entry) {
                 Ok(end) => break end?,
                 Err(error) => {
                     // Part or all of the frame may be there. The next segment's predecessor ends before it.
@@ -229,7 +229,7 @@ impl Lane {
     }
 
     /// The outer error: of the store. The inner one: fenced.
-    fn store_frame(&self, writer: &mut Writer, entry: &LogAppend<'_>, bytes: usize) -> io::Result<Result<LogOffset>> {
+    fn store_frame(&self, writer: &mut Writer, entry: &LogAppend<'_>) -> io::Result<Result<LogOffset>> {
         let header = FrameHeader {
             identity: self.identity_of(&writer.segment),
             stream: entry.stream,
@@ -239,7 +239,8 @@ impl Lane {
         };
         let segment = Arc::clone(&writer.segment);
         let checked_before = is_enabled(Mutant::LogFenceWordCheckedBeforeStore).then(|| self.control.raised_by(&self.env));
-        let frame = writer.unsynced.encode(&header, writer.position, entry.parts, bytes);
+        let frame = writer.unsynced.encode(&header, writer.position, entry.parts);
+        let bytes = frame.len();
         self.env.preemption_point();
         if let Err(error) = segment.store(writer.position, frame) {
             writer.unsynced.take_back(bytes);

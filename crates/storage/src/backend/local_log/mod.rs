@@ -30,13 +30,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use tombolo_env::{BoxFuture, Completion, Env, FileSystemKind, completion};
+use tombolo_env::{BoxFuture, Completion, Env, FileSystemKind};
 use tombolo_format::log_frame::{LaneHeader, SegmentIdentity};
 
 use self::control::{CONTROL_NAME, Control, Words};
 use self::lane::Lane;
 use self::segment::segment_number;
 use crate::backend::local::{check_file_system, file_system_kind};
+use crate::lanes::{Lanes, LogLane, world_ended};
 use crate::log_memory::LaneMemory;
 use crate::{
     Appended, Epoch, Error, ErrorKind, Incarnation, Log, LogAppend, LogContext, LogId, LogOffset, LogReader, LogRecord, LogStore,
@@ -246,17 +247,14 @@ impl LogStore for LocalLogStore {
                 context.chain.publish(LogRecord { id, configuration }).await?;
             }
             self.collect(context);
-            Ok(Arc::new(LocalLog { env: self.env.clone(), lanes: made }) as Arc<dyn Log>)
+            Ok(Arc::new(Lanes::new(made)) as Arc<dyn Log>)
         })
     }
 
     fn fence<'a>(&'a self, context: &'a LogContext, log: &'a LogRecord, from: LogOffset) -> BoxFuture<'a, Result<LogOffset>> {
         Box::pin(async move {
             let directory = self.find(context, log)?;
-            if log.id.epoch >= context.epoch {
-                let message = format!("epoch {} fences the log of epoch {}", context.epoch, log.id.epoch);
-                return Err(Error::new(ErrorKind::Bug, message).object(directory.display()));
-            }
+            context.check_older(log, "fences", directory.display())?;
             self.env.yield_now().await;
             fence::fence(&self.env, &directory, self.lane_identity(context, log.id), context.epoch, from)
         })
@@ -291,10 +289,7 @@ impl LogStore for LocalLogStore {
     fn free<'a>(&'a self, context: &'a LogContext, log: &'a LogRecord) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
             let directory = self.find(context, log)?;
-            if log.id.epoch >= context.epoch {
-                let message = format!("epoch {} frees the log of epoch {}", context.epoch, log.id.epoch);
-                return Err(Error::new(ErrorKind::Bug, message).object(directory.display()));
-            }
+            context.check_older(log, "frees", directory.display())?;
             self.env.yield_now().await;
             self.remove(&directory).map_err(|error| Error::io(error, "deleting a log", directory.display()))
         })
@@ -390,89 +385,51 @@ pub(crate) fn register(registry: &mut Registry) {
     registry.register_log_store("file", Arc::new(open_uri));
 }
 
-/// Makes a lane durable and refuses appends from here on.
-async fn close_lane(lane: &Arc<Lane>) -> Result<()> {
-    lane.give_back();
-    let end = lane.stop()?;
-    match lane.durable(end).await {
-        Some(result) => result?,
-        None => return Err(Error::new(ErrorKind::Closed, "the world ended before the log was closed")),
-    }
-    lane.note_durable()
-}
-
 fn owner_of(lane: SegmentIdentity) -> LaneHeader {
     LaneHeader { incarnation: lane.incarnation, epoch: lane.epoch, lane: lane.lane }
 }
 
-/// This epoch's open log.
-#[derive(Debug)]
-struct LocalLog {
-    env: Env,
-    lanes: Vec<Arc<Lane>>,
-}
-
-impl LocalLog {
-    fn lane(&self, lane: u32) -> Result<&Arc<Lane>> {
-        match self.lanes.get(lane as usize) {
-            Some(lane) => Ok(lane),
-            None => Err(Error::new(ErrorKind::Invalid, format!("lane {lane} of a log of {} lanes", self.lanes.len()))),
-        }
-    }
-}
-
-impl Log for LocalLog {
-    fn lanes(&self) -> u32 {
-        u32::try_from(self.lanes.len()).unwrap_or(u32::MAX)
+impl LogLane for Arc<Lane> {
+    fn append(&self, entry: &LogAppend<'_>) -> Result<Appended> {
+        Lane::append(self, entry)
     }
 
-    fn append_parts(&self, lane: u32, entry: &LogAppend<'_>) -> Result<Appended> {
-        self.lane(lane)?.append(entry)
+    fn durable(&self, end: LogOffset) -> Completion<Result<()>> {
+        Lane::durable(self, end)
     }
 
-    fn durable(&self, lane: u32, end: LogOffset) -> Completion<Result<()>> {
-        match self.lane(lane) {
-            Ok(lane) => lane.durable(end),
-            Err(error) => {
-                let (completer, waiting) = completion();
-                completer.complete(Err(error));
-                waiting
-            }
-        }
+    fn sync(&self, end: LogOffset) -> Result<()> {
+        Lane::sync(self, end)
     }
 
-    fn sync(&self, lane: u32, end: LogOffset) -> Result<()> {
-        self.lane(lane)?.sync(end)
+    fn durable_through(&self) -> LogOffset {
+        Lane::durable_through(self)
     }
 
-    fn durable_through(&self, lane: u32) -> LogOffset {
-        self.lane(lane).map_or(LogOffset::ZERO, |lane| lane.durable_through())
+    fn trim(&self, before: LogOffset) {
+        Lane::trim(self, before);
     }
 
-    fn trim(&self, lane: u32, before: LogOffset) -> Result<()> {
-        self.lane(lane)?.trim(before);
-        Ok(())
-    }
-
-    fn pressure(&self, lane: u32) -> Pressure {
-        self.lane(lane).map_or(Pressure { live_bytes: 0, wanted_bytes_max: 0 }, |lane| lane.pressure())
+    fn pressure(&self) -> Pressure {
+        Lane::pressure(self)
     }
 
     fn confirm(&self) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move {
             self.env.yield_now().await;
-            self.lanes.iter().try_for_each(|lane| lane.confirm())
+            Lane::confirm(self)
         })
     }
 
     fn close(&self) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move {
-            let mut closed = Ok(());
-            for lane in &self.lanes {
-                closed = closed.and(close_lane(lane).await);
-                // However it ended: whoever has closed a log may delete its directory.
-                lane.supply_closed().await;
-            }
+            self.give_back();
+            let closed = match self.stop() {
+                Ok(end) => Lane::durable(self, end).await.unwrap_or_else(|| Err(world_ended())).and_then(|()| self.note_durable()),
+                Err(error) => Err(error),
+            };
+            // However it ended: whoever has closed a log may delete its directory.
+            self.supply_closed().await;
             closed
         })
     }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use bytes::Bytes;
 use tombolo_env::{BoxFuture, Env};
-use tombolo_format::log_frame::{FRAME_HEADER_BYTES, SegmentIdentity};
+use tombolo_format::log_frame::SegmentIdentity;
 
 use super::chain::{Piece, frame_at, link, load, no_frame, survey};
 use crate::{Error, LogEntry, LogOffset, LogReader, Result};
@@ -58,7 +58,7 @@ impl Reader {
             }
             let frame = frame_at(&self.segment, self.byte, &piece.segment.identity)
                 .map_err(|reason| no_frame(reason, self.byte, &piece.segment.path))?;
-            let start = self.byte as usize + FRAME_HEADER_BYTES;
+            let start = frame.payload_byte as usize;
             let entry = LogEntry {
                 stream: frame.header.stream,
                 first_sequence: frame.header.first_sequence,

@@ -54,12 +54,12 @@ impl Unsynced {
         self.held.bytes_max()
     }
 
-    /// Encodes a frame of `length` bytes at `byte` of its segment; returns its bytes.
-    pub(super) fn encode(&mut self, header: &FrameHeader, byte: u32, parts: &[&[u8]], length: usize) -> &[u8] {
+    /// Encodes a frame at `byte` of its segment; returns its bytes.
+    pub(super) fn encode(&mut self, header: &FrameHeader, byte: u32, parts: &[&[u8]]) -> &[u8] {
+        let length = header.frame_bytes(parts.iter().map(|part| part.len()).sum());
+        // A piece never grows beyond what the books know of it, an empty one neither.
         let fits = |piece: &Piece| {
-            piece.segment == header.identity.segment
-                && piece.end().byte() == byte
-                && (piece.bytes.len() + length <= piece.bytes.capacity() || piece.bytes.is_empty())
+            piece.segment == header.identity.segment && piece.end().byte() == byte && piece.bytes.len() + length <= piece.bytes.capacity()
         };
         if !self.pieces.back().is_some_and(fits) {
             let mut bytes = std::mem::take(&mut self.spare);
@@ -116,7 +116,7 @@ impl Unsynced {
     }
 
     /// Encodes everything from `durable` on anew, for another segment, as one piece from `byte` on; it takes the place of the old copy.
-    /// Returns the bytes.
+    /// Returns the bytes: not more than before. All before `byte` of the new segment is durable, as its header says: its predecessor ends at `durable`.
     pub(super) fn move_to(&mut self, old: SegmentIdentity, durable: LogOffset, new: SegmentIdentity, byte: u32) -> &[u8] {
         let mut moved: Vec<u8> = Vec::with_capacity(self.bytes.max(PIECE_BYTES));
         for piece in &self.pieces {
@@ -130,7 +130,7 @@ impl Unsynced {
             let identity = SegmentIdentity { segment: piece.segment, ..old };
             let mut frames = FrameScanner::new(&image, start, identity);
             for frame in frames.by_ref() {
-                let header = FrameHeader { identity: new, durable_through: durable.0, ..frame.header };
+                let header = FrameHeader { identity: new, durable_through: new.offset(byte), ..frame.header };
                 let at = byte + u32::try_from(moved.len()).unwrap_or(u32::MAX - byte);
                 header.append_to(&mut moved, at, frame.payload);
             }

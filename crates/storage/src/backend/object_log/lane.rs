@@ -15,11 +15,12 @@ use std::sync::Arc;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use tombolo_env::{Completer, Completion, Env, TaskClass, completion};
-use tombolo_format::log_frame::{FRAME_PAYLOAD_BYTES_MAX, FrameHeader, frame_bytes};
+use tombolo_format::log_frame::{FRAME_PAYLOAD_BYTES_MAX, FrameHeader, frame_bytes_max};
 use tombolo_format::log_object::{LOG_OBJECT_FIRST_BYTE, LOG_OBJECT_HEADER_BYTES, LogObject, SEAL_BYTES, encode_data_header};
 
 use super::PUTS_IN_FLIGHT_MAX;
 use super::place::{Backoff, OBJECT_BYTES_MAX, Place, is_passing, patiently};
+use crate::lanes::world_ended;
 use crate::log_memory::LaneMemory;
 use crate::mutant::{Mutant, is_enabled};
 use crate::{Appended, Epoch, Error, ErrorKind, LogAppend, LogOffset, Pressure, Purpose, PutOutcome, Request, Result};
@@ -94,11 +95,6 @@ pub(super) struct Lane {
     writer: Mutex<Writer>,
 }
 
-/// Why somebody who waits is told nothing.
-pub(super) fn ended() -> Error {
-    Error::new(ErrorKind::OutcomeUnknown, "the world ended before the log could tell whether the entry is in place")
-}
-
 impl Lane {
     /// Begins a lane with its slot 0, durably.
     pub(super) async fn begin(place: Place, object_bytes_wanted: usize, memory: LaneMemory) -> Result<Arc<Lane>> {
@@ -144,7 +140,7 @@ impl Lane {
     /// Appends one entry; it is accepted when it is durable.
     pub(super) fn append(self: &Arc<Lane>, entry: &LogAppend<'_>) -> Result<Appended> {
         let payload_bytes = entry.payload_bytes();
-        let bytes = frame_bytes(payload_bytes);
+        let bytes = frame_bytes_max(payload_bytes);
         if payload_bytes > FRAME_PAYLOAD_BYTES_MAX || LOG_OBJECT_HEADER_BYTES + bytes > OBJECT_BYTES_MAX {
             let message = format!("a log entry of {payload_bytes} bytes; it must fit an object of {OBJECT_BYTES_MAX}");
             return Err(Error::new(ErrorKind::Invalid, message).advice("write smaller batches"));
@@ -177,7 +173,7 @@ impl Lane {
         };
         header.append_parts_to(&mut writer.open, byte, entry.parts);
         writer.end = LogOffset::new(writer.slot, offset_in(&writer.open));
-        writer.waiting_bytes += bytes;
+        writer.waiting_bytes += header.frame_bytes(payload_bytes);
         let waiting_bytes = writer.waiting_bytes;
         writer.memory.set(waiting_bytes);
         let (completer, accepted) = completion();
@@ -271,7 +267,7 @@ impl Lane {
                 }
             }
             if matches!(self.writer.lock().state, State::Ended(_)) {
-                return Err(ended());
+                return Err(world_ended());
             }
             backoff.pause(&self.place.env).await;
         }

@@ -33,11 +33,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use tombolo_env::{BoxFuture, Completion, Env, TaskClass, all, completion};
+use tombolo_env::{BoxFuture, Completion, Env, TaskClass, all};
 use tombolo_format::log_object::SEAL_BYTES;
 
 use self::lane::Lane;
 use self::place::Place;
+use crate::lanes::{Lanes, LogLane, wait, world_ended};
 use crate::log_memory::LaneMemory;
 use crate::mutant::{Mutant, is_enabled};
 use crate::{
@@ -129,15 +130,6 @@ impl ObjectLogStore {
         }
     }
 
-    /// Refuses what only a later epoch may do.
-    fn check_older(context: &LogContext, log: &LogRecord, place: &Place, what: &str) -> Result<()> {
-        if log.id.epoch < context.epoch {
-            return Ok(());
-        }
-        let message = format!("epoch {} {what} the log of epoch {}", context.epoch, log.id.epoch);
-        Err(Error::new(ErrorKind::Bug, message).object(place))
-    }
-
     /// Deletes the data of logs of older epochs that the manifest does not name: a predecessor died before it could, or wrote after it was
     /// fenced. Best effort.
     async fn collect(self, context: LogContext) {
@@ -192,14 +184,14 @@ impl LogStore for ObjectLogStore {
             }
             let collecting = self.clone().collect(context.clone());
             self.env.spawn(TaskClass::Background, "log collection", collecting).detach();
-            Ok(Arc::new(ObjectLog { lanes: made }) as Arc<dyn Log>)
+            Ok(Arc::new(Lanes::new(made)) as Arc<dyn Log>)
         })
     }
 
     fn fence<'a>(&'a self, context: &'a LogContext, log: &'a LogRecord, from: LogOffset) -> BoxFuture<'a, Result<LogOffset>> {
         Box::pin(async move {
             let place = self.find(context, log)?;
-            ObjectLogStore::check_older(context, log, &place, "fences")?;
+            context.check_older(log, "fences", &place)?;
             let (sealed, heads) = fence::fence(&place, context.epoch, from).await?;
             let mut kept = self.kept.lock();
             let bytes = kept.values().map(fence::Heads::bytes).sum::<usize>() + heads.bytes();
@@ -235,7 +227,7 @@ impl LogStore for ObjectLogStore {
     fn free<'a>(&'a self, context: &'a LogContext, log: &'a LogRecord) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
             let place = self.find(context, log)?;
-            ObjectLogStore::check_older(context, log, &place, "frees")?;
+            context.check_older(log, "frees", &place)?;
             self.kept.lock().remove(&(self.life(context), log.id));
             self.delete_data(context.epoch, &place.prefix(), |_| true).await
         })
@@ -288,79 +280,39 @@ pub(crate) fn register(registry: &mut Registry) {
     registry.register_log_store("objects", Arc::new(open));
 }
 
-/// This epoch's open log.
-#[derive(Debug)]
-struct ObjectLog {
-    lanes: Vec<Arc<Lane>>,
-}
-
-impl ObjectLog {
-    fn lane(&self, lane: u32) -> Result<&Arc<Lane>> {
-        match self.lanes.get(lane as usize) {
-            Some(lane) => Ok(lane),
-            None => Err(Error::new(ErrorKind::Invalid, format!("lane {lane} of a log of {} lanes", self.lanes.len()))),
-        }
-    }
-}
-
-impl Log for ObjectLog {
-    fn lanes(&self) -> u32 {
-        u32::try_from(self.lanes.len()).unwrap_or(u32::MAX)
+impl LogLane for Arc<Lane> {
+    fn append(&self, entry: &LogAppend<'_>) -> Result<crate::Appended> {
+        Lane::append(self, entry)
     }
 
-    fn append_parts(&self, lane: u32, entry: &LogAppend<'_>) -> Result<crate::Appended> {
-        self.lane(lane)?.append(entry)
+    fn durable(&self, end: LogOffset) -> Completion<Result<()>> {
+        Lane::durable(self, end)
     }
 
-    fn durable(&self, lane: u32, end: LogOffset) -> Completion<Result<()>> {
-        match self.lane(lane) {
-            Ok(lane) => lane.durable(end),
-            Err(error) => {
-                let (completer, waiting) = completion();
-                completer.complete(Err(error));
-                waiting
-            }
-        }
+    fn sync(&self, end: LogOffset) -> Result<()> {
+        wait(self.env(), Lane::durable(self, end))
     }
 
-    fn sync(&self, lane: u32, end: LogOffset) -> Result<()> {
-        let lane = self.lane(lane)?;
-        let mut waiting = lane.durable(end);
-        match waiting.try_take() {
-            Some(result) => result,
-            None => lane.env().block_on(waiting).unwrap_or_else(|| Err(lane::ended())),
-        }
+    fn durable_through(&self) -> LogOffset {
+        Lane::durable_through(self)
     }
 
-    fn durable_through(&self, lane: u32) -> LogOffset {
-        self.lane(lane).map_or(LogOffset::ZERO, |lane| lane.durable_through())
+    fn trim(&self, before: LogOffset) {
+        Lane::trim(self, before);
     }
 
-    fn trim(&self, lane: u32, before: LogOffset) -> Result<()> {
-        self.lane(lane)?.trim(before);
-        Ok(())
-    }
-
-    fn pressure(&self, lane: u32) -> Pressure {
-        self.lane(lane).map_or(Pressure { live_bytes: 0, wanted_bytes_max: 0 }, |lane| lane.pressure())
+    fn pressure(&self) -> Pressure {
+        Lane::pressure(self)
     }
 
     fn confirm(&self) -> BoxFuture<'_, Result<()>> {
-        Box::pin(async move {
-            for lane in &self.lanes {
-                lane.confirm().await?;
-            }
-            Ok(())
-        })
+        Box::pin(Lane::confirm(self))
     }
 
     fn close(&self) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move {
-            for lane in &self.lanes {
-                let end = lane.stop()?;
-                lane.durable(end).await.unwrap_or_else(|| Err(lane::ended()))?;
-            }
-            Ok(())
+            let end = self.stop()?;
+            Lane::durable(self, end).await.unwrap_or_else(|| Err(world_ended()))
         })
     }
 }

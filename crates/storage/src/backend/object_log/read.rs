@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 use tombolo_env::{BoxFuture, all};
-use tombolo_format::log_frame::{FRAME_HEADER_BYTES, decode_frame};
+use tombolo_format::log_frame::decode_frame;
 use tombolo_format::log_object::{LOG_OBJECT_FIRST_BYTE, LogObject};
 
 use super::fence::{HEAD_BYTES, Heads, READS_MAX};
@@ -106,7 +106,7 @@ impl Reader {
             let name = self.place.name(slot)?;
             let frame = decode_frame(&object, byte, &self.place.identity(slot))
                 .map_err(|reason| Error::format(name, 0, reason.into_error(byte)))?;
-            let start = byte as usize + FRAME_HEADER_BYTES;
+            let start = frame.payload_byte as usize;
             let entry = LogEntry {
                 stream: frame.header.stream,
                 first_sequence: frame.header.first_sequence,

@@ -68,6 +68,7 @@ async fn delete_under(io: &Io, prefix: &str, doomed: impl Fn(&ObjectName) -> boo
 pub(crate) async fn delete_all(io: &Io, incarnation: Incarnation, last: u64) -> Result<()> {
     delete_under(io, &names::table_prefix(incarnation), |_| true).await?;
     delete_under(io, &names::snapshot_prefix(incarnation), |_| true).await?;
+    delete_under(io, &names::application_prefix(incarnation), |_| true).await?;
     delete_under(io, &names::alive_prefix(incarnation), |_| true).await?;
     delete_under(io, &names::standby_prefix(incarnation), |_| true).await?;
     io.run(&mut Truncate::new(incarnation, last - 1), Patience::Bounded).await.flatten()?;

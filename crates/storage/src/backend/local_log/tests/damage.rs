@@ -8,6 +8,11 @@ use crate::{ErrorKind, LogEntry, LogOffset, LogStore, Result};
 
 const PLAN: Plan = Plan { entries: 14, payload_bytes: 900, sync_every: 3, trim_every: 0, close: true, rests: false };
 
+/// Bytes of a frame of the plan in its long form. The first entry's stream and count are those of the short form.
+const LONG: u64 = 40 + 904;
+/// Where the third frame begins.
+const THIRD: u64 = 4096 + (24 + 904) + LONG;
+
 /// A closed log of two segments on a disk.
 fn closed(form: Form) -> (Case, DiskImage) {
     let case = Case::new(3, form);
@@ -70,7 +75,7 @@ fn a_flipped_byte_in_a_killed_writers_log_is_told_as_long_as_the_host_lives() {
         writer.run(case.clone().write(writer.clone(), Plan { close: false, sync_every: 0, ..PLAN })).expect("nobody ends the writer");
         writer.kill();
         let path = Case::directory(1).join("00000001");
-        for offset in (4096..4096 + 7 * 968).step_by(41) {
+        for offset in (4096..THIRD + 5 * LONG).step_by(41) {
             case.world.host(0).flip_bit(&path, offset, 3).unwrap();
             let outcome = case.recover(2).expect("named");
             assert_told(&case, outcome, &format!("{form:?}, byte {offset}"));
@@ -84,11 +89,11 @@ fn bit_rot_in_mid_log_names_segment_and_byte() {
     let (case, _) = closed(Form::Written);
     let path = Case::directory(1).join("00000001");
     // In the third frame's payload.
-    case.world.host(0).flip_bit(&path, 4096 + 2 * 968 + 500, 1).unwrap();
+    case.world.host(0).flip_bit(&path, THIRD + 500, 1).unwrap();
     let error = recover(&case, true).expect_err("damage");
     assert_eq!(error.kind(), ErrorKind::Corrupt);
     assert_eq!(error.object_name(), Some(path.to_str().unwrap()));
-    assert_eq!(error.position(), Some(4096 + 2 * 968 + 4), "{error}");
+    assert_eq!(error.position(), Some(THIRD + 4), "{error}");
     assert!(error.expectation().is_some() && error.finding().is_some(), "{error}");
 }
 

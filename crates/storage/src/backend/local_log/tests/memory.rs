@@ -62,3 +62,18 @@ fn an_entry_larger_than_the_share_goes_alone_and_leaves_nothing_behind() {
         assert!(books.held() <= 128 * KIB, "{} bytes held at rest", books.held());
     }
 }
+
+#[test]
+fn the_books_stay_right_when_a_large_entry_follows_a_synced_small_one() {
+    for form in FORMS {
+        let case = Case::with(3, LocalLogOptions { form, segment_bytes_min: 4 << 20, ..LocalLogOptions::default() });
+        let (books, log) = opened(&case);
+        for number in 0..40 {
+            let payload_bytes = if number % 4 == 1 { 100 * KIB } else { 100 };
+            let end = log.append(0, &entry(number, payload_bytes)).expect("room").end;
+            assert!(books.held() >= payload_bytes, "{} bytes held of an entry of {payload_bytes}", books.held());
+            log.sync(0, end).expect("a sync");
+            assert!(books.held() <= 128 * KIB, "{} bytes held at rest", books.held());
+        }
+    }
+}

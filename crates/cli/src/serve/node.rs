@@ -1,0 +1,294 @@
+//! `tombolo serve node`: lends memory to near-compute logs.
+
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use clap::{Args, ValueEnum};
+use serde_json::{Value, json};
+use tombolo_env::Env;
+use tombolo_segment::announce::{Announcer, PERIOD};
+use tombolo_segment::node::{CONNECTIONS_MAX, Node, NodeCounters, NodeDisk, NodeOptions};
+use tombolo_storage::registry::{Registry, Uri};
+
+use super::pressure::{self, Lending};
+use super::{SECRET_VARIABLE, secret, show_events, status};
+use crate::failure::{Failure, Result};
+use crate::interrupt;
+use crate::output::Output;
+use crate::text;
+
+/// When appends are acknowledged on a node with a disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Acknowledge {
+    /// Once the disk holds them (fdatasync, shared by all that wait).
+    Disk,
+    /// Once they are in memory; the copy on disk counts after a clean stop only.
+    Memory,
+}
+
+/// Arguments of `serve node`.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  tombolo serve node --memory 512MiB                                   for writers on this host, without a secret
+  openssl rand -hex 32 > secret; chmod 600 secret
+  tombolo serve node --listen 10.0.0.7:7420 --memory 8GiB --secret-file secret --domain rack-7
+  tombolo serve node --memory 1GiB --disk /var/lib/tombolo-node        what it holds survives the node
+  tombolo serve node --memory 1GiB --shared-memory /dev/shm/node-1     for writers of this host and user, in a microsecond
+  tombolo serve node --memory 1GiB --announce s3://bucket/registry     writers look for it there
+
+A log that is kept near its writer lies in the memory of three nodes, and a write is durable once two of them hold it. Run the three where they do
+not fail together, and say with --domain what fails together: a rack, a zone, a power supply.
+
+What it survives: after the writer's death, what it acknowledged and had not yet written to its store is recovered while at most one of the three has lost
+or corrupted its regions since they were made, counted cumulatively: a node that is started again without a disk has lost them. Beyond that, taking
+over stops and says so. A writer that lives repairs any number.
+
+Ctrl-C and SIGTERM drain: no new regions, the owners of those that are there are asked to move, and the node ends when the last has gone, or after
+--drain-seconds. When the host runs short of memory (pressure stall information), owners are asked to give half of it back.")]
+pub struct Arguments {
+    /// Where to listen, host:port; an address that others reach needs a secret.
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7420")]
+    listen: String,
+    /// How much memory to lend: 512MiB, 8GiB, or a number of bytes. The process takes some more for connections.
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    memory: u64,
+    /// A directory of its own for a copy on disk: up to twice what it holds, and 200 MiB.
+    #[arg(long, value_name = "DIRECTORY")]
+    disk: Option<String>,
+    /// With --disk: when appends are acknowledged.
+    #[arg(long, value_name = "FROM", default_value = "disk", requires = "disk")]
+    acknowledge: Acknowledge,
+    /// A directory of its own on a tmpfs (/dev/shm/NAME), to share memory with writers of this host and user: an append is then a store, in microseconds.
+    #[arg(long, value_name = "DIRECTORY", conflicts_with = "disk")]
+    shared_memory: Option<String>,
+    /// A file with the secret that writers must know; else the environment variable TOMBOLO_NODE_SECRET.
+    #[arg(long, value_name = "FILE")]
+    secret_file: Option<String>,
+    /// What fails together with this node.
+    #[arg(long, value_name = "NAME", default_value = "")]
+    domain: String,
+    /// A store to announce the node in, as a URI, so that writers find it.
+    #[arg(long, value_name = "URI")]
+    announce: Option<String>,
+    /// The name of the registry within that store.
+    #[arg(long, value_name = "NAME", default_value = "default", requires = "announce")]
+    registry: String,
+    /// Where writers reach the node, host:port, when that is not where it listens.
+    #[arg(long, value_name = "ADDRESS", requires = "announce")]
+    advertise: Option<String>,
+    /// Connections at once.
+    #[arg(long, value_name = "N", default_value_t = CONNECTIONS_MAX)]
+    connections_max: usize,
+    /// How long to wait for regions to be freed when it is told to end; 0 ends at once.
+    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+    drain_seconds: u64,
+    /// Print figures every so many seconds; 0: never.
+    #[arg(long, value_name = "SECONDS", default_value_t = 0)]
+    report_seconds: u64,
+}
+
+/// How often it looks whether it was interrupted, and whether its disk failed.
+const LOOK: Duration = Duration::from_millis(50);
+/// How often it looks at the host's memory.
+const PRESSURE_LOOK: Duration = Duration::from_secs(1);
+
+/// Reads `512MiB`, `8GiB` or a number of bytes.
+fn size(text: &str) -> std::result::Result<u64, String> {
+    let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
+    let shift = match &text[digits.len()..] {
+        "" => 0,
+        "KiB" => 10,
+        "MiB" => 20,
+        "GiB" => 30,
+        "TiB" => 40,
+        _ => return Err("a number with KiB, MiB, GiB or TiB behind it, such as 512MiB, or of bytes".into()),
+    };
+    let number = digits.parse::<u64>().map_err(|_| "a number in front, such as 512MiB".to_owned())?;
+    number.checked_mul(1 << shift).filter(|bytes| *bytes > 0).ok_or_else(|| "more than nothing, and less than 16 EiB".to_owned())
+}
+
+/// Whether only this host reaches an address.
+fn is_loopback(address: &str) -> bool {
+    let resolved: Vec<SocketAddr> = address.to_socket_addrs().map(Iterator::collect).unwrap_or_default();
+    resolved.iter().all(|address| address.ip().is_loopback())
+}
+
+/// Runs it.
+pub fn run(arguments: &Arguments, output: &Output) -> Result<()> {
+    let secret = secret(arguments.secret_file.as_deref())?;
+    if secret.is_none() && !is_loopback(&arguments.listen) {
+        let listen = &arguments.listen;
+        return Err(Failure::Usage(format!(
+            "{listen} can be reached from other hosts: give --secret-file FILE or {SECRET_VARIABLE} (make one: openssl rand -hex 32)"
+        )));
+    }
+    show_events();
+    let interrupted = interrupt::listen()?;
+    let env = Env::real();
+    let disk = arguments
+        .disk
+        .as_ref()
+        .map(|directory| NodeDisk { directory: directory.into(), is_synced: arguments.acknowledge == Acknowledge::Disk });
+    let options = NodeOptions {
+        listen: arguments.listen.clone(),
+        bytes_max: arguments.memory,
+        domain: arguments.domain.clone(),
+        secret,
+        connections_max: arguments.connections_max,
+        disk,
+        share: arguments.shared_memory.as_ref().map(Into::into),
+    };
+    let node = env.block_on(Node::start(&env, options))?;
+    let address = arguments.advertise.as_deref().unwrap_or(node.address());
+    let announcer = match &arguments.announce {
+        None => None,
+        Some(uri) => {
+            let store = Registry::with_defaults().open_object_store(&env, &Uri::parse(uri)?)?;
+            Some(Announcer::new(&env, store, &arguments.registry, address)?)
+        }
+    };
+    output.result(
+        || json!({ "listening": node.address(), "node": status::as_json(&node.status()) }),
+        || format!("listening on {}; {}\n{}", node.address(), status::as_text(&node.status()), survives(arguments)),
+    )?;
+    output.finish()?;
+    let mut serving = Serving { env, node, announcer, announced: None };
+    serving.until(&interrupted, arguments, output)?;
+    serving.end(arguments, output)
+}
+
+/// The failure model, in the words for how this node was started.
+fn survives(arguments: &Arguments) -> String {
+    let end = match (&arguments.disk, arguments.acknowledge) {
+        (None, _) => "what it holds is lost when it ends, however it ends",
+        (Some(_), Acknowledge::Memory) => "what it holds survives a clean stop, and no other end of it",
+        (Some(_), Acknowledge::Disk) => {
+            "what it acknowledged survives its end and a power loss, and is read again by the next node on that disk"
+        }
+    };
+    format!("{end}; of three nodes of a log one may lose its regions, counted cumulatively since they were made")
+}
+
+struct Serving {
+    env: Env,
+    node: Node,
+    announcer: Option<Announcer>,
+    announced: Option<Instant>,
+}
+
+impl Serving {
+    /// Serves until it is told to end.
+    fn until(&mut self, interrupted: &Arc<AtomicBool>, arguments: &Arguments, output: &Output) -> Result<()> {
+        let (mut reported, mut looked) = (Instant::now(), Instant::now());
+        let mut lending = Lending::new(arguments.memory);
+        let period = Duration::from_secs(arguments.report_seconds);
+        while !interrupted.load(Ordering::Relaxed) {
+            if let Some(error) = self.node.failure() {
+                return Err(error.into());
+            }
+            let now = Instant::now();
+            if now.duration_since(looked) >= PRESSURE_LOOK {
+                looked = now;
+                self.lend(&mut lending, now);
+            }
+            if !period.is_zero() && now.duration_since(reported) >= period {
+                reported = now;
+                self.report(output)?;
+            }
+            self.announce(now);
+            std::thread::sleep(LOOK);
+        }
+        Ok(())
+    }
+
+    fn lend(&self, lending: &mut Lending, now: Instant) {
+        let pressure = pressure::read();
+        if let Some(bytes) = lending.look(pressure, self.node.status().bytes_taken, now) {
+            self.node.lend(bytes);
+            let figure = pressure.unwrap_or_default();
+            eprintln!("memory pressure {figure:.1} %: the node lends {} from here on", text::bytes(bytes));
+        }
+    }
+
+    /// Announces the node when it is time; a store that fails is told once, and asked again.
+    fn announce(&mut self, now: Instant) {
+        let Some(announcer) = &mut self.announcer else { return };
+        if self.announced.is_some_and(|last| now.duration_since(last) < PERIOD) {
+            return;
+        }
+        self.announced = Some(now);
+        if let Err(error) = self.env.block_on(announcer.announce(self.node.status())) {
+            eprintln!("the node could not be announced: {error}");
+        }
+    }
+
+    fn report(&self, output: &Output) -> Result<()> {
+        let (status, counters) = (self.node.status(), self.node.counters());
+        output.result(
+            || json!({ "node": status::as_json(&status), "counters": counters_json(&counters) }),
+            || {
+                let NodeCounters { connections, requests, appends, append_bytes, refusals, .. } = counters;
+                let appended = text::bytes(append_bytes);
+                let status = status::as_text(&status);
+                format!("{status}; {connections} connections, {requests} requests, {refusals} refused, {appends} appends of {appended}")
+            },
+        )?;
+        output.finish()
+    }
+
+    /// Drains, waits until regions are freed or patience is over, and stops.
+    fn end(self, arguments: &Arguments, output: &Output) -> Result<()> {
+        let Serving { env, node, announcer, .. } = self;
+        if let Some(announcer) = announcer
+            && let Err(error) = env.block_on(announcer.withdraw())
+        {
+            eprintln!("the node's announcement stays until others take it for gone: {error}");
+        }
+        let deadline = env.now() + Duration::from_secs(arguments.drain_seconds);
+        let is_drained = env.block_on_until(node.drain(), deadline).is_some();
+        let (status, counters) = (node.status(), node.counters());
+        env.block_on(node.stop())?;
+        output.result(
+            || json!({ "drained": is_drained, "node": status::as_json(&status), "counters": counters_json(&counters) }),
+            || match is_drained {
+                true => "drained: no region was left".to_owned(),
+                false => format!("ended with {} regions that nobody had freed", status.regions),
+            },
+        )
+    }
+}
+
+fn counters_json(counters: &NodeCounters) -> Value {
+    json!({
+        "connections": counters.connections,
+        "connections_accepted": counters.connections_accepted,
+        "connections_refused": counters.connections_refused,
+        "connections_malformed": counters.connections_malformed,
+        "requests": counters.requests,
+        "refusals": counters.refusals,
+        "appends": counters.appends,
+        "append_bytes": counters.append_bytes,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_read() {
+        assert_eq!((size("512MiB"), size("1GiB"), size("4096")), (Ok(512 << 20), Ok(1 << 30), Ok(4096)));
+        for wrong in ["", "0", "MiB", "1GB", "1.5GiB", "99999999TiB", "-1"] {
+            assert!(size(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn only_loopback_needs_no_secret() {
+        assert!(is_loopback("127.0.0.1:0") && is_loopback("[::1]:7420"));
+        assert!(!is_loopback("0.0.0.0:7420") && !is_loopback("10.0.0.7:7420"));
+    }
+}

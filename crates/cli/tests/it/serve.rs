@@ -1,0 +1,108 @@
+//! Nodes as processes: started, asked, told to end.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, ChildStdout, Command, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use super::{fails, json, ok, uri};
+
+struct Node {
+    process: Child,
+    lines: BufReader<ChildStdout>,
+    address: String,
+    begun: Value,
+}
+
+impl Node {
+    fn start(arguments: &[&str]) -> Node {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tombolo"));
+        command.args(["--json", "serve", "node", "--listen", "127.0.0.1:0", "--memory", "8MiB"]).args(arguments);
+        let mut process = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(process.stdout.take().unwrap());
+        let mut line = String::new();
+        lines.read_line(&mut line).unwrap();
+        let begun = json(&line);
+        Node { process, lines, address: begun["listening"].as_str().unwrap().to_owned(), begun }
+    }
+
+    fn end(mut self) -> Value {
+        kill_process(Pid::from_child(&self.process), Signal::TERM).unwrap();
+        let mut line = String::new();
+        self.lines.read_line(&mut line).unwrap();
+        assert!(self.process.wait().unwrap().success());
+        json(&line)
+    }
+}
+
+#[test]
+fn a_node_is_asked_and_drains() {
+    let node = Node::start(&["--domain", "rack-7"]);
+    let status = json(&ok(&["--json", "serve", "status", &node.address]));
+    assert_eq!((status["domain"].as_str(), status["bytes_free"].as_u64()), (Some("rack-7"), Some(8 << 20)), "{status}");
+    assert_eq!(status["incarnation"], node.begun["node"]["incarnation"]);
+    let end = node.end();
+    assert_eq!((end["drained"].as_bool(), end["counters"]["connections_accepted"].as_u64()), (Some(true), Some(1)), "{end}");
+}
+
+#[test]
+fn a_node_with_a_secret_answers_nobody_without_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let (right, wrong, short) =
+        (file("right", "0123456789abcdef0123456789abcdef\n"), file("wrong", "0123456789abcdef................"), file("short", "abc"));
+    let node = Node::start(&["--secret-file", &right]);
+    assert!(ok(&["serve", "status", &node.address, "--secret-file", &right]).contains("acknowledges from memory"));
+    for arguments in [vec!["serve", "status", &node.address], vec!["serve", "status", &node.address, "--secret-file", &wrong]] {
+        let told = fails(&arguments, 6, &["secret"]);
+        assert!(!told.contains("0123456789"), "{told}");
+    }
+    fails(&["serve", "status", &node.address, "--secret-file", &short], 2, &["a secret of 3 bytes", "openssl"]);
+    assert_eq!(node.end()["counters"]["connections_refused"].as_u64(), Some(2));
+}
+
+#[test]
+fn a_node_announces_itself_and_takes_that_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = uri(&folder.path().join("registry"));
+    let node = Node::start(&["--announce", &store, "--registry", "near"]);
+    let announced = || std::fs::read_dir(folder.path().join("registry/nodes/near")).map_or(0, Iterator::count);
+    let mut tries = 0;
+    while announced() == 0 {
+        tries += 1;
+        assert!(tries < 1000, "the node announces itself when it starts");
+        // It answers in between: no wait for a moment, but for its work.
+        ok(&["serve", "status", &node.address]);
+    }
+    node.end();
+    assert_eq!(announced(), 0);
+}
+
+#[test]
+fn a_node_with_a_disk_begins_another_life_there() {
+    let folder = tempfile::tempdir().unwrap();
+    let disk = folder.path().join("node");
+    let disk = disk.to_str().unwrap();
+    let first = Node::start(&["--disk", disk]);
+    assert_eq!(first.begun["node"]["acknowledges_from"].as_str(), Some("disk"));
+    fails(&["serve", "node", "--listen", "127.0.0.1:0", "--memory", "1MiB", "--disk", disk], 7, &["another node has the directory"]);
+    let life = first.begun["node"]["incarnation"].clone();
+    first.end();
+    let second = Node::start(&["--disk", disk, "--acknowledge", "memory"]);
+    assert_ne!(second.begun["node"]["incarnation"], life);
+    second.end();
+}
+
+#[test]
+fn what_a_node_cannot_be_is_refused() {
+    fails(&["serve", "node", "--listen", "0.0.0.0:0", "--memory", "1MiB"], 2, &["--secret-file", "openssl rand"]);
+    fails(&["serve", "node", "--memory", "1GB"], 2, &["512MiB"]);
+    fails(&["serve", "node", "--memory", "1MiB", "--disk", "/nodes/a", "--shared-memory", "/nodes/b"], 2, &["cannot be used with"]);
+    fails(&["serve", "node"], 2, &["--memory"]);
+    fails(&["serve", "status", "127.0.0.1:1"], 7, &["no connection to node"]);
+}

@@ -1,0 +1,121 @@
+//! Calls on their way to nodes, and their answers on the way back.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+
+use tombolo_env::{Completion, Env};
+use tombolo_segment::call::{Call, CallId, Lost, Outcome};
+use tombolo_segment::message::{Answer, Request};
+use tombolo_storage::Result;
+
+use crate::peers::Neighbours;
+
+/// An answer that came, or will not: of whose call, which call, what.
+pub(crate) type Landed<T> = (T, CallId, Outcome);
+
+#[derive(Debug)]
+struct Waiting<T> {
+    whose: T,
+    id: CallId,
+    answer: Completion<Result<Answer>>,
+}
+
+/// Calls without an answer yet.
+#[derive(Debug)]
+pub(crate) struct Flight<T> {
+    waiting: Vec<Waiting<T>>,
+    /// Whoever waits for answers.
+    waker: Option<Waker>,
+}
+
+impl<T> Default for Flight<T> {
+    fn default() -> Flight<T> {
+        Flight { waiting: Vec::new(), waker: None }
+    }
+}
+
+impl<T: Copy> Flight<T> {
+    /// Sends a call on its way.
+    pub(crate) fn send(&mut self, neighbours: &Neighbours, whose: T, call: Call) {
+        let Ok(peer) = neighbours.peer(&call.node) else {
+            let (_, answer) = tombolo_env::completion();
+            return self.add(whose, call.id, answer);
+        };
+        let answer = peer.call(call.request);
+        // What nobody waits for is let go.
+        if call.id != CallId::nobodys() {
+            self.add(whose, call.id, answer);
+        }
+    }
+
+    fn add(&mut self, whose: T, id: CallId, answer: Completion<Result<Answer>>) {
+        self.waiting.push(Waiting { whose, id, answer });
+    }
+
+    /// Answers that are there. Whoever waits is woken by those that are not.
+    pub(crate) fn landed(&mut self) -> Vec<Landed<T>> {
+        let waker = self.waker.clone().unwrap_or_else(|| Waker::noop().clone());
+        self.poll(&mut Context::from_waker(&waker))
+    }
+
+    fn poll(&mut self, context: &mut Context<'_>) -> Vec<Landed<T>> {
+        let mut landed = Vec::new();
+        let mut at = 0;
+        while at < self.waiting.len() {
+            match Pin::new(&mut self.waiting[at].answer).poll(context) {
+                Poll::Pending => at += 1,
+                Poll::Ready(answer) => {
+                    // In the order of the calls: answers of one region tell more and more.
+                    let Waiting { whose, id, .. } = self.waiting.remove(at);
+                    let outcome = match answer {
+                        Some(Ok(answer)) => Ok(answer),
+                        Some(Err(_)) | None => Err(Lost),
+                    };
+                    landed.push((whose, id, outcome));
+                }
+            }
+        }
+        landed
+    }
+
+    /// As [`Flight::landed`], for the one who waits: `Pending` when nothing is there.
+    pub(crate) fn poll_landed(&mut self, context: &mut Context<'_>) -> Poll<Vec<Landed<T>>> {
+        if !self.waker.as_ref().is_some_and(|waker| waker.will_wake(context.waker())) {
+            self.waker = Some(context.waker().clone());
+        }
+        let landed = self.poll(context);
+        if landed.is_empty() { Poll::Pending } else { Poll::Ready(landed) }
+    }
+
+    /// The next answers; none when `patience` is over before.
+    pub(crate) async fn next(&mut self, env: &Env, patience: std::time::Duration) -> Vec<Landed<T>> {
+        let mut timer = env.sleep(patience);
+        std::future::poll_fn(|context| match self.poll_landed(context) {
+            Poll::Ready(landed) => Poll::Ready(landed),
+            Poll::Pending => timer.as_mut().poll(context).map(|()| Vec::new()),
+        })
+        .await
+    }
+}
+
+/// One call, and its answer; `Lost` when none came within `patience`.
+pub(crate) async fn ask(
+    env: &Env,
+    neighbours: &Neighbours,
+    node: &std::sync::Arc<str>,
+    request: Request,
+    patience: std::time::Duration,
+) -> Outcome {
+    let Ok(peer) = neighbours.peer(node) else { return Err(Lost) };
+    let mut answer = peer.call(request);
+    let mut timer = env.sleep(patience);
+    let answered = std::future::poll_fn(|context| match Pin::new(&mut answer).poll(context) {
+        Poll::Ready(answer) => Poll::Ready(answer),
+        Poll::Pending => timer.as_mut().poll(context).map(|()| None),
+    });
+    match answered.await {
+        Some(Ok(answer)) => Ok(answer),
+        Some(Err(_)) | None => Err(Lost),
+    }
+}

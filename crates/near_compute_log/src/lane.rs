@@ -1,0 +1,790 @@
+//! One lane of this epoch's log: its segments, what is on its way to their regions, and the configuration that names them.
+//!
+//! Write path, steps 3 and 4, which are one here: an append is on its way to all regions before the call returns, unless so many are that it waits for
+//! the next batch. It is accepted, and durable, when q regions have it and all before it.
+//!
+//! Invariants:
+//! 1. `durable` is the end of what is acknowledged in a segment, all segments before it being acknowledged to their ends.
+//! 2. One publication at a time; what it leaves out or frees is freed once it is known (rule 6).
+//! 3. Locks are taken in this order: the state, the flight. Calls go out in the order in which the state decided them.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::{Mutex, MutexGuard};
+use tombolo_env::{Completer, Completion, Env, Instant, TaskClass, completion};
+use tombolo_format::log_frame::SegmentIdentity;
+use tombolo_format::near_log::{
+    NEAR_COMMITTED, NEAR_END, NEAR_ENTRY_HEADER_BYTES, NEAR_SEGMENTS_MAX, NearLane, NearSegment, encode_near_entry,
+};
+use tombolo_format::segment_record::{Digest, RECORD_HEADER_BYTES, RECORD_PAYLOAD_BYTES_MAX};
+use tombolo_segment::call::{CallId, Member, Outcome};
+use tombolo_segment::message::{Answer, Body, Refusal, Request};
+use tombolo_segment::writer::{Ended, Job, Published, Writer};
+use tombolo_storage::log_memory::LaneMemory;
+use tombolo_storage::{Appended, Error, ErrorKind, LogAppend, LogContext, LogId, LogOffset, LogRecord, Pressure, Result};
+
+use crate::configuration::{encode, regions};
+use crate::flight::{Flight, Landed, ask};
+use crate::peers::Neighbours;
+use crate::store::Replication;
+
+/// Appends get `Busy` when more bytes than this, or than the context's memory gives, would wait for their acknowledgement.
+const WAITING_BYTES_MAX: u64 = 64 << 20;
+
+/// Bytes not yet trimmed beyond which the log wants its oldest data flushed, if memory allows so many.
+const WANTED_BYTES_MAX: u64 = 256 << 20;
+
+/// Segments beyond which it does, however short they are; and beyond which nothing is appended.
+const SEGMENTS_WANTED: usize = NEAR_SEGMENTS_MAX / 2;
+const SEGMENTS_MAX: usize = NEAR_SEGMENTS_MAX - 4;
+
+/// A segment is at least so long, however little memory there is.
+const SEGMENT_BYTES_MIN: u32 = 64 << 10;
+
+/// Room behind a segment's entries: for its end, and for records that tell what was committed.
+const SLACK_BYTES: u32 = 4096;
+
+/// How often time is looked at while something is on its way, or missing.
+const TICK: Duration = Duration::from_millis(20);
+
+/// How often when nothing is.
+const IDLE_TICK: Duration = Duration::from_secs(5);
+
+/// So long nothing is acknowledged before those who wait are told, if too few regions answer.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// After a publication of unknown outcome it is made again.
+const PUBLISH_PAUSE: Duration = Duration::from_millis(50);
+
+#[derive(Debug)]
+enum Mode {
+    Open,
+    Closed,
+    /// Fenced, or the chain refused.
+    Ended(Error),
+}
+
+/// Where a segment's bytes are.
+#[derive(Debug)]
+pub(crate) enum Place {
+    /// In regions, and in the memory of this process.
+    Regions(Box<Writer>),
+    /// In an object.
+    Object { length: u32, digest: Digest },
+}
+
+#[derive(Debug)]
+pub(crate) struct Segment {
+    pub(crate) number: u32,
+    pub(crate) place: Place,
+    /// Where its end record ends, once it has one.
+    pub(crate) end: Option<u32>,
+    /// So much of it is in an object too, which no configuration is known to name.
+    pub(crate) copy: Option<(u32, Digest)>,
+}
+
+impl Segment {
+    fn writer(&mut self) -> Option<&mut Writer> {
+        match &mut self.place {
+            Place::Regions(writer) => Some(writer),
+            Place::Object { .. } => None,
+        }
+    }
+
+    fn acknowledged(&self) -> u32 {
+        match &self.place {
+            Place::Regions(writer) => writer.acknowledged(),
+            Place::Object { length, .. } => *length,
+        }
+    }
+
+    pub(crate) fn bytes(&self) -> u32 {
+        match &self.place {
+            Place::Regions(writer) => writer.end(),
+            Place::Object { length, .. } => *length,
+        }
+    }
+
+    /// Whether it is acknowledged to its end.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.end.is_some_and(|end| self.acknowledged() >= end)
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct State {
+    mode: Mode,
+    /// Oldest first; the last ones have no end yet. Invariant: numbers without a gap, never empty.
+    pub(crate) segments: VecDeque<Segment>,
+    next_number: u32,
+    /// Where the lane's entries end, and up to where they are acknowledged.
+    end: LogOffset,
+    durable: LogOffset,
+    durable_changed_at: Instant,
+    /// What lies before was flushed.
+    trimmed: LogOffset,
+    /// Ascending as they came; not by offset.
+    waiters: Vec<(LogOffset, Completer<Result<()>>)>,
+    memory: LaneMemory,
+    is_publishing: bool,
+    /// The published configuration is not the newest, though no writer proposes one.
+    pub(crate) is_stale: bool,
+    pub(crate) is_destaging: bool,
+    /// Whoever waits for the first configuration.
+    opened: Option<Completer<Result<()>>>,
+    /// Too few regions answer: appends are refused, and who waited was told.
+    below: Option<Error>,
+}
+
+/// One lane.
+#[derive(Debug)]
+pub(crate) struct Lane {
+    pub(crate) id: LogId,
+    pub(crate) context: LogContext,
+    pub(crate) neighbours: Arc<Neighbours>,
+    replication: Replication,
+    segment_bytes: u32,
+    pub(crate) state: Mutex<State>,
+    flight: Mutex<Flight<u32>>,
+    /// Whoever looks at the time has nothing to look for.
+    parked: Mutex<Option<Completer<()>>>,
+}
+
+/// Completers whose wait is over, and with what.
+type Done = (Vec<Completer<Result<()>>>, Result<()>);
+
+impl Lane {
+    /// A lane with its first segment, and a wait for its first configuration.
+    pub(crate) fn begin(
+        context: &LogContext,
+        neighbours: &Arc<Neighbours>,
+        replication: Replication,
+        lane: u32,
+    ) -> (Arc<Lane>, Completion<Result<()>>) {
+        let memory = LaneMemory::new(&context.memory);
+        let eighth = u32::try_from(memory.bytes_max() / 8).unwrap_or(u32::MAX);
+        let segment_bytes = replication.segment_bytes.min(eighth).max(SEGMENT_BYTES_MIN);
+        let (completer, opened) = completion();
+        let now = context.env.now();
+        let state = State {
+            mode: Mode::Open,
+            segments: VecDeque::new(),
+            next_number: 0,
+            end: LogOffset::ZERO,
+            durable: LogOffset::ZERO,
+            durable_changed_at: now,
+            trimmed: LogOffset::ZERO,
+            waiters: Vec::new(),
+            memory,
+            is_publishing: false,
+            is_stale: false,
+            is_destaging: false,
+            opened: Some(completer),
+            below: None,
+        };
+        let lane = Arc::new(Lane {
+            id: LogId { epoch: context.epoch, lane },
+            context: context.clone(),
+            neighbours: Arc::clone(neighbours),
+            replication,
+            segment_bytes,
+            state: Mutex::new(state),
+            flight: Mutex::default(),
+            parked: Mutex::new(None),
+        });
+        let mut state = lane.state.lock();
+        lane.add_segment(&mut state, segment_bytes, now);
+        lane.go_on(state);
+        (lane, opened)
+    }
+
+    pub(crate) fn env(&self) -> &Env {
+        &self.context.env
+    }
+
+    pub(crate) fn name(&self) -> String {
+        format!("the near-compute log of epoch {} lane {}", self.id.epoch, self.id.lane)
+    }
+
+    pub(crate) fn identity(&self, segment: u32) -> SegmentIdentity {
+        SegmentIdentity { incarnation: self.context.incarnation.0, epoch: self.id.epoch.0, lane: self.id.lane, segment }
+    }
+
+    fn add_segment(&self, state: &mut State, bytes: u32, now: Instant) {
+        let number = state.next_number;
+        state.next_number += 1;
+        let random = || u128::from(self.env().random_u64());
+        let job = Job {
+            shape: self.replication.shape,
+            database: self.context.database,
+            segment: self.identity(number),
+            epoch: self.id.epoch,
+            bytes_max: bytes + SLACK_BYTES,
+            first_region: random() << 64 | random(),
+        };
+        let mut writer = Writer::new(job, &self.neighbours.nodes());
+        writer.tick(now);
+        state.segments.push_back(Segment { number, place: Place::Regions(Box::new(writer)), end: None, copy: None });
+    }
+
+    fn check_open(&self, state: &State) -> Result<()> {
+        match (&state.mode, &state.below) {
+            (Mode::Closed, _) => Err(Error::new(ErrorKind::Closed, "the log was closed").object(self.name())),
+            (Mode::Ended(error), _) => Err(error.clone()),
+            (Mode::Open, Some(below)) => Err(below.clone()),
+            (Mode::Open, None) => Ok(()),
+        }
+    }
+
+    /// Appends one entry; it is accepted when it is durable.
+    pub(crate) fn append(self: &Arc<Lane>, entry: &LogAppend<'_>) -> Result<Appended> {
+        let bytes = NEAR_ENTRY_HEADER_BYTES + entry.payload_bytes();
+        if bytes > RECORD_PAYLOAD_BYTES_MAX {
+            let message = format!(
+                "a log entry of {} bytes; {} are the most",
+                entry.payload_bytes(),
+                RECORD_PAYLOAD_BYTES_MAX - NEAR_ENTRY_HEADER_BYTES
+            );
+            return Err(Error::new(ErrorKind::Invalid, message).advice("write smaller batches"));
+        }
+        self.env().preemption_point();
+        let header = encode_near_entry(entry.stream, entry.count, entry.first_sequence);
+        let parts: Vec<&[u8]> = std::iter::once(&header[..]).chain(entry.parts.iter().copied()).collect();
+        let now = self.env().now();
+        let mut state = self.state.lock();
+        self.check_open(&state)?;
+        self.check_memory(&state, bytes)?;
+        self.make_room(&mut state, bytes, now);
+        let Some((number, writer)) = state.active() else { return Err(Error::new(ErrorKind::Bug, "a lane without a segment")) };
+        let end = writer.append(&parts, now);
+        let is_half_full = end > self.segment_bytes / 2;
+        if state.durable >= state.end {
+            state.durable_changed_at = now;
+        }
+        state.end = LogOffset::new(number, end);
+        if is_half_full && state.segments.back().is_some_and(|last| last.number == number) {
+            self.add_segment(&mut state, self.segment_bytes, now);
+        }
+        state.count();
+        let (completer, accepted) = completion();
+        let end = state.end;
+        state.waiters.push((end, completer));
+        self.go_on(state);
+        Ok(Appended { end, accepted: Some(accepted) })
+    }
+
+    fn check_memory(&self, state: &State, bytes: usize) -> Result<()> {
+        let busy = |what: String| {
+            let error = Error::new(ErrorKind::Busy, what).object(self.name());
+            Err(error.advice("wait until what was appended is durable or flushed, then append again"))
+        };
+        if state.segments.len() > SEGMENTS_MAX {
+            return busy(format!("the log has {} segments that no flush has freed; nothing took effect", state.segments.len()));
+        }
+        let waiting = state.waiting_bytes();
+        if waiting > 0 && waiting + bytes as u64 > WAITING_BYTES_MAX.min(state.memory.bytes_max() as u64) {
+            return busy(format!("{waiting} bytes of the log are on their way to their nodes; nothing took effect"));
+        }
+        let held = state.held_bytes() + bytes as u64;
+        if state.is_destaging && held > state.memory.bytes_max() as u64 {
+            return busy(format!("{held} bytes of the log are in memory, and are written to the object store; nothing took effect"));
+        }
+        Ok(())
+    }
+
+    /// Ends segments until the active one has room.
+    fn make_room(&self, state: &mut State, bytes: usize, now: Instant) {
+        loop {
+            let with_record = u32::try_from(bytes + RECORD_HEADER_BYTES).unwrap_or(u32::MAX);
+            let wanted = self.segment_bytes.max(with_record);
+            if state.active().is_none() {
+                self.add_segment(state, wanted, now);
+            }
+            let Some((number, writer)) = state.active() else { return };
+            if writer.room() >= with_record + SLACK_BYTES {
+                return;
+            }
+            let end = writer.append(&[&NEAR_END], now);
+            if let Some(segment) = state.segments.iter_mut().find(|segment| segment.number == number) {
+                segment.end = Some(end);
+            }
+        }
+    }
+
+    /// Sends what is to be sent and wakes whose wait is over, until nothing more follows from it.
+    pub(crate) fn go_on<'a>(self: &'a Arc<Lane>, mut state: MutexGuard<'a, State>) {
+        loop {
+            let done = state.settle(self);
+            self.begin_publication(&mut state);
+            self.begin_destaging(&mut state);
+            let mut flight = self.flight.lock();
+            for segment in &mut state.segments {
+                let number = segment.number;
+                let calls = segment.writer().map(Writer::take_calls).unwrap_or_default();
+                calls.into_iter().for_each(|call| flight.send(&self.neighbours, number, call));
+            }
+            drop(state);
+            let landed = flight.landed();
+            drop(flight);
+            wake(done);
+            if landed.is_empty() {
+                break;
+            }
+            state = self.state.lock();
+            state.hear(landed, self.env().now());
+        }
+        if let Some(parked) = self.parked.lock().take() {
+            parked.complete(());
+        }
+    }
+
+    /// Hears what comes back, as long as the lane lives.
+    pub(crate) async fn listen(self: Arc<Lane>) {
+        loop {
+            let landed = std::future::poll_fn(|context| self.flight.lock().poll_landed(context)).await;
+            let mut state = self.state.lock();
+            state.hear(landed, self.env().now());
+            self.go_on(state);
+        }
+    }
+
+    /// Looks at the time, as long as the lane lives.
+    pub(crate) async fn watch(self: Arc<Lane>) {
+        loop {
+            let is_busy = self.state.lock().is_busy();
+            if is_busy {
+                self.env().sleep(TICK).await;
+            } else {
+                let (completer, parked) = completion();
+                *self.parked.lock() = Some(completer);
+                // What became busy before it was parked is seen now.
+                if !self.state.lock().is_busy() {
+                    let mut timer = self.env().sleep(IDLE_TICK);
+                    let mut parked = parked;
+                    std::future::poll_fn(|context| {
+                        use std::future::Future;
+                        match std::pin::Pin::new(&mut parked).poll(context) {
+                            std::task::Poll::Ready(_) => std::task::Poll::Ready(()),
+                            std::task::Poll::Pending => timer.as_mut().poll(context),
+                        }
+                    })
+                    .await;
+                }
+            }
+            self.tick();
+        }
+    }
+
+    fn tick(self: &Arc<Lane>) {
+        let now = self.env().now();
+        let mut state = self.state.lock();
+        let nodes = self.neighbours.nodes();
+        let is_open = matches!(state.mode, Mode::Open);
+        for segment in &mut state.segments {
+            let Some(writer) = segment.writer() else { continue };
+            writer.set_nodes(&nodes);
+            let wanted_back = |member: &Member| self.neighbours.peer(&member.node).is_ok_and(|peer| peer.is_wanted_back(member.region));
+            for member in writer.configured().iter().filter(|member| wanted_back(member)) {
+                writer.give_back(member.region, now);
+            }
+            writer.tick(now);
+            if is_open && writer.has_untold() && writer.has_room(NEAR_COMMITTED.len()) {
+                writer.tell(&[&NEAR_COMMITTED], now);
+            }
+        }
+        let told = state.look_whether_below(self, now);
+        self.go_on(state);
+        wake(told);
+    }
+
+    /// Publishes the configuration, if it is to change and nobody is at it.
+    fn begin_publication(self: &Arc<Lane>, state: &mut State) {
+        if state.is_publishing || matches!(state.mode, Mode::Ended(_)) {
+            return;
+        }
+        let is_wanted = |segment: &mut Segment| segment.writer().is_some_and(|writer| writer.has_proposal());
+        if !state.is_stale && !state.segments.iter_mut().any(is_wanted) {
+            return;
+        }
+        let (mut named, mut proposed, mut copied) = (Vec::new(), Vec::new(), Vec::new());
+        for segment in &mut state.segments {
+            let number = segment.number;
+            let settled = match &mut segment.place {
+                Place::Object { length, digest } => Some((*length, *digest)),
+                Place::Regions(_) if segment.copy.is_some() => {
+                    copied.push(number);
+                    segment.copy
+                }
+                Place::Regions(writer) => {
+                    let proposal = writer.take_proposal();
+                    let members = proposal.clone().unwrap_or_else(|| writer.configured());
+                    if members.is_empty() {
+                        break;
+                    }
+                    proposed.extend(proposal.map(|_| number));
+                    named.push(NearSegment { number, settled: None, regions: regions(&members) });
+                    continue;
+                }
+            };
+            named.push(NearSegment { number, settled, regions: Vec::new() });
+        }
+        if proposed.is_empty() && !state.is_stale {
+            return;
+        }
+        (state.is_publishing, state.is_stale) = (true, false);
+        let narrow = |count: usize| u8::try_from(count).unwrap_or(u8::MAX);
+        let shape = self.replication.shape;
+        let configuration = encode(&NearLane { copies: narrow(shape.copies), quorum: narrow(shape.quorum), segments: named });
+        let lane = Arc::clone(self);
+        let publication = async move {
+            let outcome = match configuration {
+                Ok(configuration) => lane.context.chain.publish(LogRecord { id: lane.id, configuration }).await,
+                Err(error) => Err(error),
+            };
+            if outcome.as_ref().is_err_and(|error| error.kind() != ErrorKind::Fenced) {
+                lane.env().sleep(PUBLISH_PAUSE).await;
+            }
+            let mut state = lane.state.lock();
+            state.published(&proposed, &copied, outcome, &lane);
+            lane.go_on(state);
+        };
+        self.env().spawn(TaskClass::Foreground, "configuration of a log", publication).detach();
+    }
+
+    /// A ticket for `end` being durable.
+    pub(crate) fn durable(&self, end: LogOffset) -> Completion<Result<()>> {
+        let (completer, waiting) = completion();
+        let known = {
+            let mut state = self.state.lock();
+            match (&state.mode, &state.below) {
+                _ if end <= state.durable => Ok(()),
+                (Mode::Ended(error), _) => Err(error.clone()),
+                _ if end > state.end => {
+                    Err(Error::new(ErrorKind::Bug, format!("a sync to {end}, beyond the end {}", state.end)).object(self.name()))
+                }
+                (_, Some(below)) => Err(unknown(below)),
+                _ => {
+                    state.waiters.push((end, completer));
+                    return waiting;
+                }
+            }
+        };
+        completer.complete(known);
+        waiting
+    }
+
+    pub(crate) fn durable_through(&self) -> LogOffset {
+        self.state.lock().durable
+    }
+
+    /// Frees segments that lie before `before` whole.
+    pub(crate) fn trim(self: &Arc<Lane>, before: LogOffset) {
+        let mut objects = Vec::new();
+        let mut state = self.state.lock();
+        state.trimmed = state.trimmed.max(before);
+        let mut flight = self.flight.lock();
+        while state.segments.front().is_some_and(|first| first.number < before.segment() && first.is_complete())
+            && let Some(mut first) = state.segments.pop_front()
+        {
+            let is_in_object = first.copy.is_some() || matches!(first.place, Place::Object { .. });
+            objects.extend(is_in_object.then_some(first.number));
+            if let Some(writer) = first.writer() {
+                writer.free_all();
+                writer.take_calls().into_iter().for_each(|call| flight.send(&self.neighbours, first.number, call));
+            }
+        }
+        drop(flight);
+        state.count();
+        self.go_on(state);
+        if !objects.is_empty() {
+            let lane = Arc::clone(self);
+            let work = async move {
+                for number in objects {
+                    lane.delete_object(number).await;
+                }
+            };
+            self.env().spawn(TaskClass::Background, "log trim", work).detach();
+        }
+    }
+
+    pub(crate) fn pressure(&self) -> Pressure {
+        let state = self.state.lock();
+        let held: u64 = state.segments.iter().map(|segment| u64::from(segment.bytes())).sum();
+        let is_cut = state.segments.front().is_some_and(|first| first.number == state.trimmed.segment());
+        let live_bytes = held.saturating_sub(if is_cut { state.trimmed.byte().into() } else { 0 });
+        let by_memory = (state.memory.bytes_max() as u64 / 2).max(u64::from(self.segment_bytes));
+        let wanted_bytes_max = if state.segments.len() > SEGMENTS_WANTED { 0 } else { WANTED_BYTES_MAX.min(by_memory) };
+        Pressure { live_bytes, wanted_bytes_max }
+    }
+
+    /// Asks q regions of whatever configuration may be the newest whether they are sealed: of the segment that a takeover must seal, the first that is
+    /// not acknowledged to its end.
+    pub(crate) async fn confirm(self: &Arc<Lane>) -> Result<()> {
+        for _ in 0..20 {
+            let before = self.state.lock().what_a_takeover_seals(self)?;
+            let mut calls: Vec<tombolo_env::BoxFuture<'_, (Member, Outcome)>> = Vec::new();
+            let first = tombolo_format::segment_record::first_digest(self.context.database, &self.identity(before.0));
+            for member in before.1.iter().flatten() {
+                let body = Body::Append { offset: 0, predecessor: first, records: bytes::Bytes::new() };
+                let request = Request { incarnation: member.incarnation, region: member.region, epoch: self.id.epoch, body };
+                let member = member.clone();
+                calls.push(Box::pin(async move {
+                    let outcome = ask(self.env(), &self.neighbours, &member.node, request, PATIENCE).await;
+                    (member, outcome)
+                }));
+            }
+            let count = calls.len().max(1);
+            let said = tombolo_env::all(calls, count).await;
+            for (_, outcome) in &said {
+                if let Ok(Answer::Refused(Refusal::Sealed(by) | Refusal::OtherEpoch(by))) = outcome
+                    && *by > self.id.epoch
+                {
+                    let error = self.fenced(Some(by.0));
+                    self.end(&error);
+                    return Err(error);
+                }
+            }
+            let is_held = |member: &&Member| said.iter().any(|(of, outcome)| of == *member && matches!(outcome, Ok(Answer::Held(_))));
+            let enough = before.1.iter().all(|members| members.iter().filter(is_held).count() >= self.replication.shape.quorum);
+            if enough && self.state.lock().what_a_takeover_seals(self)? == before {
+                return Ok(());
+            }
+            self.env().sleep(TICK).await;
+        }
+        Err(Error::new(ErrorKind::Retry, "too few nodes say that nobody has taken the log over").object(self.name()))
+    }
+
+    pub(crate) fn fenced(&self, by: Option<u64>) -> Error {
+        let by = by.map_or_else(|| "another epoch".to_owned(), |by| format!("epoch {by}"));
+        Error::new(ErrorKind::Fenced, format!("{by} has taken this log over; what was in flight is of unknown outcome"))
+            .object(self.name())
+            .advice("this handle is finished: open the database again, which takes it over")
+    }
+
+    /// Ends the lane with an error: everyone who waits gets it.
+    fn end(self: &Arc<Lane>, error: &Error) {
+        let mut state = self.state.lock();
+        if !matches!(state.mode, Mode::Ended(_)) {
+            state.mode = Mode::Ended(error.clone());
+        }
+        self.go_on(state);
+    }
+
+    /// Refuses appends from here on. The end of what was appended.
+    pub(crate) fn stop(&self) -> Result<LogOffset> {
+        let mut state = self.state.lock();
+        if let Mode::Ended(error) = &state.mode {
+            return Err(error.clone());
+        }
+        state.mode = Mode::Closed;
+        Ok(state.end)
+    }
+
+    /// Whether nothing works on in the background.
+    pub(crate) fn is_quiet(&self) -> bool {
+        let state = self.state.lock();
+        !state.is_publishing && !state.is_destaging
+    }
+}
+
+impl State {
+    /// The segment that entries are appended to.
+    fn active(&mut self) -> Option<(u32, &mut Writer)> {
+        let segment = self.segments.iter_mut().find(|segment| segment.end.is_none())?;
+        let number = segment.number;
+        segment.writer().map(|writer| (number, writer))
+    }
+
+    fn hear(&mut self, landed: Vec<Landed<u32>>, now: Instant) {
+        for (number, id, outcome) in landed {
+            let found = self.segments.iter_mut().find(|segment| segment.number == number);
+            if let Some(writer) = found.and_then(Segment::writer) {
+                hear(writer, id, outcome, now);
+            }
+        }
+    }
+
+    /// Whether entries are taken.
+    pub(crate) fn is_open(&self) -> bool {
+        matches!(self.mode, Mode::Open)
+    }
+
+    /// Bytes in the memory of this process.
+    pub(crate) fn held_bytes(&self) -> u64 {
+        let in_regions = self.segments.iter().filter(|segment| matches!(segment.place, Place::Regions(_)));
+        in_regions.map(|segment| u64::from(segment.bytes())).sum()
+    }
+
+    pub(crate) fn memory_bytes_max(&self) -> u64 {
+        self.memory.bytes_max() as u64
+    }
+
+    fn count(&mut self) {
+        let held = usize::try_from(self.held_bytes()).unwrap_or(usize::MAX);
+        self.memory.set(held);
+    }
+
+    /// Bytes that are not acknowledged.
+    fn waiting_bytes(&self) -> u64 {
+        if self.durable >= self.end {
+            return 0;
+        }
+        self.segments.iter().map(|segment| u64::from(segment.bytes().saturating_sub(segment.acknowledged()))).sum()
+    }
+
+    /// Looks how far all is acknowledged. Whose wait is over is to be woken.
+    fn settle(&mut self, lane: &Lane) -> Done {
+        for segment in &mut self.segments {
+            if let Some(ended) = segment.writer().and_then(|writer| writer.ended())
+                && !matches!(self.mode, Mode::Ended(_))
+            {
+                let by = if let Ended::Superseded(by) = ended { Some(by.0) } else { None };
+                self.mode = Mode::Ended(lane.fenced(by));
+            }
+        }
+        if let Mode::Ended(error) = &self.mode {
+            // An entry that is on its way may take effect, whatever ended the log (rule 3).
+            let is_unknown = !self.waiters.is_empty() && error.kind() != ErrorKind::Fenced;
+            let error = if is_unknown { ended(error) } else { error.clone() };
+            let waiters = std::mem::take(&mut self.waiters).into_iter().map(|(_, waiter)| waiter);
+            let waiters = waiters.chain(self.opened.take()).collect();
+            self.memory.set(0);
+            return (waiters, Err(error));
+        }
+        let mut durable = self.durable;
+        for segment in &self.segments {
+            if segment.acknowledged() > 0 {
+                durable = durable.max(LogOffset::new(segment.number, segment.acknowledged()));
+            }
+            if !segment.is_complete() {
+                break;
+            }
+        }
+        let is_named = |segment: &Segment| matches!(&segment.place, Place::Regions(writer) if !writer.configured().is_empty());
+        let opened = if self.segments.front().is_some_and(is_named) { self.opened.take() } else { None };
+        if durable > self.durable {
+            (self.durable, self.durable_changed_at, self.below) = (durable, lane.env().now(), None);
+        }
+        let (done, waiting) = std::mem::take(&mut self.waiters).into_iter().partition(|(end, _)| *end <= durable);
+        self.waiters = waiting;
+        let done: Vec<(LogOffset, Completer<Result<()>>)> = done;
+        (done.into_iter().map(|(_, waiter)| waiter).chain(opened).collect(), Ok(()))
+    }
+
+    /// Tells those who wait when too few regions answer.
+    fn look_whether_below(&mut self, lane: &Lane, now: Instant) -> Done {
+        let is_stuck = self.durable < self.end && now.since(self.durable_changed_at) >= PATIENCE;
+        let first = self.segments.iter().find(|segment| !segment.is_complete());
+        let Some(Segment { place: Place::Regions(writer), .. }) = first else { return (Vec::new(), Ok(())) };
+        let standing = writer.standing(now);
+        if self.below.is_some() && standing.healthy >= standing.needed && self.durable >= self.end {
+            self.below = None;
+        }
+        let is_opening = self.opened.is_some() && now.since(self.durable_changed_at) >= 2 * PATIENCE;
+        if !is_stuck && !is_opening || standing.healthy >= standing.needed {
+            return (Vec::new(), Ok(()));
+        }
+        let message = format!("{} of the {} nodes that the log needs answer; nothing took effect", standing.healthy, standing.needed);
+        let below = Error::new(ErrorKind::Retry, message)
+            .object(lane.name())
+            .advice("bring nodes back, or start others: the log goes on by itself");
+        self.below = (!is_opening).then(|| below.clone());
+        let error = if is_opening { below } else { unknown(&below) };
+        let waiters = std::mem::take(&mut self.waiters).into_iter().map(|(_, waiter)| waiter);
+        (waiters.chain(self.opened.take()).collect(), Err(error))
+    }
+
+    /// What came of a publication.
+    fn published(&mut self, proposed: &[u32], copied: &[u32], outcome: Result<()>, lane: &Lane) {
+        self.is_publishing = false;
+        let now = lane.env().now();
+        let said = match &outcome {
+            Ok(()) => Published::Known,
+            Err(error) if error.kind() == ErrorKind::Fenced => Published::Foreign,
+            Err(_) => Published::Unknown,
+        };
+        if let Err(error) = outcome
+            && matches!(error.kind(), ErrorKind::Fenced | ErrorKind::Closed | ErrorKind::Bug | ErrorKind::Invalid)
+            && !matches!(self.mode, Mode::Ended(_))
+        {
+            self.mode = Mode::Ended(error);
+        }
+        self.is_stale |= said == Published::Unknown;
+        for segment in &mut self.segments {
+            let number = segment.number;
+            if let Some(writer) = segment.writer().filter(|_| proposed.contains(&number)) {
+                writer.published(said, now);
+            }
+            if copied.contains(&number) && said == Published::Known {
+                segment.is_named_as_object(lane);
+            }
+        }
+        self.count();
+    }
+
+    fn is_busy(&mut self) -> bool {
+        let is_open = self.is_open();
+        let is_working = |writer: &Writer| writer.is_busy() || writer.has_untold() && is_open;
+        let is_moving = self.is_publishing || self.is_stale || self.is_destaging || self.durable < self.end || self.opened.is_some();
+        !matches!(self.mode, Mode::Ended(_))
+            && (is_moving || self.segments.iter_mut().any(|segment| segment.writer().is_some_and(|writer| is_working(writer))))
+    }
+
+    /// The segment that a takeover must seal, and its regions, by configuration.
+    fn what_a_takeover_seals(&mut self, lane: &Lane) -> Result<(u32, Vec<Vec<Member>>)> {
+        if let Mode::Ended(error) = &self.mode {
+            return Err(error.clone());
+        }
+        let mut last = None;
+        for segment in &mut self.segments {
+            let (number, is_complete) = (segment.number, segment.is_complete());
+            // Once a configuration may name its object, no takeover need seal its regions.
+            let must_be_sealed = segment.copy.is_none();
+            if let Some(writer) = segment.writer().filter(|writer| must_be_sealed && !writer.configured().is_empty()) {
+                last = Some((number, writer.may_be_newest()));
+            }
+            if !is_complete {
+                break;
+            }
+        }
+        last.ok_or_else(|| Error::new(ErrorKind::Retry, "no region of the log is named yet").object(lane.name()))
+    }
+}
+
+impl Segment {
+    /// A configuration that names its object is published: its regions and its memory are given back (rule 6).
+    fn is_named_as_object(&mut self, lane: &Lane) {
+        let (Place::Regions(writer), Some((length, digest))) = (&mut self.place, self.copy) else { return };
+        writer.free_all();
+        let calls = writer.take_calls();
+        let mut flight = lane.flight.lock();
+        calls.into_iter().for_each(|call| flight.send(&lane.neighbours, self.number, call));
+        drop(flight);
+        self.place = Place::Object { length, digest };
+    }
+}
+
+fn hear(writer: &mut Writer, id: CallId, outcome: Outcome, now: Instant) {
+    writer.answered(id, outcome, now);
+}
+
+/// What ended the log, for those whose entries are on their way.
+fn ended(cause: &Error) -> Error {
+    Error::new(ErrorKind::OutcomeUnknown, "the write may be in place, and the log has ended")
+        .source(cause.clone())
+        .advice("open the database again to find out")
+}
+
+/// The same trouble for those whose entries are on their way.
+fn unknown(below: &Error) -> Error {
+    Error::new(ErrorKind::OutcomeUnknown, format!("the write is on its way and may take effect later: {}", below.message()))
+        .advice("bring nodes back, or start others: the log goes on by itself")
+}
+
+fn wake((waiters, result): Done) {
+    for waiter in waiters {
+        waiter.complete(result.clone());
+    }
+}

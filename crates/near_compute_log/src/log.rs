@@ -1,0 +1,77 @@
+//! This epoch's open log: its lanes, and what goes on beside them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tombolo_env::{BoxFuture, Completion, Task, TaskClass};
+use tombolo_storage::lanes::{LogLane, wait, world_ended};
+use tombolo_storage::{Appended, LogAppend, LogOffset, Pressure, Result};
+
+use crate::lane::Lane;
+
+/// How often a log that closes looks whether its background has ended.
+const QUIET_LOOK: Duration = Duration::from_millis(5);
+
+/// A lane, and the tasks that end with it.
+#[derive(Debug)]
+pub(crate) struct OpenLane {
+    lane: Arc<Lane>,
+    tasks: Vec<Task>,
+}
+
+impl OpenLane {
+    pub(crate) fn new(lane: Arc<Lane>) -> OpenLane {
+        let env = lane.env().clone();
+        let listening = env.spawn(TaskClass::Network, "answers to a log", Arc::clone(&lane).listen());
+        let watching = env.spawn(TaskClass::Foreground, "watch over a log", Arc::clone(&lane).watch());
+        OpenLane { lane, tasks: vec![listening, watching] }
+    }
+
+    /// Has a task end with the lane.
+    pub(crate) fn keep(&mut self, task: Task) {
+        self.tasks.push(task);
+    }
+}
+
+impl LogLane for OpenLane {
+    fn append(&self, entry: &LogAppend<'_>) -> Result<Appended> {
+        self.lane.append(entry)
+    }
+
+    fn durable(&self, end: LogOffset) -> Completion<Result<()>> {
+        self.lane.durable(end)
+    }
+
+    fn sync(&self, end: LogOffset) -> Result<()> {
+        wait(self.lane.env(), self.lane.durable(end))
+    }
+
+    fn durable_through(&self) -> LogOffset {
+        self.lane.durable_through()
+    }
+
+    fn trim(&self, before: LogOffset) {
+        self.lane.trim(before);
+    }
+
+    fn pressure(&self) -> Pressure {
+        self.lane.pressure()
+    }
+
+    fn confirm(&self) -> BoxFuture<'_, Result<()>> {
+        Box::pin(self.lane.confirm())
+    }
+
+    fn close(&self) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move {
+            let closed = match self.lane.stop() {
+                Ok(end) => self.lane.durable(end).await.unwrap_or_else(|| Err(world_ended())),
+                Err(error) => Err(error),
+            };
+            while !self.lane.is_quiet() {
+                self.lane.env().sleep(QUIET_LOOK).await;
+            }
+            closed
+        })
+    }
+}

@@ -1,0 +1,303 @@
+//! Reads a lane back, entry by entry: what was recovered, whole; or what a living writer's regions say was committed.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use tombolo_env::{BoxFuture, all};
+use tombolo_format::near_log::{NEAR_ENTRY_HEADER_BYTES, NearPayload, NearSegment};
+use tombolo_format::segment_record::{Digest, RECORD_HEADER_BYTES, Records, decode, first_digest};
+use tombolo_segment::call::Member;
+use tombolo_segment::follow::committed;
+use tombolo_segment::message::{Answer, Body, READ_BYTES_MAX, Request};
+use tombolo_storage::{Epoch, Error, ErrorKind, LogContext, LogEntry, LogOffset, LogReader, LogRecord, Result};
+
+use crate::configuration::{decode as decode_lane, members};
+use crate::destage::read_object;
+use crate::fence::{Kept, identity, narrow, place};
+use crate::flight::ask;
+use crate::peers::Neighbours;
+
+/// How long one read of a region may take.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Reads of one segment at once.
+const READS_IN_FLIGHT: usize = 8;
+
+/// How often a follower looks whether the writer tells that what it saw is committed, and the pause between.
+const LOOKS: u32 = 10;
+const LOOK_PAUSE: Duration = Duration::from_millis(10);
+
+/// A reader of what lies in `next..to` of some segments.
+#[derive(Debug)]
+pub(crate) struct Reader {
+    context: LogContext,
+    neighbours: Arc<Neighbours>,
+    log: LogRecord,
+    next: LogOffset,
+    to: LogOffset,
+    segments: VecDeque<NearSegment>,
+    /// What a takeover has kept of them.
+    kept: BTreeMap<u32, Bytes>,
+    /// The segment that is being read.
+    open: Option<Open>,
+}
+
+#[derive(Debug)]
+struct Open {
+    number: u32,
+    records: Bytes,
+    at: usize,
+    digest: Digest,
+}
+
+impl Reader {
+    pub(crate) fn new(
+        context: &LogContext,
+        neighbours: &Arc<Neighbours>,
+        log: &LogRecord,
+        from: LogOffset,
+        to: LogOffset,
+        kept: Vec<Kept>,
+    ) -> Result<Reader> {
+        let lane = decode_lane(log)?;
+        let is_wanted = |segment: &NearSegment| segment.number >= from.segment() && segment.number <= to.segment();
+        let segments: VecDeque<NearSegment> = lane.segments.into_iter().filter(is_wanted).collect();
+        let reader = Reader {
+            context: context.clone(),
+            neighbours: Arc::clone(neighbours),
+            log: log.clone(),
+            next: from,
+            to,
+            kept: kept.into_iter().map(|kept| (kept.number, kept.records)).collect(),
+            segments,
+            open: None,
+        };
+        let is_last =
+            |segment: &NearSegment| segment.number == to.segment() && segment.settled.is_none_or(|(length, _)| length >= to.byte());
+        if from < to && !reader.segments.back().is_some_and(is_last) {
+            return Err(reader.short("no segment that reaches so far"));
+        }
+        Ok(reader)
+    }
+
+    fn short(&self, found: &str) -> Error {
+        Error::new(ErrorKind::Corrupt, "a log does not hold what the manifest says")
+            .object(place(&self.log))
+            .expected(format!("bytes {} to {}", self.next, self.to))
+            .found(found)
+            .advice("restore the database from a copy")
+    }
+
+    /// All of a settled segment, from whichever of its regions has it.
+    async fn load(&self, segment: &NearSegment) -> Result<Bytes> {
+        let Some((length, digest)) = segment.settled else {
+            return Err(Error::new(ErrorKind::Bug, "a log is read that nobody has sealed").object(place(&self.log)));
+        };
+        if let Some(records) = self.kept.get(&segment.number).filter(|records| narrow(records.len()) == length) {
+            return Ok(records.clone());
+        }
+        let identity = identity(&self.context, &self.log, segment.number);
+        if segment.regions.is_empty() {
+            return read_object(&self.context, &identity, length).await;
+        }
+        let first = first_digest(self.context.database, &identity);
+        for member in members(&segment.regions) {
+            let Some(records) = self.fetch(&member, length).await else { continue };
+            let mut walk = Records::new(first, 0, &records);
+            if walk.by_ref().all(|record| record.is_ok()) && walk.digest() == digest {
+                return Ok(records);
+            }
+        }
+        Err(Error::new(ErrorKind::Retry, format!("none of the nodes that hold segment {} answers with it", segment.number))
+            .object(place(&self.log))
+            .advice("bring them back: `tombolo log status` names them"))
+    }
+
+    async fn fetch(&self, member: &Member, length: u32) -> Option<Bytes> {
+        let starts = (0..length).step_by(READ_BYTES_MAX as usize);
+        let reads = starts.map(|from| -> BoxFuture<'_, Option<Bytes>> {
+            Box::pin(read_region(&self.context, &self.neighbours, member, self.context.epoch, from, READ_BYTES_MAX.min(length - from)))
+        });
+        let parts = all(reads.collect(), READS_IN_FLIGHT).await;
+        let mut records = BytesMut::with_capacity(length as usize);
+        for part in parts {
+            records.extend_from_slice(&part?);
+        }
+        (records.len() == length as usize).then(|| records.freeze())
+    }
+
+    async fn step(&mut self) -> Result<Option<(LogEntry, LogOffset)>> {
+        loop {
+            if self.next >= self.to {
+                return Ok(None);
+            }
+            if self.open.is_none() {
+                let Some(segment) = self.segments.pop_front() else { return Err(self.short("an earlier end")) };
+                let records = self.load(&segment).await?;
+                let identity = identity(&self.context, &self.log, segment.number);
+                let digest = first_digest(self.context.database, &identity);
+                self.open = Some(Open { number: segment.number, records, at: 0, digest });
+            }
+            let Some(open) = &mut self.open else { continue };
+            if open.at >= open.records.len() {
+                self.next = self.next.max(LogOffset::new(open.number + 1, 0));
+                self.open = None;
+                continue;
+            }
+            if let Some(entry) = open.step(&self.log)?
+                && entry.1 > self.next
+            {
+                if entry.1 > self.to {
+                    return Err(self.short("an entry that goes beyond"));
+                }
+                self.next = entry.1;
+                return Ok(Some(entry));
+            }
+        }
+    }
+}
+
+impl Open {
+    /// The next record, if it is an entry.
+    fn step(&mut self, log: &LogRecord) -> Result<Option<(LogEntry, LogOffset)>> {
+        let name = || format!("{}, segment {}", place(log), self.number);
+        let record = decode(self.digest, narrow(self.at), &self.records[self.at..]).map_err(|error| Error::format(name(), 0, error))?;
+        let payload = NearPayload::decode(record.payload).map_err(|error| Error::format(name(), self.at as u64, error))?;
+        let start = self.at + RECORD_HEADER_BYTES + NEAR_ENTRY_HEADER_BYTES;
+        let end = self.at + record.bytes();
+        let entry = match payload {
+            NearPayload::Entry { stream, count, first_sequence, .. } => {
+                Some(LogEntry { stream, first_sequence, count, payload: self.records.slice(start..end) })
+            }
+            NearPayload::End | NearPayload::Committed => None,
+        };
+        (self.at, self.digest) = (end, record.digest);
+        Ok(entry.map(|entry| (entry, LogOffset::new(self.number, narrow(end)))))
+    }
+}
+
+impl LogReader for Reader {
+    fn next(&mut self) -> BoxFuture<'_, Result<Option<(LogEntry, LogOffset)>>> {
+        Box::pin(self.step())
+    }
+}
+
+/// Bytes of a region; `None` when it does not answer with all of them.
+async fn read_region(
+    context: &LogContext,
+    neighbours: &Neighbours,
+    member: &Member,
+    epoch: Epoch,
+    from: u32,
+    bytes_max: u32,
+) -> Option<Bytes> {
+    let mut read = BytesMut::new();
+    while narrow(read.len()) < bytes_max {
+        let body = Body::Read { from: from + narrow(read.len()), bytes_max: (bytes_max - narrow(read.len())).min(READ_BYTES_MAX) };
+        let request = Request { incarnation: member.incarnation, region: member.region, epoch, body };
+        match ask(&context.env, neighbours, &member.node, request, PATIENCE).await {
+            Ok(Answer::Bytes(bytes)) if bytes.is_empty() => break,
+            Ok(Answer::Bytes(bytes)) => read.extend_from_slice(&bytes),
+            _ => return None,
+        }
+    }
+    Some(read.freeze())
+}
+
+/// Where the last record ends that is worth telling of: those that are there to tell are never told of themselves.
+fn worth_telling(first: Digest, records: &[u8]) -> u32 {
+    let (mut at, mut end) = (0, 0);
+    for record in Records::new(first, 0, records).map_while(std::result::Result::ok) {
+        at += record.bytes();
+        if NearPayload::decode(record.payload) != Ok(NearPayload::Committed) {
+            end = at;
+        }
+    }
+    narrow(end)
+}
+
+/// What is committed of a segment that nobody may have sealed yet, as its regions say. What a writer acknowledged and died before it told anybody is
+/// not among it: that shows once the log is taken over.
+///
+/// # Errors
+/// `Retry` when so few regions answer that they may all have missed what `quorum` of them acknowledged.
+async fn follow_segment(
+    context: &LogContext,
+    neighbours: &Neighbours,
+    log: &LogRecord,
+    segment: &NearSegment,
+    quorum: usize,
+) -> Result<Bytes> {
+    let first = first_digest(context.database, &identity(context, log, segment.number));
+    let mut wanted = None;
+    for look in 0..=LOOKS {
+        let members = members(&segment.regions);
+        // In the name of no epoch: whoever follows fences nothing.
+        let reads = members
+            .iter()
+            .map(|member| -> BoxFuture<'_, Option<Bytes>> { Box::pin(read_region(context, neighbours, member, Epoch::NONE, 0, u32::MAX)) });
+        let said: Vec<Bytes> = all(reads.collect(), members.len().max(1)).await.into_iter().flatten().collect();
+        let walked = said.iter().map(|bytes| (committed(first, 0, bytes), bytes));
+        let enough = said.len() + quorum > members.len();
+        let Some((best, bytes)) = walked.max_by_key(|(walk, _)| walk.end).filter(|_| enough) else {
+            let message = format!("{} of the {} nodes that hold segment {} answer", said.len(), members.len(), segment.number);
+            return Err(Error::new(ErrorKind::Retry, message).object(place(log)).advice("`tombolo log status` names them"));
+        };
+        // What some region has may be acknowledged already: the writer tells soon.
+        let seen = said.iter().map(|bytes| worth_telling(first, bytes)).max().unwrap_or(0);
+        let wanted = *wanted.get_or_insert(seen);
+        if best.end >= wanted || look == LOOKS {
+            return Ok(bytes.slice(..best.end as usize));
+        }
+        context.env.sleep(LOOK_PAUSE).await;
+    }
+    Ok(Bytes::new())
+}
+
+/// A reader of what is committed from `from` on.
+pub(crate) async fn tail(context: &LogContext, neighbours: &Arc<Neighbours>, log: &LogRecord, from: LogOffset) -> Result<Reader> {
+    let lane = decode_lane(log)?;
+    if lane.segments.first().is_some_and(|first| first.number > from.segment()) {
+        return Err(Error::new(ErrorKind::NotFound, "the log was trimmed beyond where it is to be followed from").object(place(log)));
+    }
+    let (mut kept, mut to) = (Vec::new(), from);
+    let settled = Reader::new(context, neighbours, log, from, from, Vec::new())?;
+    for segment in lane.segments.iter().filter(|segment| segment.number >= from.segment()) {
+        let records = match segment.settled {
+            // Whoever settled it knew how long it is.
+            Some(_) => settled.load(segment).await?,
+            None => follow_segment(context, neighbours, log, segment, usize::from(lane.quorum)).await?,
+        };
+        let has_end = {
+            let first = first_digest(context.database, &identity(context, log, segment.number));
+            let walk = Records::new(first, 0, &records);
+            walk.map_while(std::result::Result::ok).any(|record| NearPayload::decode(record.payload) == Ok(NearPayload::End))
+        };
+        if !records.is_empty() {
+            to = to.max(LogOffset::new(segment.number, narrow(records.len())));
+        }
+        kept.push((segment.number, records));
+        if !has_end {
+            break;
+        }
+    }
+    let segments = kept.iter().map(|(number, records)| NearSegment {
+        number: *number,
+        settled: Some((narrow(records.len()), Digest(0))),
+        regions: Vec::new(),
+    });
+    let segments = segments.collect();
+    let kept = kept.into_iter().collect();
+    Ok(Reader {
+        context: context.clone(),
+        neighbours: Arc::clone(neighbours),
+        log: log.clone(),
+        next: from,
+        to,
+        segments,
+        kept,
+        open: None,
+    })
+}

@@ -1,0 +1,240 @@
+//! The log store: opens, takes over, reads, follows, frees.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tombolo_env::{BoxFuture, Env, TaskClass, all};
+use tombolo_segment::call::{Node, Shape};
+use tombolo_segment::message::{Answer, Body, KEEP_MAX, NodeIncarnation, Refusal, RegionId, Request as NodeRequest};
+use tombolo_storage::lanes::{Lanes, world_ended};
+use tombolo_storage::{
+    Error, ErrorKind, Incarnation, Log, LogContext, LogId, LogOffset, LogReader, LogRecord, LogStore, Purpose, Request, Result, Survival,
+};
+
+use crate::configuration::decode;
+use crate::destage::{log_of, prefix};
+use crate::fence::{Kept, Taking, place};
+use crate::flight::ask;
+use crate::lane::Lane;
+use crate::log::OpenLane;
+use crate::peers::{Connect, Neighbours};
+use crate::read::{Reader, tail};
+
+/// Most lanes of a log.
+const LANES_MAX: u32 = 64;
+
+/// What takeovers have read is kept for the reader that comes next, so much at most.
+const KEPT_BYTES_MAX: usize = 256 << 20;
+
+/// How long one node may take to give memory back that nothing names.
+const COLLECT_PATIENCE: Duration = Duration::from_secs(5);
+
+/// How often a log looks which nodes have announced themselves.
+const LOOK_PERIOD: Duration = Duration::from_secs(60);
+
+/// Objects listed at once.
+const LIST_PAGE: usize = 1000;
+
+/// How the log is replicated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Replication {
+    /// Regions wanted of a segment, and needed to acknowledge.
+    pub shape: Shape,
+    /// Bytes of a segment, if the memory of a lane is eight times that. Each node lends as much for each segment that is not flushed.
+    pub segment_bytes: u32,
+}
+
+impl Default for Replication {
+    /// Three regions, two to acknowledge, segments of 8 MiB.
+    fn default() -> Replication {
+        Replication { shape: Shape { copies: 3, quorum: 2 }, segment_bytes: 8 << 20 }
+    }
+}
+
+type KeptBySegment = BTreeMap<(Incarnation, LogId), Vec<Kept>>;
+
+/// Logs in the memory of nodes.
+#[derive(Debug)]
+pub struct NearLogStore {
+    env: Env,
+    neighbours: Arc<Neighbours>,
+    replication: Replication,
+    kept: Mutex<KeptBySegment>,
+}
+
+impl NearLogStore {
+    /// Logs on `nodes`, which are reached by `connect`.
+    pub fn new(env: &Env, connect: Arc<dyn Connect>, nodes: Vec<Node>, replication: Replication) -> NearLogStore {
+        NearLogStore::of(env, Neighbours::new(env, connect, nodes), replication)
+    }
+
+    /// Logs on these neighbours.
+    pub fn of(env: &Env, neighbours: Neighbours, replication: Replication) -> NearLogStore {
+        let neighbours = Arc::new(neighbours);
+        NearLogStore { env: env.clone(), neighbours, replication, kept: Mutex::default() }
+    }
+
+    /// Has every node give back what older epochs of the database made and `named` does not name. Best effort.
+    async fn collect_regions(neighbours: &Neighbours, context: &LogContext, named: &[LogRecord]) {
+        // Whoever cannot read what one of them names frees nothing: it may be that.
+        let Ok(lanes) = named.iter().map(decode).collect::<Result<Vec<_>>>() else { return };
+        let regions = lanes.into_iter().flat_map(|lane| lane.segments).flat_map(|segment| segment.regions);
+        let keep: Vec<RegionId> = regions.map(|region| RegionId(region.region)).collect();
+        if keep.len() > KEEP_MAX {
+            return;
+        }
+        let nodes = neighbours.nodes();
+        let calls = nodes.iter().map(|node| -> BoxFuture<'_, ()> {
+            let keep = keep.clone();
+            Box::pin(async move {
+                let mut incarnation = NodeIncarnation(0);
+                // The first refusal tells the life that it has.
+                for _ in 0..3 {
+                    let body = Body::Collect { database: context.database, keep: keep.clone() };
+                    let request = NodeRequest { incarnation, region: RegionId(0), epoch: context.epoch, body };
+                    match ask(&context.env, neighbours, &node.address, request, COLLECT_PATIENCE).await {
+                        Ok(Answer::Refused(Refusal::OtherIncarnation(current))) => incarnation = current,
+                        _ => return,
+                    }
+                }
+            })
+        });
+        let count = nodes.len().max(1);
+        all(calls.collect(), count).await;
+    }
+
+    /// Deletes segments that are objects, of logs of which `which` is true.
+    async fn delete_objects(context: &LogContext, which: impl Fn(LogId) -> bool) -> Result<()> {
+        let request = Request::new(Purpose::Collection, context.epoch);
+        let mut after = None;
+        loop {
+            let page = context.objects.list(request, &prefix(context.incarnation), after.as_ref(), LIST_PAGE).await?;
+            for info in &page.objects {
+                if log_of(&info.name, context.incarnation).is_some_and(&which) {
+                    context.objects.delete(request, &info.name).await?;
+                }
+            }
+            match page.objects.last() {
+                Some(last) if page.more => after = Some(last.name.clone()),
+                _ => return Ok(()),
+            }
+        }
+    }
+
+    /// Frees what a predecessor left that died before it could, or was too late.
+    async fn collect(neighbours: Arc<Neighbours>, context: LogContext) {
+        let named = context.chain.named();
+        NearLogStore::collect_regions(&neighbours, &context, &named).await;
+        let is_garbage = |id: LogId| id.epoch < context.epoch && !named.iter().any(|record| record.id == id);
+        if let Err(error) = NearLogStore::delete_objects(&context, is_garbage).await {
+            tracing::warn!(%error, "objects of logs that nothing names stay for now");
+        }
+    }
+}
+
+impl LogStore for NearLogStore {
+    fn open<'a>(&'a self, context: &'a LogContext, lanes: u32) -> BoxFuture<'a, Result<Arc<dyn Log>>> {
+        Box::pin(async move {
+            if lanes == 0 || lanes > LANES_MAX {
+                return Err(Error::new(ErrorKind::Invalid, format!("a log of {lanes} lanes; 1 to {LANES_MAX} are possible")));
+            }
+            self.neighbours.look().await?;
+            let begun = (0..lanes).map(|lane| Lane::begin(context, &self.neighbours, self.replication, lane));
+            let begun: Vec<_> = begun.map(|(lane, opened)| (OpenLane::new(lane), opened)).collect();
+            let mut made = Vec::new();
+            for (lane, opened) in begun {
+                opened.await.unwrap_or_else(|| Err(world_ended()))?;
+                made.push(lane);
+            }
+            let collecting = NearLogStore::collect(Arc::clone(&self.neighbours), context.clone());
+            self.env.spawn(TaskClass::Background, "log collection", collecting).detach();
+            // They change for the log as a whole, which ends with its first lane.
+            if let Some(first) = made.first_mut().filter(|_| self.neighbours.change()) {
+                let (env, neighbours) = (self.env.clone(), Arc::clone(&self.neighbours));
+                let look = async move {
+                    loop {
+                        env.sleep(LOOK_PERIOD).await;
+                        if let Err(error) = neighbours.look().await {
+                            tracing::warn!(%error, "nodes that announced themselves are not known anew");
+                        }
+                    }
+                };
+                first.keep(self.env.spawn(TaskClass::Background, "nodes of a log", look));
+            }
+            Ok(Arc::new(Lanes::new(made)) as Arc<dyn Log>)
+        })
+    }
+
+    fn fence<'a>(&'a self, context: &'a LogContext, log: &'a LogRecord, from: LogOffset) -> BoxFuture<'a, Result<LogOffset>> {
+        Box::pin(async move {
+            context.check_older(log, "fences", place(log))?;
+            self.neighbours.look().await?;
+            let (sealed, kept) = Taking { context, neighbours: &self.neighbours, log }.fence(from).await?;
+            let bytes = |kept: &[Kept]| kept.iter().map(|kept| kept.records.len()).sum::<usize>();
+            let mut all_kept = self.kept.lock();
+            if all_kept.values().map(|kept| bytes(kept)).sum::<usize>() + bytes(&kept) <= KEPT_BYTES_MAX {
+                all_kept.insert((context.incarnation, log.id), kept);
+            }
+            Ok(sealed)
+        })
+    }
+
+    fn read<'a>(
+        &'a self,
+        context: &'a LogContext,
+        log: &'a LogRecord,
+        from: LogOffset,
+        to: LogOffset,
+    ) -> BoxFuture<'a, Result<Box<dyn LogReader>>> {
+        Box::pin(async move {
+            let kept = self.kept.lock().remove(&(context.incarnation, log.id)).unwrap_or_default();
+            Ok(Box::new(Reader::new(context, &self.neighbours, log, from, to, kept)?) as Box<dyn LogReader>)
+        })
+    }
+
+    fn tail<'a>(&'a self, context: &'a LogContext, log: &'a LogRecord, from: LogOffset) -> BoxFuture<'a, Result<Box<dyn LogReader>>> {
+        Box::pin(async move { Ok(Box::new(tail(context, &self.neighbours, log, from).await?) as Box<dyn LogReader>) })
+    }
+
+    fn free<'a>(&'a self, context: &'a LogContext, log: &'a LogRecord) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            context.check_older(log, "frees", place(log))?;
+            self.kept.lock().remove(&(context.incarnation, log.id));
+            let lane = decode(log)?;
+            Taking { context, neighbours: &self.neighbours, log }.free(&lane.segments);
+            NearLogStore::delete_objects(context, |id| id == log.id).await
+        })
+    }
+
+    fn clear<'a>(&'a self, context: &'a LogContext) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            NearLogStore::collect_regions(&self.neighbours, context, &[]).await;
+            NearLogStore::delete_objects(context, |id| id.epoch < context.epoch).await
+        })
+    }
+
+    fn survival(&self) -> Survival {
+        let Shape { copies, quorum } = self.replication.shape;
+        let lost = quorum - 1;
+        Survival {
+            store: format!("the near-compute log on {} nodes, {copies} copies, {quorum} to acknowledge", self.neighbours.nodes().len()),
+            accepted: "the same as durable: a write is acknowledged as either when it and all before it are on so many nodes".into(),
+            durable: format!(
+                "survives the writer together with {lost} of the nodes that hold its segment, counted from when their regions were made; \
+                 more of them at once, a power failure of all for one, lose it with the writer"
+            ),
+            notes: vec![
+                "A living writer keeps what is not flushed in its own memory, and replaces any number of nodes.".into(),
+                "When too much is lost, opening says so and serves nothing; nothing is dropped silently.".into(),
+                "A takeover fences writers on any machine: nodes refuse an older epoch once they are sealed.".into(),
+                "Memory of nodes is a weaker place than a disk: nodes with --disk keep a copy there.".into(),
+            ],
+        }
+    }
+
+    fn identity(&self) -> String {
+        "near".into()
+    }
+}

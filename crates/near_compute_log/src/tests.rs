@@ -1,0 +1,176 @@
+//! The log store on nodes of this process.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tombolo_env::Env;
+use tombolo_env::simulated::World;
+use tombolo_segment::message::NodeIncarnation;
+use tombolo_segment::peer::{LocalPeer, Peer};
+use tombolo_segment::region::Regions;
+use tombolo_storage::backend::memory::MemoryObjectStore;
+use tombolo_storage::conformance::log::{LogHistory, LogSubject, append, check_log_store, entry};
+use tombolo_storage::{Error, ErrorKind, LogOffset, LogStore, Result};
+
+use crate::{Connect, NearLogStore, Neighbours, Replication};
+
+/// Nodes in this process.
+#[derive(Clone, Debug, Default)]
+struct Local(Arc<Mutex<BTreeMap<String, Arc<Mutex<Regions>>>>>);
+
+impl Local {
+    fn with(addresses: &[&str]) -> Local {
+        let local = Local::default();
+        (1..).zip(addresses).for_each(|(life, address)| local.start(address, life));
+        local
+    }
+
+    /// Starts a node, or starts it again without its memory.
+    fn start(&self, address: &str, life: u64) {
+        let fresh = Regions::new(NodeIncarnation(life), 4 << 30);
+        let mut nodes = self.0.lock();
+        match nodes.get(address) {
+            Some(node) => *node.lock() = fresh,
+            None => drop(nodes.insert(address.into(), Arc::new(Mutex::new(fresh)))),
+        }
+    }
+
+    fn bytes_taken(&self) -> u64 {
+        self.0.lock().values().map(|node| node.lock().occupancy().bytes_taken).sum()
+    }
+}
+
+impl Connect for Local {
+    fn connect(&self, _env: &Env, address: &str) -> Result<Arc<dyn Peer>> {
+        match self.0.lock().get(address) {
+            Some(node) => Ok(Arc::new(LocalPeer::new(address, Arc::clone(node)))),
+            None => Err(Error::new(ErrorKind::Invalid, "no such node")),
+        }
+    }
+}
+
+const NODES: [&str; 3] = ["a:1", "b:1", "c:1"];
+
+fn subject(env: &Env, nodes: &Local, segment_bytes: u32) -> LogSubject {
+    let replication = Replication { segment_bytes, ..Replication::default() };
+    let store = NearLogStore::new(env, Arc::new(nodes.clone()), Neighbours::at(&NODES), replication);
+    LogSubject { env: env.clone(), store: Arc::new(store), objects: Arc::new(MemoryObjectStore::unnamed(env)) }
+}
+
+#[test]
+fn keeps_the_promises_of_a_log_store() {
+    for segment_bytes in [64 << 10, 8 << 20] {
+        let env = Env::real();
+        check_log_store(&subject(&env, &Local::with(&NODES), segment_bytes));
+        let world = World::new(7);
+        let process = world.process("tester");
+        check_log_store(&subject(&process.env(), &Local::with(&NODES), segment_bytes));
+    }
+}
+
+fn written(subject: &LogSubject, history: &LogHistory<'_>, entries: u64) -> LogOffset {
+    let log = history.open(5, 1).expect("opening");
+    (0..entries).fold(LogOffset::ZERO, |_, number| append(&subject.env, &*log, 0, &entry(number, 900)).expect("appending"))
+}
+
+#[test]
+fn the_loss_of_one_node_loses_nothing_and_of_two_is_said() {
+    for lost in [1, 2] {
+        let world = World::new(7);
+        let nodes = Local::with(&NODES);
+        let subject = subject(&world.process("tester").env(), &nodes, 64 << 10);
+        let history = LogHistory::new(&subject);
+        let end = written(&subject, &history, 300);
+        NODES.iter().take(lost).for_each(|address| nodes.start(address, 90));
+        match (lost, history.fence(5, 0, 9, LogOffset::ZERO)) {
+            (1, sealed) => {
+                let sealed = sealed.expect("one may be lost");
+                assert!(sealed >= end);
+                assert_eq!(history.read(5, 0, 9, LogOffset::ZERO, sealed).expect("reading").len(), 300);
+                // It is on two nodes again, of which one more may be lost.
+                nodes.start("b:1", 91);
+                let again = history.fence(5, 0, 10, LogOffset::ZERO).expect("another one was lost since");
+                assert_eq!(history.read(5, 0, 10, LogOffset::ZERO, again).expect("reading").len(), 300);
+            }
+            (_, sealed) => assert_eq!(sealed.expect_err("too much was lost").kind(), ErrorKind::Corrupt),
+        }
+    }
+}
+
+/// A follower on a machine of its own.
+fn follower(env: &Env, nodes: &Local, history: &LogHistory<'_>) -> Result<usize> {
+    let store = NearLogStore::new(env, Arc::new(nodes.clone()), Neighbours::at(&NODES), Replication::default());
+    let (context, record) = (history.context(5), history.record(5, 0));
+    env.block_on(async {
+        let mut reader = store.tail(&context, &record, LogOffset::ZERO).await?;
+        let mut count = 0;
+        while reader.next().await?.is_some() {
+            count += 1;
+        }
+        Ok(count)
+    })
+}
+
+#[test]
+fn a_follower_that_reaches_one_node_of_three_shows_nothing_as_all() {
+    let world = World::new(7);
+    let (nodes, reached) = (Local::with(&NODES), Local::with(&NODES));
+    let env = world.process("tester").env();
+    let subject = subject(&env, &nodes, 64 << 10);
+    let history = LogHistory::new(&subject);
+    let log = history.open(5, 1).expect("opening");
+    for number in 0..10 {
+        append(&env, &*log, 0, &entry(number, 900)).expect("appending");
+    }
+    env.block_on(env.sleep(std::time::Duration::from_secs(1)));
+    let all = nodes.0.lock().clone();
+    for (count, expected) in [(3, true), (2, true), (1, false), (0, false)] {
+        *reached.0.lock() = all.iter().take(count).map(|(address, node)| (address.clone(), Arc::clone(node))).collect();
+        match follower(&env, &reached, &history) {
+            Ok(shown) => assert!(expected && shown == 10, "{shown} entries from {count} nodes"),
+            Err(error) => assert!(!expected && error.kind() == ErrorKind::Retry, "{count} nodes: {error}"),
+        }
+    }
+}
+
+#[test]
+fn a_living_writer_repairs_what_nodes_lose_one_after_the_other() {
+    let world = World::new(7);
+    let nodes = Local::with(&NODES);
+    let subject = subject(&world.process("tester").env(), &nodes, 64 << 10);
+    let history = LogHistory::new(&subject);
+    let log = history.open(5, 1).expect("opening");
+    let mut written = 0;
+    for life in 10..22 {
+        for _ in 0..20 {
+            append(&subject.env, &*log, 0, &entry(written, 900)).expect("two of three are enough");
+            written += 1;
+        }
+        nodes.start(NODES[life % 3], life as u64);
+        subject.env.block_on(subject.env.sleep(std::time::Duration::from_secs(12)));
+    }
+    let sealed = history.fence(5, 0, 9, LogOffset::ZERO).expect("fencing");
+    assert_eq!(history.read(5, 0, 9, LogOffset::ZERO, sealed).expect("reading").len() as u64, written);
+}
+
+#[test]
+fn memory_is_given_back_by_a_trim_and_by_a_flush_of_an_old_log() {
+    let world = World::new(7);
+    let nodes = Local::with(&NODES);
+    let subject = subject(&world.process("tester").env(), &nodes, 64 << 10);
+    let history = LogHistory::new(&subject);
+    let log = history.open(5, 1).expect("opening");
+    let end = (0..500).fold(LogOffset::ZERO, |_, number| append(&subject.env, &*log, 0, &entry(number, 900)).expect("appending"));
+    let before = nodes.bytes_taken();
+    log.trim(0, end).expect("trimming");
+    assert!(nodes.bytes_taken() * 2 < before, "{} of {before}", nodes.bytes_taken());
+    history.fence(5, 0, 9, end).expect("fencing");
+    let record = history.record(5, 0);
+    history.free(&record, 9).expect("freeing");
+    history.chain.unname(&record);
+    drop(log);
+    let _next = history.open(9, 1).expect("opening");
+    subject.env.block_on(subject.env.sleep(std::time::Duration::from_secs(1)));
+    assert!(nodes.bytes_taken() <= 3 * 80 * 1024, "{} bytes are taken by one empty segment", nodes.bytes_taken());
+}

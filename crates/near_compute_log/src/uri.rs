@@ -1,0 +1,132 @@
+//! `near://host:port,host:port,…?copies=3`: the nodes, and how many of them hold each segment; or `near://name`: those that announce themselves in the
+//! database's own store as of the registry of that name.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use tombolo_env::file::read_exact_at;
+use tombolo_env::{Access, Env};
+use tombolo_format::near_log::{NEAR_REGIONS_MAX, NODE_ADDRESS_BYTES_MAX};
+use tombolo_segment::announce;
+use tombolo_segment::call::Shape;
+use tombolo_segment::peer::Peer;
+use tombolo_segment::shared::SharedPeer;
+use tombolo_segment::tcp::TcpPeer;
+use tombolo_segment::wire::secret::{SECRET_BYTES_MAX, Secret};
+use tombolo_storage::{Error, ErrorKind, LogStore, ObjectStore, Registry, Result, Uri};
+
+use crate::peers::{Connect, Neighbours};
+use crate::store::{NearLogStore, Replication};
+
+/// Parameters of `near://`.
+const COPIES: &str = "copies";
+const SECRET_FILE: &str = "secret_file";
+
+/// Most nodes that a URI names.
+const NODES_MAX: usize = 64;
+
+/// Registers `near://`: one call, and every command and the engine know it.
+///
+/// Copies are 3 unless said otherwise, 1 to 7; acknowledged is what a majority holds. `secret` is what nodes must be told where the URI names no file.
+pub fn register(registry: &mut Registry, secret: Option<Secret>) {
+    let open = move |env: &Env, uri: &Uri, objects: &Arc<dyn ObjectStore>| {
+        Ok(Arc::new(open(env, uri, objects, secret.as_ref())?) as Arc<dyn LogStore>)
+    };
+    registry.register_log_store("near", Arc::new(open));
+}
+
+/// Nodes over TCP, and those of this host over the memory that they share, if they do.
+#[derive(Debug)]
+struct Tcp {
+    secret: Option<Secret>,
+}
+
+impl Connect for Tcp {
+    fn connect(&self, env: &Env, address: &str) -> Result<Arc<dyn Peer>> {
+        let is_local = ["127.", "localhost:", "[::1]:"].iter().any(|local| address.starts_with(local));
+        Ok(if is_local {
+            Arc::new(SharedPeer::new(env, address, self.secret.clone()))
+        } else {
+            Arc::new(TcpPeer::new(env, address, self.secret.clone()))
+        })
+    }
+}
+
+fn open(env: &Env, uri: &Uri, objects: &Arc<dyn ObjectStore>, secret: Option<&Secret>) -> Result<NearLogStore> {
+    uri.allow_parameters(&[COPIES, SECRET_FILE])?;
+    let invalid = |what: String| Error::new(ErrorKind::Invalid, format!("{what} in {}", uri.shown()));
+    let addresses: Vec<&str> = uri.rest.trim_end_matches('/').split(',').collect();
+    let is_address = |address: &&str| {
+        let (host, port) = address.rsplit_once(':').unwrap_or_default();
+        !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port > 0) && address.len() <= NODE_ADDRESS_BYTES_MAX
+    };
+    let is_registry = !uri.rest.is_empty() && !uri.rest.contains([':', ',']);
+    if let Some(wrong) = addresses.iter().find(|address| !is_registry && !is_address(address)) {
+        return Err(invalid(format!("{wrong:?} is no address of a node")).advice("write near://host:port,host:port,host:port"));
+    }
+    let is_twice = |at: usize| addresses[..at].contains(&addresses[at]);
+    if addresses.len() > NODES_MAX || (0..addresses.len()).any(is_twice) {
+        return Err(invalid(format!("{} addresses of nodes", addresses.len())).expected(format!("at most {NODES_MAX}, each once")));
+    }
+    let copies = match uri.parameter(COPIES) {
+        None => Replication::default().shape.copies,
+        Some(text) => match text.parse() {
+            Ok(copies @ 1..=NEAR_REGIONS_MAX) => copies,
+            _ => return Err(invalid(format!("the parameter {COPIES}={text}")).expected(format!("{COPIES}=1 to {NEAR_REGIONS_MAX}"))),
+        },
+    };
+    let shape = Shape { copies, quorum: copies / 2 + 1 };
+    if !is_registry && addresses.len() < shape.quorum {
+        let what = format!("{} nodes for {copies} copies, of which {} acknowledge", addresses.len(), shape.quorum);
+        return Err(invalid(what).advice("name as many nodes as copies, better one more"));
+    }
+    let of_file = uri.parameter(SECRET_FILE).map(|path| read_secret(env, path)).transpose()?;
+    let connect = Arc::new(Tcp { secret: of_file.or_else(|| secret.cloned()) });
+    let replication = Replication { shape, ..Replication::default() };
+    if is_registry {
+        let announced = announce::Registry::new(env, Arc::clone(objects), uri.rest.trim_end_matches('/'))?;
+        return Ok(NearLogStore::of(env, Neighbours::announced(env, connect, announced), replication));
+    }
+    Ok(NearLogStore::new(env, connect, Neighbours::at(&addresses), replication))
+}
+
+fn read_secret(env: &Env, path: &str) -> Result<Secret> {
+    let name = Path::new(path);
+    let read = || {
+        let file = env.files().open(name, Access::Read)?;
+        let length = file.length()?.min(SECRET_BYTES_MAX as u64 + 64);
+        let mut bytes = vec![0; usize::try_from(length).unwrap_or(0)];
+        read_exact_at(&*file, &mut bytes, 0)?;
+        Ok(bytes)
+    };
+    let bytes = read().map_err(|error: std::io::Error| Error::io(error, "reading the secret of a near-compute log", path))?;
+    Secret::new(&bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wrong_uri_is_refused_with_what_is_wrong() {
+        let env = Env::real();
+        let mut registry = Registry::with_defaults();
+        register(&mut registry, None);
+        let objects = registry.open_object_store(&env, &Uri::parse("mem://near-uri").expect("a URI")).expect("memory");
+        let store = Uri::parse("mem://near-uri").expect("a URI");
+        let open = |text: &str| registry.open_log_store(&env, &store, Some(&Uri::parse(text).expect("a URI")), &objects);
+        for (wrong, word) in [
+            ("near://", "address"),
+            ("near://host:0", "address"),
+            ("near://a:1,b:2,a:1", "addresses"),
+            ("near://a:1,b:2,c:3?copies=8", "copies=8"),
+            ("near://a:1,b:2?copies=5", "5 copies"),
+            ("near://a:1,b:2,c:3?speed=9", "speed"),
+            ("near://a:1,b:2,c:3?secret_file=/no/such/file", "secret"),
+        ] {
+            let error = open(wrong).expect_err(wrong);
+            assert!(error.to_string().contains(word), "{wrong}: {error}");
+        }
+        assert_eq!(open("near://a:1,b:2,[::1]:3?copies=3").expect("a right one").identity(), "near");
+    }
+}

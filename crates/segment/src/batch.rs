@@ -1,0 +1,129 @@
+//! The writer's own copy of a segment: records in batches, which are sent as they are, to each region and however often (rule 3: an offset is
+//! never sent with other bytes).
+
+use bytes::Bytes;
+use tombolo_format::segment_record::{Digest, RECORD_HEADER_BYTES, Records, encode_header};
+
+/// A batch is sent when it is so long, whatever is on its way.
+pub const BATCH_BYTES_WANTED: usize = 256 << 10;
+
+/// Whole records, one request.
+#[derive(Clone, Debug)]
+pub(crate) struct Batch {
+    pub(crate) start: u32,
+    pub(crate) predecessor: Digest,
+    pub(crate) records: Bytes,
+    pub(crate) end: u32,
+    /// Of all up to `end`.
+    pub(crate) digest: Digest,
+}
+
+/// All batches of a segment, and the one that is being filled.
+#[derive(Debug)]
+pub(crate) struct Batches {
+    /// Invariant: without a gap from byte 0; never changed.
+    closed: Vec<Batch>,
+    /// Records behind them.
+    open: Vec<u8>,
+    first: Digest,
+    /// Of all, `open` included.
+    digest: Digest,
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "a segment is at most 1 GiB long, which append checks")]
+fn narrow(length: usize) -> u32 {
+    length as u32
+}
+
+impl Batches {
+    pub(crate) fn new(first: Digest) -> Batches {
+        Batches { closed: Vec::new(), open: Vec::new(), first, digest: first }
+    }
+
+    /// Those of records that are there already, which begin at byte 0.
+    pub(crate) fn of(first: Digest, records: &Bytes) -> Batches {
+        let mut batches = Batches::new(first);
+        let mut walk = Records::new(first, 0, records);
+        let (mut start, mut predecessor) = (0, first);
+        loop {
+            let more = matches!(walk.next(), Some(Ok(_)));
+            let end = walk.at();
+            if end > start && (!more || (end - start) as usize >= BATCH_BYTES_WANTED) {
+                let digest = walk.digest();
+                let records = records.slice(start as usize..end as usize);
+                batches.closed.push(Batch { start, predecessor, records, end, digest });
+                (start, predecessor, batches.digest) = (end, digest, digest);
+            }
+            if !more {
+                return batches;
+            }
+        }
+    }
+
+    /// Where the closed ones end.
+    pub(crate) fn closed_end(&self) -> u32 {
+        self.closed.last().map_or(0, |batch| batch.end)
+    }
+
+    pub(crate) fn end(&self) -> u32 {
+        self.closed_end() + narrow(self.open.len())
+    }
+
+    pub(crate) fn digest(&self) -> Digest {
+        self.digest
+    }
+
+    pub(crate) fn open_bytes(&self) -> usize {
+        self.open.len()
+    }
+
+    /// Adds a record, whose payload is `parts` one after another.
+    pub(crate) fn append(&mut self, committed: u32, parts: &[&[u8]]) {
+        let start = self.open.len();
+        self.open.resize(start + RECORD_HEADER_BYTES, 0);
+        for part in parts {
+            self.open.extend_from_slice(part);
+        }
+        let at = self.closed_end() + narrow(start);
+        let (header, digest) = encode_header(self.digest, at, committed, &self.open[start + RECORD_HEADER_BYTES..]);
+        self.open[start..start + RECORD_HEADER_BYTES].copy_from_slice(&header);
+        self.digest = digest;
+    }
+
+    /// Ends the open batch.
+    pub(crate) fn close(&mut self) {
+        if self.open.is_empty() {
+            return;
+        }
+        let (start, end) = (self.closed_end(), self.end());
+        let predecessor = self.closed.last().map_or(self.first, |batch| batch.digest);
+        // As long as what it holds: it stays until the segment is freed.
+        let records = Bytes::copy_from_slice(&self.open);
+        self.open.clear();
+        self.closed.push(Batch { start, predecessor, records, end, digest: self.digest });
+    }
+
+    /// The batch of that number.
+    pub(crate) fn get(&self, number: usize) -> Option<&Batch> {
+        self.closed.get(number)
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.closed.len()
+    }
+
+    /// The number of the batch that begins at `byte`, and the digest of all before it; `None` when none begins or ends there.
+    pub(crate) fn at(&self, byte: u32) -> Option<(usize, Digest)> {
+        if byte == 0 {
+            return Some((0, self.first));
+        }
+        // Mostly it is one of the newest.
+        let number = self.closed.iter().rposition(|batch| batch.end <= byte)?;
+        (self.closed[number].end == byte).then(|| (number + 1, self.closed[number].digest))
+    }
+
+    /// All records that are closed, for whoever keeps them elsewhere.
+    pub(crate) fn records(&self) -> Vec<Bytes> {
+        self.closed.iter().map(|batch| batch.records.clone()).collect()
+    }
+}

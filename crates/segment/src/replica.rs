@@ -1,0 +1,131 @@
+//! One region, as whoever fills it sees it.
+
+use std::time::Duration;
+
+use tombolo_env::Instant;
+
+use crate::call::Member;
+
+/// Requests on their way to one region.
+const WINDOW: usize = 8;
+
+/// After so long without any answer what was sent is taken for lost, and sent again.
+pub(crate) const SILENCE: Duration = Duration::from_millis(400);
+
+/// After a call that was lost nothing is sent for so long.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// How far a region is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// It was asked for.
+    Creating,
+    /// It answers.
+    Live,
+    /// It was lost, or never came to be, and never counts again.
+    Gone,
+}
+
+/// A region.
+#[derive(Debug)]
+pub(crate) struct Replica {
+    pub(crate) member: Member,
+    pub(crate) phase: Phase,
+    /// Bytes that it said it holds, with the digest that they must have. Invariant: rises only.
+    pub(crate) held: u32,
+    /// Its node wants the memory back.
+    pub(crate) is_wanted_back: bool,
+    /// The batch to send next.
+    pub(crate) next: usize,
+    /// Calls without an answer, by number.
+    outstanding: Vec<u32>,
+    numbers: u32,
+    resume_at: Option<Instant>,
+    /// Since when it has answered nothing of what it was sent.
+    silent_since: Option<Instant>,
+    sent_at: Instant,
+}
+
+impl Replica {
+    pub(crate) fn new(member: Member, now: Instant) -> Replica {
+        Replica {
+            member,
+            phase: Phase::Creating,
+            held: 0,
+            is_wanted_back: false,
+            next: 0,
+            outstanding: Vec::new(),
+            numbers: 0,
+            resume_at: None,
+            silent_since: None,
+            sent_at: now,
+        }
+    }
+
+    /// Bytes that count: none of what is gone.
+    pub(crate) fn counted(&self) -> u32 {
+        if self.phase == Phase::Live { self.held } else { 0 }
+    }
+
+    /// Whether it answers, as far as is known.
+    pub(crate) fn is_healthy(&self, now: Instant) -> bool {
+        self.phase == Phase::Live && !self.is_silent(now)
+    }
+
+    pub(crate) fn is_silent(&self, now: Instant) -> bool {
+        self.silent_since.is_some_and(|since| now.since(since) >= SILENCE)
+    }
+
+    /// Whether something may be sent now.
+    pub(crate) fn may_send(&self, now: Instant) -> bool {
+        self.phase != Phase::Gone && self.outstanding.len() < WINDOW && self.resume_at.is_none_or(|at| at <= now)
+    }
+
+    /// Whether its last call was lost.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.resume_at.is_some()
+    }
+
+    pub(crate) fn is_waiting(&self) -> bool {
+        !self.outstanding.is_empty()
+    }
+
+    /// Whether nothing was sent for so long.
+    pub(crate) fn is_idle(&self, now: Instant, for_long: Duration) -> bool {
+        self.outstanding.is_empty() && now.since(self.sent_at) >= for_long
+    }
+
+    /// The number of a call that is sent now.
+    pub(crate) fn sent(&mut self, now: Instant) -> u32 {
+        self.numbers = self.numbers.wrapping_add(1);
+        self.outstanding.push(self.numbers);
+        self.silent_since.get_or_insert(now);
+        self.sent_at = now;
+        self.numbers
+    }
+
+    /// An answer came.
+    pub(crate) fn answered(&mut self, number: u32, now: Instant) {
+        self.outstanding.retain(|outstanding| *outstanding != number);
+        self.silent_since = (!self.outstanding.is_empty()).then_some(now);
+        self.resume_at = None;
+    }
+
+    /// A call was lost. Whether it was still waited for.
+    pub(crate) fn lost(&mut self, number: u32, now: Instant) -> bool {
+        let before = self.outstanding.len();
+        self.outstanding.retain(|outstanding| *outstanding != number);
+        self.resume_at = Some(now + PAUSE);
+        self.silent_since.get_or_insert(now);
+        self.outstanding.len() < before
+    }
+
+    /// Waits no more for what was sent before the silence. Whether there was any.
+    pub(crate) fn give_up_waiting(&mut self, now: Instant) -> bool {
+        let is_late = self.is_silent(now) && now.since(self.sent_at) >= SILENCE && !self.outstanding.is_empty();
+        if is_late {
+            self.outstanding.clear();
+        }
+        is_late
+    }
+}

@@ -1,0 +1,216 @@
+//! Regions in memory that a node shares with writers of the same host, who store there themselves.
+//!
+//! The memory is a file of a tmpfs that both map, one for each region, made when the region's owner asks for it:
+//!
+//! | offset | bytes | field |
+//! |---|---|---|
+//! | 0 | 8 | magic `TMBLSHRG` |
+//! | 8 | 4 | version (1) |
+//! | 12 | 4 | bytes of this page (4096) |
+//! | 16 | 16 | region |
+//! | 32 | 8 | incarnation of the node |
+//! | 40 | 4 | most bytes of records |
+//! | 44 | 4 | CRC-32C of bytes 0–43 |
+//! | 1024 | 8 | seal word: 0; the epoch that sealed; all ones once it is freed |
+//! | 4096 | | records |
+//!
+//! **The fence** is rule 8 of the local log. The writer stores a record, issues a full fence, reads the seal word, and takes the record for held when the word is
+//! zero. The node stores the word, issues a full fence, and reads the records: it finds all that were taken for held, and perhaps the next. It copies what it
+//! reads before it checks it, and answers from the copy: whatever a writer stores later reaches nobody.
+//!
+//! Nothing here is `unsafe`: [`Mapping`] is the safe face of shared memory, with its twin in the simulated world.
+//!
+//! A node that dies leaves its writers storing to memory that nobody will read. That is a region lost, as if it had died a moment later, and the connection
+//! to the node, which ends with it, says so. Its files go when a node is started on the directory again.
+
+mod peer;
+
+#[cfg(test)]
+mod tests;
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use tombolo_env::{Access, Env, File, Mapping};
+use tombolo_format::checksum::crc32c;
+use tombolo_format::segment_record::{self, Digest, RECORD_HEADER_BYTES, RECORD_PAYLOAD_BYTES_MAX};
+use tombolo_storage::Epoch;
+use tombolo_storage::mutant::{Mutant, is_enabled};
+
+use crate::message::{NodeIncarnation, RegionId};
+
+pub use peer::SharedPeer;
+
+/// First bytes of a shared region.
+pub const SHARED_MAGIC: [u8; 8] = *b"TMBLSHRG";
+/// Where records begin.
+pub const SHARED_HEADER_BYTES: usize = 4096;
+/// Where the seal word lies.
+pub const SEAL_WORD_OFFSET: usize = 1024;
+const VERSION: u32 = 1;
+/// Bytes of the header up to its checksum.
+const FIELDS_BYTES: usize = 44;
+/// The seal word of a region that was freed.
+const FREED: u64 = u64::MAX;
+
+/// A region that is shared, as either side sees it.
+#[derive(Debug)]
+pub(crate) struct SharedMemory {
+    mapping: Arc<dyn Mapping>,
+    path: PathBuf,
+    bytes_max: u32,
+}
+
+fn header(region: RegionId, incarnation: NodeIncarnation, bytes_max: u32) -> [u8; FIELDS_BYTES + 4] {
+    let mut out = [0; FIELDS_BYTES + 4];
+    out[..8].copy_from_slice(&SHARED_MAGIC);
+    out[8..12].copy_from_slice(&VERSION.to_le_bytes());
+    out[12..16].copy_from_slice(&4096u32.to_le_bytes());
+    out[16..32].copy_from_slice(&region.0.to_le_bytes());
+    out[32..40].copy_from_slice(&incarnation.0.to_le_bytes());
+    out[40..44].copy_from_slice(&bytes_max.to_le_bytes());
+    let checksum = crc32c(&out[..FIELDS_BYTES]);
+    out[FIELDS_BYTES..].copy_from_slice(&checksum.to_le_bytes());
+    out
+}
+
+impl SharedMemory {
+    /// Makes the memory of a region, on the node's side.
+    pub(crate) fn create(
+        env: &Env,
+        directory: &Path,
+        region: RegionId,
+        incarnation: NodeIncarnation,
+        bytes_max: u32,
+    ) -> io::Result<SharedMemory> {
+        let path = directory.join(format!("region-{region}"));
+        let file = env.files().create_new(&path)?;
+        let length = SHARED_HEADER_BYTES + bytes_max as usize;
+        file.set_length(length as u64)?;
+        let mapping = file.map(length)?;
+        mapping.write(0, &header(region, incarnation, bytes_max));
+        // Whoever is told of the file reads its header.
+        mapping.full_fence();
+        Ok(SharedMemory { mapping, path, bytes_max })
+    }
+
+    /// Maps the memory that a node has named, on the writer's side.
+    pub(crate) fn open(env: &Env, path: &Path, region: RegionId, incarnation: NodeIncarnation, bytes_max: u32) -> io::Result<SharedMemory> {
+        let file = env.files().open(path, Access::ReadWrite)?;
+        let length = SHARED_HEADER_BYTES + bytes_max as usize;
+        let mapping = file.map(length)?;
+        let (expected, mut found) = (header(region, incarnation, bytes_max), [0; FIELDS_BYTES + 4]);
+        mapping.read(0, &mut found);
+        if found != expected {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, format!("{} is not the memory of region {region}", path.display())));
+        }
+        // Page faults now, and not one for every eight appends.
+        mapping.populate(0, length)?;
+        Ok(SharedMemory { mapping, path: path.to_owned(), bytes_max })
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(crate) fn bytes_max(&self) -> u32 {
+        self.bytes_max
+    }
+
+    /// Bytes at an offset of the region.
+    pub(crate) fn read(&self, offset: u32, length: usize) -> Vec<u8> {
+        let mut bytes = vec![0; length];
+        self.mapping.read(SHARED_HEADER_BYTES + offset as usize, &mut bytes);
+        bytes
+    }
+
+    /// Stores records, on the writer's side. They are held when nothing had been sealed by the end of it; else what the seal word says.
+    pub(crate) fn store(&self, offset: u32, records: &[u8]) -> Result<(), Sealed> {
+        let is_checked_late = !is_enabled(Mutant::SharedWordCheckedBeforeStore);
+        let early = self.mapping.load_u64(SEAL_WORD_OFFSET);
+        self.mapping.write(SHARED_HEADER_BYTES + offset as usize, records);
+        if !is_enabled(Mutant::SharedStoredWithoutFence) {
+            self.mapping.full_fence();
+        }
+        let word = if is_checked_late { self.mapping.load_u64(SEAL_WORD_OFFSET) } else { early };
+        match word {
+            0 => Ok(()),
+            FREED => Err(Sealed::Freed),
+            epoch => Err(Sealed::By(Epoch(epoch))),
+        }
+    }
+
+    /// Ends the writer's storing: whatever it took for held by now is read by [`SharedMemory::records`], and it takes nothing for held any more.
+    pub(crate) fn seal(&self, epoch: Epoch) {
+        self.end(epoch.0);
+    }
+
+    /// As [`SharedMemory::seal`], of a region that is freed.
+    pub(crate) fn free(&self) {
+        self.end(FREED);
+    }
+
+    fn end(&self, word: u64) {
+        self.mapping.fetch_max_u64(SEAL_WORD_OFFSET, word.max(1));
+        self.mapping.full_fence();
+    }
+
+    /// A copy of the whole, sound records from `offset` on, behind `predecessor`.
+    pub(crate) fn records(&self, mut predecessor: Digest, offset: u32) -> Vec<u8> {
+        let mut copy = Vec::new();
+        let mut at = offset;
+        loop {
+            let room = (self.bytes_max - at) as usize;
+            if room < RECORD_HEADER_BYTES {
+                return copy;
+            }
+            let head = self.read(at, RECORD_HEADER_BYTES);
+            let payload = head.first_chunk().map_or(u64::MAX, |head| u64::from_le_bytes(*head));
+            let Some(bytes) =
+                usize::try_from(payload).ok().filter(|bytes| *bytes <= RECORD_PAYLOAD_BYTES_MAX.min(room - RECORD_HEADER_BYTES))
+            else {
+                return copy;
+            };
+            let record = self.read(at, RECORD_HEADER_BYTES + bytes);
+            let Ok(sound) = segment_record::decode(predecessor, at, &record).filter_whole(record.len()) else { return copy };
+            predecessor = sound;
+            at += u32::try_from(record.len()).unwrap_or(u32::MAX);
+            copy.extend_from_slice(&record);
+        }
+    }
+}
+
+/// What a record that was copied twice has to be.
+trait Whole {
+    fn filter_whole(self, bytes: usize) -> Result<Digest, ()>;
+}
+
+impl Whole for tombolo_format::Result<segment_record::Record<'_>> {
+    /// The length was read before the record: the record may have been stored in between.
+    fn filter_whole(self, bytes: usize) -> Result<Digest, ()> {
+        match self {
+            Ok(record) if record.bytes() == bytes => Ok(record.digest),
+            _ => Err(()),
+        }
+    }
+}
+
+/// Why what was stored is not held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sealed {
+    By(Epoch),
+    Freed,
+}
+
+/// Takes a directory for this node alone, and deletes the memory that an earlier one left there.
+pub(crate) fn take_directory(env: &Env, directory: &Path) -> tombolo_storage::Result<Arc<dyn File>> {
+    let lock = crate::node::take_directory(env, directory)?;
+    let failed = |error| tombolo_storage::Error::io(error, "clearing a node's shared memory", directory.display());
+    for entry in env.files().list_atomically(directory).map_err(failed)? {
+        if entry.name.starts_with("region-") {
+            env.files().remove_file(&directory.join(entry.name)).map_err(failed)?;
+        }
+    }
+    Ok(lock)
+}

@@ -1,0 +1,277 @@
+//! Writers that store to a node's memory, in the simulated world, at every moment of a seal; and once for real.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use tombolo_env::simulated::{Process, World};
+use tombolo_env::{Completion, TaskClass};
+use tombolo_format::log_frame::SegmentIdentity;
+use tombolo_format::segment_record::{encode_header, first_digest};
+use tombolo_storage::{ErrorKind, Result};
+
+use super::*;
+use crate::message::{Answer, Body, READ_BYTES_MAX, Refusal, Request};
+use crate::node::{CONNECTIONS_MAX, Node, NodeOptions};
+use crate::peer::Peer;
+use crate::tcp::TcpPeer;
+
+const REGION: RegionId = RegionId(7);
+const OWNER: Epoch = Epoch(3);
+const LATER: Epoch = Epoch(4);
+const SEGMENT: SegmentIdentity = SegmentIdentity { incarnation: 1, epoch: 3, lane: 0, segment: 0 };
+const ADDRESS: &str = "host-0:7000";
+
+fn options(directory: &str) -> NodeOptions {
+    NodeOptions {
+        listen: ADDRESS.into(),
+        bytes_max: 64 << 20,
+        domain: String::new(),
+        secret: None,
+        connections_max: CONNECTIONS_MAX,
+        disk: None,
+        share: Some(directory.into()),
+    }
+}
+
+fn start(world: &World) -> (Process, Node) {
+    let process = world.process("node");
+    let env = process.env();
+    let node = process.run(async move { Node::start(&env, options("/shm")).await }).expect("alive").expect("it starts");
+    (process, node)
+}
+
+/// Appends of one record each.
+fn appends(count: u32, size: usize) -> Vec<Body> {
+    let (mut offset, mut predecessor) = (0, first_digest(9, &SEGMENT));
+    let mut bodies = Vec::new();
+    for number in 0..count {
+        let payload = vec![number.to_le_bytes()[0]; size];
+        let (header, digest) = encode_header(predecessor, offset, 0, &payload);
+        let records = Bytes::from([&header[..], &payload].concat());
+        let length = u32::try_from(records.len()).expect("short");
+        bodies.push(Body::Append { offset, predecessor, records });
+        (offset, predecessor) = (offset + length, digest);
+    }
+    bodies
+}
+
+fn create() -> Body {
+    Body::Create { database: 9, segment: SEGMENT, bytes_max: 1 << 20 }
+}
+
+async fn said(answer: Completion<Result<Answer>>) -> Answer {
+    answer.await.expect("answered").expect("by the node")
+}
+
+fn length(answer: &Answer) -> u32 {
+    match answer {
+        Answer::Held(extent) | Answer::Sealed(Some(extent)) => extent.length,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn stores_are_found_by_whoever_seals_and_end_then() {
+    let world = World::new(1);
+    let (_process, node) = start(&world);
+    let writer = world.process("writer");
+    let env = writer.env();
+    writer
+        .run(async move {
+            let peer = SharedPeer::new(&env, ADDRESS, None);
+            let other = TcpPeer::new(&env, ADDRESS, None);
+            let incarnation = peer.status().await.expect("answered").expect("a status").incarnation;
+            let ask = |epoch, body| Request { incarnation, region: REGION, epoch, body };
+            assert_eq!(length(&said(peer.call(ask(OWNER, create()))).await), 0);
+            assert!(peer.is_shared(REGION));
+            let mut bodies = appends(20, 100);
+            let last = bodies.pop().expect("many");
+            for body in &bodies {
+                assert!(peer.call(ask(OWNER, body.clone())).is_ready(), "a store is answered at once");
+            }
+            let stored = length(&said(peer.call(ask(OWNER, bodies[18].clone()))).await);
+            assert_eq!(stored, 19 * 124, "the same again");
+            let read = said(other.call(ask(Epoch::NONE, Body::Read { from: 0, bytes_max: READ_BYTES_MAX }))).await;
+            assert!(matches!(read, Answer::Bytes(bytes) if bytes.len() == 19 * 124));
+            let stale = said(other.call(ask(Epoch(2), Body::Seal))).await;
+            assert_eq!(stale, Answer::Refused(Refusal::OtherEpoch(OWNER)));
+            let (_, digest) = match &last {
+                Body::Append { offset, predecessor, .. } => (offset, predecessor),
+                other => panic!("{other:?}"),
+            };
+            let foreign = Body::Append { offset: 19 * 124, predecessor: *digest, records: Bytes::from_static(b"no record") };
+            assert_eq!(said(peer.call(ask(OWNER, foreign))).await, Answer::Refused(Refusal::Malformed));
+            assert_eq!(length(&said(other.call(ask(LATER, Body::Seal))).await), 19 * 124);
+            assert_eq!(said(peer.call(ask(OWNER, last))).await, Answer::Refused(Refusal::Sealed(LATER)));
+            assert_eq!(said(other.call(ask(LATER, Body::Free))).await, Answer::Freed);
+        })
+        .expect("alive");
+    assert_eq!(node.status().bytes_taken, 0);
+    let left: Vec<_> = world.host(0).all_files().into_iter().filter(|(path, _)| path.to_string_lossy().contains("region")).collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+#[test]
+fn what_is_collected_is_stored_to_no_more() {
+    let world = World::new(4);
+    let (_process, node) = start(&world);
+    let writer = world.process("writer");
+    let env = writer.env();
+    writer
+        .run(async move {
+            let (peer, other) = (SharedPeer::new(&env, ADDRESS, None), TcpPeer::new(&env, ADDRESS, None));
+            let incarnation = peer.status().await.expect("answered").expect("a status").incarnation;
+            let ask = |region, epoch, body| Request { incarnation, region, epoch, body };
+            said(peer.call(ask(REGION, OWNER, create()))).await;
+            let bodies = appends(2, 100);
+            assert_eq!(length(&said(peer.call(ask(REGION, OWNER, bodies[0].clone()))).await), 124);
+            let collect = |keep| ask(RegionId(0), LATER, Body::Collect { database: 9, keep });
+            assert_eq!(said(other.call(collect(vec![REGION]))).await, Answer::Freed);
+            assert_eq!(length(&said(peer.call(ask(REGION, OWNER, bodies[1].clone()))).await), 248);
+            assert_eq!(said(other.call(collect(Vec::new()))).await, Answer::Freed);
+            let late = appends(3, 100).pop().expect("three");
+            assert_eq!(said(peer.call(ask(REGION, OWNER, late))).await, Answer::Refused(Refusal::Freed));
+        })
+        .expect("alive");
+    assert_eq!((node.status().bytes_taken, node.status().regions), (0, 0));
+}
+
+/// A writer stores while another seals. Whatever the writer took for held is within the sealed length.
+fn nothing_held_is_beyond_a_seal() {
+    for seed in 0..300 {
+        let world = World::new(seed);
+        world.set_preemption_probability(0.3);
+        let (node_process, _node) = start(&world);
+        let (writer, sealer) = (world.process("writer"), world.process("sealer"));
+        let held = Arc::new(Mutex::new(0));
+        let (env, noted) = (writer.env(), Arc::clone(&held));
+        let (ready, begun) = tombolo_env::completion();
+        let task = writer.spawn(TaskClass::Foreground, "writer", async move {
+            let peer = SharedPeer::new(&env, ADDRESS, None);
+            let incarnation = peer.status().await.expect("answered").expect("a status").incarnation;
+            let ask = |body| Request { incarnation, region: REGION, epoch: OWNER, body };
+            said(peer.call(ask(create()))).await;
+            ready.complete(incarnation);
+            for body in appends(2000, 40) {
+                match said(peer.call(ask(body))).await {
+                    Answer::Held(extent) => *noted.lock() = extent.length,
+                    _ => return,
+                }
+                env.sleep(Duration::from_micros(3)).await;
+            }
+        });
+        let env = sealer.env();
+        let sealed = sealer.run(async move {
+            let incarnation = begun.await.expect("the writer lives");
+            let peer = TcpPeer::new(&env, ADDRESS, None);
+            length(&said(peer.call(Request { incarnation, region: REGION, epoch: LATER, body: Body::Seal })).await)
+        });
+        let sealed = sealed.expect("alive");
+        world.run_until(task);
+        assert!(*held.lock() <= sealed, "seed {seed}: {} held, {sealed} sealed", held.lock());
+        drop(node_process);
+    }
+}
+
+#[test]
+fn a_seal_finds_whatever_was_held() {
+    nothing_held_is_beyond_a_seal();
+}
+
+/// What a processor keeps in its store buffer, others do not see.
+fn what_was_held_has_left_the_processor() {
+    let Body::Append { records, predecessor, .. } = appends(1, 100).remove(0) else { unreachable!() };
+    for seed in 0..50 {
+        let world = World::new(seed);
+        let (node, writer) = (world.process("node"), world.process("writer"));
+        let life = NodeIncarnation(1);
+        let memory = SharedMemory::create(&node, Path::new("/"), REGION, life, 1 << 16).expect("room");
+        let mapped = SharedMemory::open(&writer, memory.path(), REGION, life, 1 << 16).expect("it is there");
+        assert_eq!(mapped.store(0, &records), Ok(()));
+        memory.seal(LATER);
+        assert!(memory.records(predecessor, 0) == records, "seed {seed}");
+    }
+}
+
+#[test]
+fn a_store_is_held_once_others_see_it() {
+    what_was_held_has_left_the_processor();
+}
+
+#[test]
+fn a_node_that_died_is_noticed() {
+    let world = World::new(2);
+    let (process, _node) = start(&world);
+    let writer = world.process("writer");
+    let env = writer.env();
+    let peer = Arc::new(SharedPeer::new(&env, ADDRESS, None));
+    let asked = Arc::clone(&peer);
+    let incarnation = writer
+        .run(async move {
+            let incarnation = asked.status().await.expect("answered").expect("a status").incarnation;
+            said(asked.call(Request { incarnation, region: REGION, epoch: OWNER, body: create() })).await;
+            incarnation
+        })
+        .expect("alive");
+    process.kill();
+    world.run_for(Duration::from_millis(10));
+    let body = appends(1, 10).remove(0);
+    let answer = world.run_until(peer.call(Request { incarnation, region: REGION, epoch: OWNER, body })).expect("answered");
+    assert_eq!(answer.expect_err("nobody is there").kind(), ErrorKind::Retry);
+    // Its files go with the next node.
+    let (_process, _node) = start(&world);
+    let left: Vec<_> = world.host(0).all_files().into_iter().filter(|(path, _)| path.to_string_lossy().contains("region")).collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+#[test]
+fn what_a_writer_stores_there_that_is_no_record_is_not_taken() {
+    let world = World::new(3);
+    let process = world.process("all");
+    let memory = SharedMemory::create(&process, Path::new("/"), REGION, NodeIncarnation(1), 1 << 16).expect("room");
+    let Body::Append { records, predecessor, .. } = appends(1, 100).remove(0) else { unreachable!() };
+    assert!(memory.records(predecessor, 0).is_empty());
+    for at in 0..records.len() {
+        let mut changed = records.to_vec();
+        changed[at] ^= 0x80;
+        memory.store(0, &changed).expect("not sealed");
+        assert!(memory.records(predecessor, 0).is_empty(), "byte {at}");
+    }
+    memory.store(0, &[0xff; 24]).expect("not sealed");
+    assert!(memory.records(predecessor, 0).is_empty());
+    memory.store(0, &records).expect("not sealed");
+    assert_eq!(memory.records(predecessor, 0), records);
+    let open = |incarnation, bytes_max| SharedMemory::open(&process, memory.path(), REGION, NodeIncarnation(incarnation), bytes_max);
+    assert!(open(1, 1 << 16).is_ok() && open(2, 1 << 16).is_err() && open(1, 1 << 15).is_err());
+    memory.seal(LATER);
+    assert_eq!(open(1, 1 << 16).expect("it is there").store(0, &records), Err(Sealed::By(LATER)));
+    memory.free();
+    assert_eq!(memory.store(0, &records), Err(Sealed::Freed));
+}
+
+#[test]
+fn for_real() {
+    let folder = tempfile::tempdir().expect("a directory");
+    let env = Env::real();
+    let options = NodeOptions { listen: "127.0.0.1:0".into(), ..options(folder.path().to_str().expect("UTF-8")) };
+    let node = env.block_on(Node::start(&env, options)).expect("it starts");
+    let peer = SharedPeer::new(&env, node.address(), None);
+    let incarnation = env.block_on(peer.status()).expect("answered").expect("a status").incarnation;
+    let ask = |epoch, body| Request { incarnation, region: REGION, epoch, body };
+    env.block_on(said(peer.call(ask(OWNER, create()))));
+    for body in appends(1000, 500) {
+        assert!(matches!(env.block_on(said(peer.call(ask(OWNER, body)))), Answer::Held(_)));
+    }
+    assert!(peer.is_shared(REGION));
+    assert_eq!(length(&env.block_on(said(peer.call(ask(LATER, Body::Seal))))), 1000 * 524);
+}
+
+#[cfg(feature = "mutants")]
+#[test]
+fn mutants_are_noticed() {
+    use tombolo_storage::mutant::notices;
+    notices(Mutant::SharedWordCheckedBeforeStore, nothing_held_is_beyond_a_seal);
+    notices(Mutant::SharedStoredWithoutFence, what_was_held_has_left_the_processor);
+    notices(Mutant::SharedReadsBeforeWord, nothing_held_is_beyond_a_seal);
+}

@@ -1,0 +1,363 @@
+//! Recovers what a writer that is gone has left of one segment (rule 5): seals, chooses a length, fetches. What it yields is then copied to fresh
+//! regions by a [`crate::writer::Writer`], and counts once that is published. No IO.
+//!
+//! ```text
+//! seal all ─▶ n − q + k answers ─▶ the k-th longest that can be read ─▶ fetch and check ─▶ recovered
+//!               ▲                                                        │
+//!               └──────────── a holder is lost: choose again ◀───────────┘
+//! ```
+//!
+//! Invariants:
+//! 1. Only sealed regions of the named life, whole up to what they recorded, are answers (rule 4).
+//! 2. What is chosen is never shorter than the (q − u)-th longest answered length, u regions giving no answer: so much may have been acknowledged.
+//! 3. With fewer answers than that takes it says so, and yields nothing.
+
+use std::collections::BTreeMap;
+use std::mem;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tombolo_env::Instant;
+use tombolo_format::log_frame::SegmentIdentity;
+use tombolo_format::segment_record::{Digest, Records, SEGMENT_RECORDS_BYTES_MAX, first_digest};
+use tombolo_storage::Epoch;
+use tombolo_storage::mutant::{Mutant, is_enabled};
+
+use crate::call::{Call, CallId, Lost, Member, Outcome, Shape};
+use crate::message::{Answer, Body, Extent, Refusal, Request};
+
+/// Bytes of one read.
+const READ_BYTES: u32 = 1 << 20;
+
+/// Reads on their way.
+const READS_IN_FLIGHT: usize = 8;
+
+/// After so long without an answer a request is made again.
+const SILENCE: Duration = Duration::from_millis(200);
+
+/// Whose segment is recovered, in whose name.
+#[derive(Clone, Copy, Debug)]
+pub struct Recovery {
+    /// q, as the configuration says; k is 1.
+    pub shape: Shape,
+    /// The random number of the database.
+    pub database: u64,
+    /// Whose bytes they are.
+    pub segment: SegmentIdentity,
+    /// In whose name regions are sealed.
+    pub epoch: Epoch,
+}
+
+/// What a region said of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Word {
+    None,
+    /// It is sealed, and holds this.
+    Sealed(Extent),
+    /// As it said; but it can no longer be read.
+    Unreadable(u32),
+    /// It lost what it held: no answer, ever.
+    Lost,
+}
+
+#[derive(Debug)]
+struct Region {
+    member: Member,
+    word: Word,
+    asked_at: Option<Instant>,
+}
+
+/// The fetch from one region.
+#[derive(Debug)]
+struct Fetch {
+    from: usize,
+    extent: Extent,
+    /// Sound order, not yet checked. Invariant: without a gap from byte 0.
+    bytes: Vec<u8>,
+    /// What came early, by where it begins.
+    early: BTreeMap<u32, Bytes>,
+    /// Reads without an answer: how many bytes, and when they were made.
+    asked: BTreeMap<u32, (u32, Instant)>,
+    /// Where the next read begins.
+    next: u32,
+}
+
+/// How far it has come.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// Calls are on their way, or wait to be made again.
+    Working,
+    /// All that may have been acknowledged, whole and checked.
+    Recovered(Recovered),
+    /// A later epoch takes over.
+    Superseded(Epoch),
+    /// More regions than the failure model allows have lost what they held: nothing can be said to be all.
+    Blocked {
+        /// Regions that lost it.
+        lost: usize,
+        /// Regions named.
+        of: usize,
+    },
+}
+
+/// What was recovered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Recovered {
+    /// Whole records from byte 0.
+    pub records: Bytes,
+    /// Of all of them.
+    pub digest: Digest,
+}
+
+/// A takeover of one segment, up to where its bytes are known.
+#[derive(Debug)]
+pub struct Takeover {
+    recovery: Recovery,
+    regions: Vec<Region>,
+    fetch: Option<Fetch>,
+    recovered: Option<Recovered>,
+    superseded: Option<Epoch>,
+    numbers: u32,
+    calls: Vec<Call>,
+}
+
+impl Takeover {
+    /// Of the segment whose newest published configuration names `members`.
+    pub fn new(recovery: Recovery, members: Vec<Member>) -> Takeover {
+        let regions = members.into_iter().map(|member| Region { member, word: Word::None, asked_at: None }).collect();
+        Takeover { recovery, regions, fetch: None, recovered: None, superseded: None, numbers: 0, calls: Vec::new() }
+    }
+
+    /// How far it has come.
+    pub fn progress(&self) -> Progress {
+        if let Some(by) = self.superseded {
+            return Progress::Superseded(by);
+        }
+        if let Some(recovered) = &self.recovered {
+            return Progress::Recovered(recovered.clone());
+        }
+        let lost = self.regions.iter().filter(|region| region.word == Word::Lost).count();
+        if self.regions.len() - lost < self.answers_needed() || self.fetch.is_none() && self.is_stuck() {
+            let unreadable = self.regions.iter().filter(|region| matches!(region.word, Word::Unreadable(_))).count();
+            return Progress::Blocked { lost: lost + unreadable, of: self.regions.len() };
+        }
+        Progress::Working
+    }
+
+    /// Regions that have answered, and that must.
+    pub fn answers(&self) -> (usize, usize) {
+        (self.lengths().len(), self.answers_needed())
+    }
+
+    /// Calls to make.
+    pub fn take_calls(&mut self) -> Vec<Call> {
+        mem::take(&mut self.calls)
+    }
+
+    /// Time has passed, or it begins.
+    pub fn tick(&mut self, now: Instant) {
+        if self.recovered.is_some() || self.superseded.is_some() {
+            return;
+        }
+        let is_late = |asked: Option<Instant>| asked.is_none_or(|asked| now.since(asked) >= SILENCE);
+        for at in 0..self.regions.len() {
+            if self.regions[at].word == Word::None && is_late(self.regions[at].asked_at) {
+                self.regions[at].asked_at = Some(now);
+                self.call(at, Body::Seal);
+            }
+        }
+        let late = self.fetch.iter().flat_map(|fetch| &fetch.asked).filter(|(_, (_, asked))| is_late(Some(*asked)));
+        for (from, bytes) in late.map(|(from, (bytes, _))| (*from, *bytes)).collect::<Vec<_>>() {
+            self.read(from, bytes, now);
+        }
+        self.look(now);
+    }
+
+    /// What came of a call.
+    pub fn answered(&mut self, id: CallId, outcome: Outcome, now: Instant) {
+        let at = id.replica as usize;
+        if at >= self.regions.len() || self.recovered.is_some() {
+            return;
+        }
+        match outcome {
+            // Made again after a while.
+            Err(Lost) => {}
+            Ok(Answer::Sealed(extent)) => {
+                let first = first_digest(self.recovery.database, &self.recovery.segment);
+                let none = Extent { length: 0, digest: first, committed: 0 };
+                if self.regions[at].word == Word::None {
+                    self.regions[at].word = Word::Sealed(extent.unwrap_or(none));
+                }
+            }
+            Ok(Answer::Bytes(bytes)) => self.fetched(at, id.number, bytes, now),
+            Ok(Answer::Refused(refusal)) => self.refused(at, refusal),
+            // Nothing that was asked for.
+            Ok(Answer::Held(_) | Answer::Freed) => {}
+        }
+        self.look(now);
+    }
+
+    fn refused(&mut self, at: usize, refusal: Refusal) {
+        match refusal {
+            Refusal::Sealed(by) | Refusal::OtherEpoch(by) if by > self.recovery.epoch => self.superseded = Some(by),
+            _ if is_enabled(Mutant::SegmentLossTakenForAnswer) && self.regions[at].word == Word::None => {
+                let digest = first_digest(self.recovery.database, &self.recovery.segment);
+                self.regions[at].word = Word::Sealed(Extent { length: 0, digest, committed: 0 });
+            }
+            Refusal::OtherIncarnation(_) | Refusal::Freed | Refusal::Unknown => {
+                let word = match self.regions[at].word {
+                    // Its answer stands: so much was on it.
+                    Word::Sealed(extent) => Word::Unreadable(extent.length),
+                    Word::Unreadable(length) => Word::Unreadable(length),
+                    Word::None | Word::Lost => Word::Lost,
+                };
+                self.lose(at, word);
+            }
+            _ => self.lose(at, Word::Lost),
+        }
+    }
+
+    /// A region cannot be read any more, or never could.
+    fn lose(&mut self, at: usize, word: Word) {
+        self.regions[at].word = word;
+        if self.fetch.as_ref().is_some_and(|fetch| fetch.from == at) {
+            self.fetch = None;
+        }
+    }
+
+    /// n − q + k.
+    fn answers_needed(&self) -> usize {
+        let fewer = usize::from(is_enabled(Mutant::SegmentSealsTooFew));
+        self.regions.len().saturating_sub(self.recovery.shape.quorum) + 1 - fewer
+    }
+
+    /// All answered lengths, longest first.
+    fn lengths(&self) -> Vec<u32> {
+        let length = |region: &Region| match region.word {
+            Word::Sealed(extent) => Some(extent.length),
+            Word::Unreadable(length) => Some(length),
+            Word::None | Word::Lost => None,
+        };
+        let mut lengths: Vec<u32> = self.regions.iter().filter_map(length).collect();
+        lengths.sort_unstable_by(|a, b| b.cmp(a));
+        lengths
+    }
+
+    /// The region to fetch from: the longest that can be read, if no more than it holds can have been acknowledged.
+    fn choose(&self) -> Option<(usize, Extent)> {
+        let lengths = self.lengths();
+        if lengths.len() < self.answers_needed() {
+            return None;
+        }
+        let readable = self.regions.iter().enumerate().filter_map(|(at, region)| match region.word {
+            Word::Sealed(extent) => Some((at, extent)),
+            _ => None,
+        });
+        let chosen = if is_enabled(Mutant::SegmentTakesShortest) {
+            readable.min_by_key(|(_, extent)| extent.length)
+        } else {
+            readable.max_by_key(|(_, extent)| extent.length)
+        };
+        let unanswered = self.regions.len() - lengths.len();
+        let held_by = self.recovery.shape.quorum.saturating_sub(unanswered).max(1);
+        let least = lengths.get(held_by - 1).copied().unwrap_or(u32::MAX);
+        chosen.filter(|(_, extent)| {
+            extent.length >= least || is_enabled(Mutant::SegmentChoosesTooShort) || is_enabled(Mutant::SegmentTakesShortest)
+        })
+    }
+
+    /// Whether nobody can answer any more, and nothing can be chosen.
+    fn is_stuck(&self) -> bool {
+        self.regions.iter().all(|region| region.word != Word::None) && self.choose().is_none()
+    }
+
+    fn look(&mut self, now: Instant) {
+        if self.superseded.is_some() {
+            return;
+        }
+        if self.fetch.is_none()
+            && let Some((from, extent)) = self.choose()
+        {
+            let none = Fetch { from, extent, bytes: Vec::new(), early: BTreeMap::new(), asked: BTreeMap::new(), next: 0 };
+            self.fetch = Some(none);
+            // Its seal has said so: no more than a segment's length.
+            if extent.length > SEGMENT_RECORDS_BYTES_MAX {
+                self.lose(from, Word::Lost);
+            }
+        }
+        self.fetch_on(now);
+    }
+
+    fn fetch_on(&mut self, now: Instant) {
+        while let Some(fetch) = &mut self.fetch
+            && fetch.asked.len() < READS_IN_FLIGHT
+            && fetch.next < fetch.extent.length
+        {
+            let from = fetch.next;
+            let bytes = READ_BYTES.min(fetch.extent.length - from);
+            fetch.next = from + bytes;
+            self.read(from, bytes, now);
+        }
+        self.check();
+    }
+
+    fn read(&mut self, from: u32, bytes_max: u32, now: Instant) {
+        let Some(fetch) = &mut self.fetch else { return };
+        fetch.asked.insert(from, (bytes_max, now));
+        let at = fetch.from;
+        let id = CallId { replica: narrow(at), number: from };
+        self.push(id, at, Body::Read { from, bytes_max });
+    }
+
+    /// The answer to the read that began at `from`.
+    fn fetched(&mut self, at: usize, from: u32, mut bytes: Bytes, now: Instant) {
+        let Some(fetch) = self.fetch.as_mut().filter(|fetch| fetch.from == at) else { return };
+        let Some((wanted, _)) = fetch.asked.remove(&from) else { return };
+        if bytes.is_empty() {
+            // It said that it holds more.
+            return self.lose(at, Word::Lost);
+        }
+        bytes.truncate(wanted as usize);
+        let got = narrow(bytes.len());
+        fetch.early.insert(from, bytes);
+        while let Some(bytes) = fetch.early.remove(&narrow(fetch.bytes.len())) {
+            fetch.bytes.extend_from_slice(&bytes);
+        }
+        if got < wanted {
+            self.read(from + got, wanted - got, now);
+        }
+    }
+
+    /// Checks what was fetched once all is there.
+    fn check(&mut self) {
+        let Some(fetch) = self.fetch.as_mut().filter(|fetch| fetch.bytes.len() == fetch.extent.length as usize) else { return };
+        let mut walk = Records::new(first_digest(self.recovery.database, &self.recovery.segment), 0, &fetch.bytes);
+        let is_sound = walk.by_ref().all(|record| record.is_ok());
+        let (digest, at) = (walk.digest(), fetch.from);
+        if !is_sound || digest != fetch.extent.digest {
+            // Shorter than it said: no answer (rule 4).
+            return self.lose(at, Word::Lost);
+        }
+        let records = Bytes::from(mem::take(&mut fetch.bytes));
+        self.fetch = None;
+        self.recovered = Some(Recovered { records, digest });
+    }
+
+    fn call(&mut self, at: usize, body: Body) {
+        self.numbers = self.numbers.wrapping_add(1);
+        let id = CallId { replica: narrow(at), number: self.numbers };
+        self.push(id, at, body);
+    }
+
+    fn push(&mut self, id: CallId, at: usize, body: Body) {
+        let Member { node, incarnation, region } = self.regions[at].member.clone();
+        let request = Request { incarnation, region, epoch: self.recovery.epoch, body };
+        self.calls.push(Call { id, node: Arc::clone(&node), request });
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "regions of a segment are few, and its bytes 1 GiB at most")]
+fn narrow(number: usize) -> u32 {
+    number as u32
+}

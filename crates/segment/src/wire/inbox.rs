@@ -1,0 +1,88 @@
+//! Frames out of a stream of bytes.
+
+use std::io;
+
+use tombolo_env::network::ReadHalf;
+use tombolo_format::Result;
+
+use super::secret::Way;
+use super::{HEADER_BYTES, Header, open};
+
+/// Bytes that are read at once, and kept for it.
+pub const INBOX_BYTES: usize = 64 << 10;
+
+/// What has arrived and was not looked at.
+#[derive(Debug)]
+pub struct Inbox {
+    buffer: Vec<u8>,
+    /// Invariant: `begin <= end <= buffer.len()`; what lies between has arrived.
+    begin: usize,
+    end: usize,
+}
+
+impl Inbox {
+    /// Nothing yet.
+    pub fn new() -> Inbox {
+        Inbox { buffer: vec![0; INBOX_BYTES], begin: 0, end: 0 }
+    }
+
+    /// Bytes of the frame that has begun to arrive; `None` when so little is there that nobody knows.
+    ///
+    /// # Errors
+    /// `Damaged` for the beginning of no frame.
+    pub fn coming(&self) -> Result<Option<usize>> {
+        match self.buffer[self.begin..self.end].get(..HEADER_BYTES) {
+            None => Ok(None),
+            Some(header) => Ok(Some(Header::decode(header)?.frame_bytes())),
+        }
+    }
+
+    /// Bytes that have arrived and were not looked at.
+    pub fn arrived(&self) -> usize {
+        self.end - self.begin
+    }
+
+    /// The next frame, checked and decrypted, if all of it is there.
+    ///
+    /// # Errors
+    /// `Damaged`: nothing that comes after is worth a look.
+    pub fn next(&mut self, way: &mut Way) -> Result<Option<(Header, &[u8])>> {
+        let arrived = &mut self.buffer[self.begin..self.end];
+        let Some(header) = arrived.get(..HEADER_BYTES) else { return Ok(None) };
+        let header = Header::decode(header)?;
+        let Some(frame) = arrived.get_mut(..header.frame_bytes()) else { return Ok(None) };
+        self.begin += header.frame_bytes();
+        Ok(Some((header, open(frame, way)?)))
+    }
+
+    /// Waits for more, and says how many bytes came: none at the end of the stream. Memory for a long frame is taken as it arrives: who only says
+    /// that one comes costs nothing.
+    pub async fn fill(&mut self, stream: &mut dyn ReadHalf) -> io::Result<usize> {
+        self.make_room();
+        let count = stream.read(&mut self.buffer[self.end..]).await?;
+        self.end += count;
+        Ok(count)
+    }
+
+    fn make_room(&mut self) {
+        if self.begin == self.end {
+            (self.begin, self.end) = (0, 0);
+            if self.buffer.len() > INBOX_BYTES {
+                self.buffer = vec![0; INBOX_BYTES];
+            }
+        } else if self.end == self.buffer.len() {
+            if self.begin > 0 {
+                self.buffer.copy_within(self.begin..self.end, 0);
+                (self.begin, self.end) = (0, self.end - self.begin);
+            } else {
+                self.buffer.resize(self.buffer.len() * 2, 0);
+            }
+        }
+    }
+}
+
+impl Default for Inbox {
+    fn default() -> Inbox {
+        Inbox::new()
+    }
+}

@@ -1,0 +1,622 @@
+//! Fills the regions of one segment and says what is acknowledged. No IO: it is told outcomes and the time, and says which calls to make and which
+//! configuration to publish.
+//!
+//! ```text
+//! append ─▶ batches ─▶ calls ─▶ regions ─▶ outcomes ─▶ acknowledged
+//!                        ▲
+//! a region is lost ─▶ a fresh one on another node ─▶ catch-up ─▶ proposal ─▶ published ─▶ counted
+//! ```
+//!
+//! The same machine copies what a takeover recovered to fresh regions: there all bytes are there before the first region is.
+//!
+//! Invariants:
+//! 1. Only regions of the newest published configuration count; while another one is proposed, of unknown outcome included, those of both do, each
+//!    by itself (rule 3). `acknowledged` never falls.
+//! 2. A configuration is published only when all that is acknowledged, and all that was there at first, is on q of its regions.
+//! 3. A region leaves only by a published configuration, and is freed only after that is known (rule 6).
+//! 4. A byte that was sent never changes.
+
+use std::collections::BTreeMap;
+use std::mem;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tombolo_env::Instant;
+use tombolo_format::log_frame::SegmentIdentity;
+use tombolo_format::segment_record::{Digest, RECORD_HEADER_BYTES, RECORD_PAYLOAD_BYTES_MAX, first_digest};
+use tombolo_storage::Epoch;
+use tombolo_storage::mutant::{Mutant, is_enabled};
+
+use crate::batch::{BATCH_BYTES_WANTED, Batch, Batches};
+use crate::call::{Call, CallId, Lost, Member, Node, Outcome, Shape};
+use crate::message::{Answer, Body, Extent, NodeIncarnation, Refusal, RegionId, Request};
+use crate::replica::{Phase, Replica, SILENCE};
+
+/// Batches on their way at once before records wait for each other, so that each then takes more of them.
+const BATCHES_IN_FLIGHT: usize = 4;
+
+/// How long a first configuration waits for all its regions once it could do with fewer.
+const SETTLE: Duration = Duration::from_millis(150);
+
+/// A node that refused or lost a region is asked for none for so long, if there are others.
+const AVOID: Duration = Duration::from_secs(1);
+
+/// A region that nothing was sent to is asked whether it is there.
+const IDLE: Duration = Duration::from_secs(5);
+
+/// What is written, by whom.
+#[derive(Clone, Debug)]
+pub struct Job {
+    /// Regions wanted and needed.
+    pub shape: Shape,
+    /// The random number of the database.
+    pub database: u64,
+    /// Whose bytes they are.
+    pub segment: SegmentIdentity,
+    /// In whose name regions are made: that of the process.
+    pub epoch: Epoch,
+    /// Most bytes of the segment.
+    pub bytes_max: u32,
+    /// Names of regions count from here: 128 random bits.
+    pub first_region: u128,
+}
+
+/// How publishing a configuration ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Published {
+    /// It holds its slot.
+    Known,
+    /// Another's record does.
+    Foreign,
+    /// It may hold it, or may yet. The proposal stays, and wants to be published again.
+    Unknown,
+}
+
+/// Why a writer stopped. What was in flight is of unknown outcome.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// A region belongs to, or was sealed in the name of, this later epoch.
+    Superseded(Epoch),
+    /// Another's record holds the slot of a configuration.
+    Foreign,
+}
+
+/// How it stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Standing {
+    /// Regions that count and answer.
+    pub healthy: usize,
+    /// Regions that must.
+    pub needed: usize,
+}
+
+/// A configuration that is to be published.
+#[derive(Debug)]
+struct Proposal {
+    replicas: Vec<u32>,
+    /// It was handed out: it may be published from here on.
+    is_out: bool,
+    /// It wants to be handed out.
+    is_wanted: bool,
+}
+
+/// A node, and until when it is left alone.
+#[derive(Debug)]
+struct Candidate {
+    node: Node,
+    avoid_until: Instant,
+}
+
+/// The writer of one segment.
+#[derive(Debug)]
+pub struct Writer {
+    job: Job,
+    batches: Batches,
+    /// All up to here must be on q regions of whatever is published.
+    needed: u32,
+    acknowledged: u32,
+    /// What a record last told of `acknowledged`, and where the last record ends that told more than that.
+    told: u32,
+    worth_telling: u32,
+    replicas: BTreeMap<u32, Replica>,
+    regions_made: u32,
+    /// The newest configuration that is known to be published. Empty: there is none.
+    configured: Vec<u32>,
+    proposed: Option<Proposal>,
+    nodes: Vec<Candidate>,
+    settle_at: Option<Instant>,
+    ended: Option<Ended>,
+    is_freed: bool,
+    calls: Vec<Call>,
+}
+
+impl Writer {
+    /// Of a segment that nothing is in yet.
+    pub fn new(job: Job, nodes: &[Node]) -> Writer {
+        let first = first_digest(job.database, &job.segment);
+        Writer::with(job, Batches::new(first), nodes)
+    }
+
+    /// Copies `records`, sound from byte 0, to fresh regions. Nothing is appended behind them.
+    pub fn copying(job: Job, records: &Bytes, nodes: &[Node]) -> Writer {
+        let first = first_digest(job.database, &job.segment);
+        Writer::with(job, Batches::of(first, records), nodes)
+    }
+
+    fn with(job: Job, batches: Batches, nodes: &[Node]) -> Writer {
+        let needed = batches.end();
+        let mut writer = Writer {
+            job,
+            needed,
+            told: 0,
+            worth_telling: 0,
+            batches,
+            acknowledged: 0,
+            replicas: BTreeMap::new(),
+            regions_made: 0,
+            configured: Vec::new(),
+            proposed: None,
+            nodes: Vec::new(),
+            settle_at: None,
+            ended: None,
+            is_freed: false,
+            calls: Vec::new(),
+        };
+        writer.set_nodes(nodes);
+        writer
+    }
+
+    /// Nodes that regions may be made on from here on.
+    pub fn set_nodes(&mut self, nodes: &[Node]) {
+        let before = mem::take(&mut self.nodes);
+        let until = |node: &Node| before.iter().find(|known| known.node == *node).map_or(Instant::from_nanos(0), |known| known.avoid_until);
+        self.nodes = nodes.iter().map(|node| Candidate { avoid_until: until(node), node: node.clone() }).collect();
+    }
+
+    /// Which segment it is.
+    pub fn segment(&self) -> &SegmentIdentity {
+        &self.job.segment
+    }
+
+    /// The byte behind the last record.
+    pub fn end(&self) -> u32 {
+        self.batches.end()
+    }
+
+    /// The digest of all records.
+    pub fn digest(&self) -> Digest {
+        self.batches.digest()
+    }
+
+    /// All before this byte is acknowledged.
+    pub fn acknowledged(&self) -> u32 {
+        self.acknowledged
+    }
+
+    /// Whether no record tells yet what is acknowledged.
+    pub fn has_untold(&self) -> bool {
+        self.told < self.acknowledged.min(self.worth_telling)
+    }
+
+    /// Why it stopped, if it did.
+    pub fn ended(&self) -> Option<Ended> {
+        self.ended
+    }
+
+    /// Bytes that records may take, headers included.
+    pub fn room(&self) -> u32 {
+        self.job.bytes_max - self.batches.end()
+    }
+
+    /// Whether a record with so much payload has room.
+    pub fn has_room(&self, payload_bytes: usize) -> bool {
+        payload_bytes <= RECORD_PAYLOAD_BYTES_MAX && payload_bytes + RECORD_HEADER_BYTES <= self.room() as usize
+    }
+
+    /// Adds a record. Returns the byte behind it.
+    ///
+    /// # Panics
+    /// When it has no room.
+    pub fn append(&mut self, parts: &[&[u8]], now: Instant) -> u32 {
+        let end = self.tell(parts, now);
+        self.worth_telling = end;
+        end
+    }
+
+    /// As [`Writer::append`], of a record that is there for what its header tells of: it is not worth another one.
+    ///
+    /// # Panics
+    /// When it has no room.
+    pub fn tell(&mut self, parts: &[&[u8]], now: Instant) -> u32 {
+        let bytes = parts.iter().map(|part| part.len()).sum();
+        assert!(self.has_room(bytes), "a record beyond the segment's end");
+        self.batches.append(self.acknowledged, parts);
+        self.told = self.acknowledged;
+        self.pump(now);
+        self.batches.end()
+    }
+
+    /// All records that were sent or may be, in order.
+    pub fn records(&mut self) -> Vec<Bytes> {
+        self.batches.close();
+        self.batches.records()
+    }
+
+    /// Calls to make, in this order.
+    pub fn take_calls(&mut self) -> Vec<Call> {
+        mem::take(&mut self.calls)
+    }
+
+    /// The regions of the newest configuration that is known to be published.
+    pub fn configured(&self) -> Vec<Member> {
+        self.members(&self.configured)
+    }
+
+    /// A configuration to publish. From here on it may be, until [`Writer::published`] says what came of it.
+    pub fn take_proposal(&mut self) -> Option<Vec<Member>> {
+        let proposal = self.proposed.as_mut().filter(|proposal| proposal.is_wanted)?;
+        (proposal.is_wanted, proposal.is_out) = (false, true);
+        let replicas = proposal.replicas.clone();
+        if is_enabled(Mutant::SegmentFreedBeforePublished) {
+            let leaving: Vec<u32> = self.configured.iter().copied().filter(|id| !replicas.contains(id)).collect();
+            leaving.into_iter().for_each(|id| self.free(id));
+        }
+        Some(self.members(&replicas))
+    }
+
+    /// Whether a configuration wants to be published.
+    pub fn has_proposal(&self) -> bool {
+        self.proposed.as_ref().is_some_and(|proposal| proposal.is_wanted)
+    }
+
+    /// What came of publishing the proposal.
+    pub fn published(&mut self, outcome: Published, now: Instant) {
+        if self.ended.is_some() || self.proposed.is_none() {
+            return;
+        }
+        match outcome {
+            Published::Foreign if !is_enabled(Mutant::SegmentForeignRecordIgnored) => self.ended = Some(Ended::Foreign),
+            Published::Unknown if is_enabled(Mutant::SegmentUnknownTakenAsFailed) => self.proposed = None,
+            Published::Unknown => self.proposed.iter_mut().for_each(|proposal| proposal.is_wanted = true),
+            Published::Known | Published::Foreign => {
+                let replicas = self.proposed.take().map_or_else(Vec::new, |proposal| proposal.replicas);
+                let before = mem::replace(&mut self.configured, replicas);
+                for replica in before {
+                    if !self.configured.contains(&replica) {
+                        self.free(replica);
+                    }
+                }
+            }
+        }
+        self.look(now);
+    }
+
+    /// What came of a call.
+    pub fn answered(&mut self, id: CallId, outcome: Outcome, now: Instant) {
+        let Some(replica) = self.replicas.get_mut(&id.replica) else { return };
+        match outcome {
+            Err(Lost) => {
+                if replica.lost(id.number, now) {
+                    replica.next = self.batches.at(replica.held).map_or(0, |(number, _)| number);
+                }
+            }
+            Ok(answer) => {
+                replica.answered(id.number, now);
+                self.heard(id.replica, &answer, now);
+            }
+        }
+        self.look(now);
+    }
+
+    /// Time has passed.
+    pub fn tick(&mut self, now: Instant) {
+        let late: Vec<u32> = self.replicas.iter_mut().filter_map(|(id, replica)| replica.give_up_waiting(now).then_some(*id)).collect();
+        for id in late {
+            self.rewind(id);
+        }
+        let never_made = |replica: &Replica| replica.phase == Phase::Creating && replica.is_silent(now);
+        let silent: Vec<u32> = self.replicas.iter().filter(|(_, replica)| never_made(replica)).map(|(id, _)| *id).collect();
+        for id in silent {
+            self.gone(id, now);
+        }
+        let idle: Vec<u32> = self
+            .replicas
+            .iter()
+            .filter(|(_, replica)| replica.phase == Phase::Live && replica.is_idle(now, IDLE))
+            .map(|(id, _)| *id)
+            .collect();
+        for id in idle {
+            self.probe(id, now);
+        }
+        self.look(now);
+    }
+
+    /// Whether time alone may change something soon.
+    pub fn is_busy(&self) -> bool {
+        let is_complete = self.configured.len() >= self.job.shape.copies.min(self.nodes.len());
+        let is_unhealthy = |id: &u32| self.replicas.get(id).is_none_or(|replica| replica.phase != Phase::Live || replica.is_waiting());
+        self.ended.is_none() && (!is_complete || self.proposed.is_some() || self.configured.iter().any(is_unhealthy))
+    }
+
+    /// How many regions answer, and how many must.
+    pub fn standing(&self, now: Instant) -> Standing {
+        let replicas = if self.configured.is_empty() { self.replicas.keys().copied().collect() } else { self.configured.clone() };
+        let healthy = replicas.iter().filter(|id| self.is_healthy(**id, now)).count();
+        Standing { healthy, needed: self.job.shape.quorum }
+    }
+
+    /// The regions of which q must say that they are not sealed before it is known that nobody has taken over: of each configuration that may be the
+    /// newest.
+    pub fn may_be_newest(&self) -> Vec<Vec<Member>> {
+        let proposed = self.proposed.as_ref().filter(|proposal| proposal.is_out).map(|proposal| self.members(&proposal.replicas));
+        std::iter::once(self.members(&self.configured)).chain(proposed).collect()
+    }
+
+    /// Frees all its regions: nothing of it is needed any more, as a durable record says.
+    pub fn free_all(&mut self) {
+        self.is_freed = true;
+        for id in self.replicas.keys().copied().collect::<Vec<_>>() {
+            self.free(id);
+        }
+    }
+
+    /// The node of a region wants its memory back: it is replaced as soon as another one holds all, and counts until then.
+    pub fn give_back(&mut self, region: RegionId, now: Instant) {
+        for replica in self.replicas.values_mut().filter(|replica| replica.member.region == region) {
+            replica.is_wanted_back = true;
+        }
+        self.look(now);
+    }
+
+    /// Frees regions that it made and that no configuration names: nothing more is copied.
+    pub fn free_unnamed(&mut self) {
+        let named =
+            |id: &u32| self.configured.contains(id) || self.proposed.as_ref().is_some_and(|proposal| proposal.replicas.contains(id));
+        for id in self.replicas.keys().copied().filter(|id| !named(id)).collect::<Vec<_>>() {
+            self.free(id);
+        }
+    }
+
+    fn is_healthy(&self, id: u32, now: Instant) -> bool {
+        self.replicas.get(&id).is_some_and(|replica| replica.is_healthy(now))
+    }
+
+    fn is_wanted_back(&self, id: u32) -> bool {
+        self.replicas.get(&id).is_some_and(|replica| replica.is_wanted_back)
+    }
+
+    fn members(&self, replicas: &[u32]) -> Vec<Member> {
+        replicas.iter().filter_map(|id| self.replicas.get(id)).map(|replica| replica.member.clone()).collect()
+    }
+
+    /// A node's word about a region.
+    fn heard(&mut self, id: u32, answer: &Answer, now: Instant) {
+        match answer {
+            Answer::Held(extent) => self.held(id, *extent, now),
+            Answer::Refused(refusal) => self.refused(id, *refusal, now),
+            // What nobody asked for says nothing.
+            Answer::Sealed(_) | Answer::Bytes(_) | Answer::Freed => {}
+        }
+    }
+
+    fn held(&mut self, id: u32, extent: Extent, now: Instant) {
+        let known = self.batches.at(extent.length);
+        let Some(replica) = self.replicas.get_mut(&id) else { return };
+        match known {
+            // Whoever holds what was never sent, or other bytes, is not to be believed.
+            Some((_, digest)) if digest == extent.digest => {}
+            _ => return self.gone(id, now),
+        }
+        replica.held = replica.held.max(extent.length);
+        if replica.phase == Phase::Creating {
+            replica.phase = Phase::Live;
+        }
+    }
+
+    fn refused(&mut self, id: u32, refusal: Refusal, now: Instant) {
+        let own = self.job.epoch;
+        let batch = if let Refusal::Gap(length) = refusal { self.batches.at(length) } else { None };
+        let Some(replica) = self.replicas.get_mut(&id) else { return };
+        match refusal {
+            Refusal::Sealed(by) | Refusal::OtherEpoch(by) if by > own => {
+                self.ended.get_or_insert(Ended::Superseded(by));
+            }
+            Refusal::OtherIncarnation(current) if replica.phase == Phase::Creating => {
+                // Nothing of it was made: a name that was seen nowhere.
+                replica.member.incarnation = current;
+                replica.member.region = RegionId(self.job.first_region.wrapping_add(u128::from(self.regions_made)));
+                self.regions_made += 1;
+                self.create(id, now);
+            }
+            Refusal::Gap(length) if length >= replica.held && batch.is_some() => {
+                replica.next = replica.next.min(batch.map_or(0, |(number, _)| number));
+            }
+            _ => self.gone(id, now),
+        }
+    }
+
+    /// A region counts no more.
+    fn gone(&mut self, id: u32, now: Instant) {
+        let Some(replica) = self.replicas.get_mut(&id) else { return };
+        replica.phase = Phase::Gone;
+        let address = Arc::clone(&replica.member.node);
+        for candidate in self.nodes.iter_mut().filter(|candidate| candidate.node.address == address) {
+            candidate.avoid_until = now + AVOID;
+        }
+        if !self.configured.contains(&id) && self.proposed.as_ref().is_none_or(|proposal| !proposal.replicas.contains(&id)) {
+            self.free(id);
+        }
+    }
+
+    fn rewind(&mut self, id: u32) {
+        if let Some(replica) = self.replicas.get_mut(&id) {
+            replica.next = self.batches.at(replica.held).map_or(0, |(number, _)| number);
+        }
+    }
+
+    /// All up to this byte is on q of these.
+    fn reach(&self, replicas: &[u32]) -> u32 {
+        let mut held: Vec<u32> = replicas.iter().filter_map(|id| self.replicas.get(id)).map(Replica::counted).collect();
+        held.sort_unstable_by(|a, b| b.cmp(a));
+        let quorum = self.job.shape.quorum - usize::from(is_enabled(Mutant::SegmentAcknowledgesWithFewer));
+        held.get(quorum - 1).copied().unwrap_or(0)
+    }
+
+    /// Looks at what has changed.
+    fn look(&mut self, now: Instant) {
+        if self.ended.is_some() || self.is_freed {
+            return;
+        }
+        self.acknowledge();
+        self.arrange(now);
+        self.pump(now);
+    }
+
+    fn acknowledge(&mut self) {
+        if self.configured.is_empty() {
+            return;
+        }
+        let mut reach = self.reach(&self.configured);
+        if let Some(proposal) = &self.proposed {
+            let of_new = self.reach(&proposal.replicas);
+            reach = match () {
+                () if is_enabled(Mutant::SegmentChangeCountsOldOnly) => reach,
+                () if is_enabled(Mutant::SegmentChangeCountsNewOnly) => of_new,
+                () => reach.min(of_new),
+            };
+        }
+        self.acknowledged = self.acknowledged.max(reach);
+    }
+
+    /// Asks for regions that are missing, and proposes those that have caught up.
+    fn arrange(&mut self, now: Instant) {
+        if let Some(proposal) = &self.proposed {
+            if !proposal.is_out {
+                let is_sound = proposal.replicas.iter().all(|id| self.replicas.get(id).is_some_and(|replica| replica.phase == Phase::Live));
+                let reach = self.reach(&proposal.replicas);
+                if !is_sound {
+                    // Nobody has seen it.
+                    self.proposed = None;
+                } else if reach >= self.acknowledged.max(self.needed) || is_enabled(Mutant::SegmentPublishedBeforeCaughtUp) {
+                    self.proposed.iter_mut().for_each(|proposal| proposal.is_wanted = true);
+                    return;
+                }
+            }
+            if self.proposed.is_some() {
+                return;
+            }
+        }
+        let copies = self.job.shape.copies;
+        let keep: Vec<u32> = self.configured.iter().copied().filter(|id| self.is_healthy(*id, now) && !self.is_wanted_back(*id)).collect();
+        let fresh: Vec<u32> = self.replicas.iter().filter(|(id, _)| !self.configured.contains(id)).map(|(id, _)| *id).collect();
+        for _ in keep.len() + fresh.len()..copies {
+            if !self.ask(now) {
+                break;
+            }
+        }
+        let least = if is_enabled(Mutant::SegmentPublishedBeforeCaughtUp) { 0 } else { self.acknowledged.max(self.needed) };
+        let caught_up = |id: &u32| self.is_healthy(*id, now) && self.replicas.get(id).is_some_and(|replica| replica.held >= least);
+        let ready: Vec<u32> = fresh.iter().copied().filter(caught_up).take(copies - keep.len().min(copies)).collect();
+        let proposed: Vec<u32> = keep.iter().chain(&ready).copied().collect();
+        if ready.is_empty() || proposed.len() < self.job.shape.quorum || !self.is_settled(&proposed, now) {
+            return;
+        }
+        // From here on what is acknowledged is on q of both (rule 3); then it is looked whether all before is, too.
+        self.proposed = Some(Proposal { replicas: proposed, is_out: false, is_wanted: false });
+        self.arrange(now);
+    }
+
+    /// Whether the first configuration need not wait for more regions than these.
+    fn is_settled(&mut self, regions: &[u32], now: Instant) -> bool {
+        let is_hoped_for = |(id, replica): (&u32, &Replica)| !regions.contains(id) && replica.phase != Phase::Gone && !replica.has_failed();
+        if !self.configured.is_empty() || regions.len() >= self.job.shape.copies || !self.replicas.iter().any(is_hoped_for) {
+            return true;
+        }
+        now >= *self.settle_at.get_or_insert(now + SETTLE)
+    }
+
+    /// Asks a node for a fresh region: one that has none of this segment, in a domain that has none, if there is such a one.
+    fn ask(&mut self, now: Instant) -> bool {
+        let used = |node: &Node| self.replicas.values().any(|replica| replica.phase != Phase::Gone && replica.member.node == node.address);
+        let is_shared = |domain: &Arc<str>| {
+            let mut others = self.nodes.iter().filter(|other| other.node.domain == *domain);
+            others.any(|other| used(&other.node))
+        };
+        let count = self.nodes.len();
+        let turn = self.job.segment.segment as usize;
+        let chosen = (0..count)
+            .map(|step| (turn + step) % count)
+            .filter(|at| !used(&self.nodes[*at].node) && self.nodes[*at].avoid_until <= now)
+            .min_by_key(|at| is_shared(&self.nodes[*at].node.domain));
+        let Some(chosen) = chosen else { return false };
+        let node = Arc::clone(&self.nodes[chosen].node.address);
+        let region = RegionId(self.job.first_region.wrapping_add(u128::from(self.regions_made)));
+        let id = self.regions_made;
+        self.regions_made += 1;
+        // A life that no node has: the refusal tells the one that it has.
+        let member = Member { node, incarnation: NodeIncarnation(0), region };
+        self.replicas.insert(id, Replica::new(member, now));
+        self.create(id, now);
+        true
+    }
+
+    fn create(&mut self, id: u32, now: Instant) {
+        let Job { database, segment, bytes_max, .. } = self.job;
+        self.send(id, Body::Create { database, segment, bytes_max }, now);
+    }
+
+    fn probe(&mut self, id: u32, now: Instant) {
+        self.send(
+            id,
+            Body::Append { offset: 0, predecessor: first_digest(self.job.database, &self.job.segment), records: Bytes::new() },
+            now,
+        );
+    }
+
+    fn send(&mut self, id: u32, body: Body, now: Instant) {
+        let epoch = self.job.epoch;
+        let Some(replica) = self.replicas.get_mut(&id) else { return };
+        let number = replica.sent(now);
+        let request = Request { incarnation: replica.member.incarnation, region: replica.member.region, epoch, body };
+        self.calls.push(Call { id: CallId { replica: id, number }, node: Arc::clone(&replica.member.node), request });
+    }
+
+    /// Gives a region's memory back; what comes of it nobody waits for.
+    fn free(&mut self, id: u32) {
+        let Some(Replica { member, .. }) = self.replicas.remove(&id) else { return };
+        let request = Request { incarnation: member.incarnation, region: member.region, epoch: self.job.epoch, body: Body::Free };
+        self.calls.push(Call { id: CallId::nobodys(), node: member.node, request });
+    }
+
+    /// Sends what may be sent.
+    fn pump(&mut self, now: Instant) {
+        if self.ended.is_some() || self.is_freed {
+            return;
+        }
+        let in_flight = self.batches.count() - self.batches.at(self.acknowledged).map_or(0, |(number, _)| number);
+        if in_flight < BATCHES_IN_FLIGHT || self.batches.open_bytes() >= BATCH_BYTES_WANTED {
+            self.batches.close();
+        }
+        for id in self.replicas.keys().copied().collect::<Vec<_>>() {
+            self.feed(id, now);
+        }
+    }
+
+    fn feed(&mut self, id: u32, now: Instant) {
+        while let Some(replica) = self.replicas.get_mut(&id).filter(|replica| replica.may_send(now)) {
+            if replica.phase == Phase::Creating {
+                if !replica.is_waiting() {
+                    self.create(id, now);
+                }
+                return;
+            }
+            let Some(Batch { start, predecessor, records, .. }) = self.batches.get(replica.next).cloned() else { return };
+            replica.next += 1;
+            self.send(id, Body::Append { offset: start, predecessor, records }, now);
+        }
+    }
+}
+
+/// The time after which a region that says nothing counts as lost.
+pub const SILENCE_MAX: Duration = SILENCE;

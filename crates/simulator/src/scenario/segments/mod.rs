@@ -1,0 +1,315 @@
+//! The protocol of replicated segments alone: its state machines, real nodes without IO, and a network that drops, delays, repeats and reorders.
+//!
+//! Processes claim one after the other, or on top of each other, take older logs over and write their own; they are paused and killed anywhere.
+//! Nodes lose their memory. Thousands of histories in a second: what the whole engine does with a log is judged elsewhere.
+
+mod chain;
+mod checker;
+mod process;
+
+use std::time::Duration;
+
+use tombolo_env::Instant;
+use tombolo_format::segment_record::first_digest;
+use tombolo_segment::call::{Call, CallId, Lost, Node, Outcome, Shape};
+use tombolo_segment::follow::committed;
+use tombolo_segment::message::{Answer, Body, NodeIncarnation, Request};
+use tombolo_segment::region::Regions;
+use tombolo_segment::writer::Published;
+use tombolo_storage::Epoch;
+
+use self::chain::Chain;
+use self::checker::Checker;
+use self::process::{DATABASE, Process, Put, Tag, identity};
+use crate::failure::{Failure, Report, Violation};
+use crate::random::Random;
+
+const NAME: &str = "segments";
+
+/// Bytes that a node lends: room for many regions.
+const NODE_BYTES: u64 = 16 << 20;
+
+/// Steps after which a history that should have come to its end hangs.
+const END_STEPS_MAX: u32 = 4000;
+
+/// Something on its way.
+#[derive(Clone, Debug)]
+enum Message {
+    Request { process: usize, tag: Tag, call: Call },
+    Answer { process: usize, tag: Tag, id: CallId, outcome: Outcome },
+    Put { process: usize, put: Put },
+    PutEnded { process: usize, attempt: u64, outcome: Published },
+}
+
+struct World {
+    random: Random,
+    shape: Shape,
+    nodes: Vec<Node>,
+    regions: Vec<Regions>,
+    lives: u64,
+    chain: Chain,
+    processes: Vec<Option<Process>>,
+    messages: Vec<Message>,
+    checker: Checker,
+    now: Instant,
+    losses: u64,
+    /// No message is lost, and none repeated.
+    is_healed: bool,
+    steps: u64,
+}
+
+impl World {
+    fn new(seed: u64) -> World {
+        let random = Random::new(seed, 41);
+        let (copies, quorum, count) = [(3, 2, 4), (3, 2, 3), (5, 3, 6), (3, 2, 5)][(seed % 4) as usize];
+        let node = |at: usize| Node { address: format!("n{at}").into(), domain: format!("d{}", at % 3).into() };
+        World {
+            random,
+            shape: Shape { copies, quorum },
+            nodes: (0..count).map(node).collect(),
+            regions: (1..=count as u64).map(|life| Regions::new(NodeIncarnation(life), NODE_BYTES)).collect(),
+            lives: count as u64,
+            chain: Chain::new(),
+            processes: Vec::new(),
+            messages: Vec::new(),
+            checker: Checker::default(),
+            now: Instant::from_nanos(1),
+            losses: 0,
+            is_healed: false,
+            steps: 0,
+        }
+    }
+
+    fn begin(&mut self) {
+        let random = Random::new(self.random.next(), 5);
+        let process = Process::begin(&mut self.chain, self.shape, &self.nodes, random);
+        self.processes.push(Some(process));
+    }
+
+    /// Lets a process go on, and takes what it says to the network.
+    fn step_process(&mut self, at: usize) -> Result<(), Violation> {
+        let Some(process) = self.processes[at].as_mut().filter(|process| !process.is_paused) else { return Ok(()) };
+        let said = process.step(&mut self.checker, self.now)?;
+        self.messages.extend(said.calls.into_iter().map(|(tag, call)| Message::Request { process: at, tag, call }));
+        self.messages.extend(said.put.map(|put| Message::Put { process: at, put }));
+        if process.has_ended {
+            self.processes[at] = None;
+        }
+        Ok(())
+    }
+
+    /// Takes something that is on its way to where it goes.
+    fn deliver(&mut self, message: Message) -> Result<(), Violation> {
+        match message {
+            Message::Request { process, tag, call } => {
+                let node = self.nodes.iter().position(|node| node.address == call.node);
+                let said = node.map(|node| self.regions[node].handle(call.request));
+                if call.id != CallId::nobodys() {
+                    self.messages.push(Message::Answer { process, tag, id: call.id, outcome: said.ok_or(Lost) });
+                }
+                Ok(())
+            }
+            Message::Answer { process, tag, id, outcome } => {
+                let now = self.now;
+                if let Some(process) = &mut self.processes[process] {
+                    process.answered(tag, id, outcome, now);
+                }
+                self.step_process(process)
+            }
+            Message::Put { process, put } => {
+                let holds = self.chain.put(put.slot, put.attempt, &put.record);
+                let outcome = match holds {
+                    _ if !self.is_healed && self.random.percent(20) => Published::Unknown,
+                    true => Published::Known,
+                    false => Published::Foreign,
+                };
+                self.messages.push(Message::PutEnded { process, attempt: put.attempt, outcome });
+                Ok(())
+            }
+            Message::PutEnded { process, attempt, outcome } => {
+                let now = self.now;
+                if let Some(living) = &mut self.processes[process] {
+                    living.put_ended(attempt, outcome, &mut self.checker, now)?;
+                }
+                self.step_process(process)
+            }
+        }
+    }
+
+    /// Something is lost on its way: whoever waits may be told so.
+    fn lose(&mut self, message: Message) {
+        match message {
+            Message::Request { process, tag, call } if self.random.percent(50) && call.id != CallId::nobodys() => {
+                self.messages.push(Message::Answer { process, tag, id: call.id, outcome: Err(Lost) });
+            }
+            // A put is made again until its outcome is known: the chain's own task sees to it.
+            Message::Put { process, put } => {
+                self.messages.push(Message::PutEnded { process, attempt: put.attempt, outcome: Published::Unknown });
+            }
+            Message::PutEnded { process, attempt, .. } => {
+                self.messages.push(Message::PutEnded { process, attempt, outcome: Published::Unknown });
+            }
+            Message::Request { .. } | Message::Answer { .. } => {}
+        }
+    }
+
+    fn take_message(&mut self) -> Option<Message> {
+        if self.messages.is_empty() {
+            return None;
+        }
+        let at = self.random.index(self.messages.len());
+        Some(self.messages.swap_remove(at))
+    }
+
+    fn tick(&mut self, by: Duration) -> Result<(), Violation> {
+        self.now = self.now + by;
+        for at in 0..self.processes.len() {
+            let now = self.now;
+            if let Some(process) = self.processes[at].as_mut().filter(|process| !process.is_paused) {
+                process.tick(now);
+            }
+            self.step_process(at)?;
+        }
+        Ok(())
+    }
+
+    /// Reads a region as one who claims nothing.
+    fn follow(&mut self) -> Result<(), Violation> {
+        let logs = self.chain.logs(self.chain.tip());
+        let Some((log, members, _)) = logs.get(self.random.index(logs.len().max(1))) else { return Ok(()) };
+        let member = members[self.random.index(members.len())].clone();
+        let Some(node) = self.nodes.iter().position(|node| node.address == member.node) else { return Ok(()) };
+        let body = Body::Read { from: 0, bytes_max: 1 << 20 };
+        let request = Request { incarnation: member.incarnation, region: member.region, epoch: Epoch::NONE, body };
+        match self.regions[node].handle(request) {
+            Answer::Bytes(bytes) => self.checker.shown(*log, committed(first_digest(DATABASE, &identity(*log)), 0, &bytes).end),
+            _ => Ok(()),
+        }
+    }
+
+    /// A living process, if the draw meets one.
+    fn any_process(&mut self) -> Option<usize> {
+        let at = self.random.index(self.processes.len().max(1));
+        self.processes.get(at)?.as_ref().map(|_| at)
+    }
+
+    /// One random event.
+    fn event(&mut self, loses_memory: bool) -> Result<(), Violation> {
+        self.steps += 1;
+        match self.random.below(1000) {
+            0..780 => match self.take_message() {
+                Some(message) => match self.random.below(100) {
+                    0..3 => self.lose(message),
+                    3..6 => {
+                        self.messages.push(message.clone());
+                        self.deliver(message)?;
+                    }
+                    _ => self.deliver(message)?,
+                },
+                None => self.tick(Duration::from_millis(5))?,
+            },
+            780..900 => self.append()?,
+            900..955 => {
+                let by = [1, 5, 20, 30, 450, 1100][self.random.index(6)];
+                self.tick(Duration::from_millis(by))?;
+            }
+            955..975 => self.follow()?,
+            975..980 => self.begin_one(),
+            980..984 => {
+                if let Some(at) = self.any_process() {
+                    self.processes[at] = None;
+                }
+            }
+            984..990 => {
+                if let Some(at) = self.any_process()
+                    && let Some(process) = &mut self.processes[at]
+                {
+                    process.is_paused = !process.is_paused;
+                }
+            }
+            _ if loses_memory && self.random.percent(30) => {
+                let node = self.random.index(self.regions.len());
+                self.lives += 1;
+                self.losses += 1;
+                self.regions[node] = Regions::new(NodeIncarnation(self.lives), NODE_BYTES);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Some process appends.
+    fn append(&mut self) -> Result<(), Violation> {
+        let Some(at) = self.any_process() else { return Ok(()) };
+        let now = self.now;
+        if let Some(process) = self.processes[at].as_mut().filter(|process| !process.is_paused) {
+            process.append(&mut self.checker, now);
+        }
+        self.step_process(at)
+    }
+
+    fn begin_one(&mut self) {
+        if self.processes.len() < 6 {
+            self.begin();
+        }
+    }
+
+    /// All heals; a last process must serve all, or say that too much was lost.
+    fn end(&mut self) -> Result<(), Violation> {
+        self.is_healed = true;
+        self.begin();
+        let last = self.processes.len() - 1;
+        for _ in 0..END_STEPS_MAX {
+            self.steps += 1;
+            match &self.processes[last] {
+                None => return Err(Violation::new("the last process was fenced by nobody")),
+                Some(process) if process.is_serving() => return Ok(()),
+                Some(process) if process.is_blocked && self.losses == 0 => {
+                    return Err(Violation::new("a takeover finds that content was lost where none was"));
+                }
+                Some(process) if process.is_blocked => return Ok(()),
+                Some(_) => {}
+            }
+            match self.take_message() {
+                Some(message) => self.deliver(message)?,
+                None => self.tick(Duration::from_millis(60))?,
+            }
+        }
+        Err(Violation::new("the last takeover does not come to its end"))
+    }
+
+    fn run(&mut self, seed: u64) -> Result<(), Violation> {
+        self.begin();
+        let (events, loses_memory) = (100 + self.random.below(900), (seed / 4).is_multiple_of(2));
+        for _ in 0..events {
+            self.event(loses_memory)?;
+        }
+        self.end()
+    }
+}
+
+/// Runs a seed.
+pub(super) fn run(seed: u64) -> Result<Report, Failure> {
+    let mut world = World::new(seed);
+    let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| world.run(seed)));
+    let what = match outcome {
+        Ok(Ok(())) => {
+            let checker = &world.checker;
+            let digest = super::mix(checker.acknowledgements << 32 | checker.served, world.steps);
+            return Ok(Report {
+                worlds: 1,
+                writes: checker.acknowledgements,
+                durable: checker.acknowledgements,
+                opened: world.processes.len() as u64,
+                verified: checker.served,
+                operations: world.steps,
+                digest,
+                ..Report::default()
+            });
+        }
+        Ok(Err(violation)) => violation.0,
+        Err(_) => "a panic".to_owned(),
+    };
+    let place = format!("n {}, q {}, {} nodes, step {}", world.shape.copies, world.shape.quorum, world.nodes.len(), world.steps);
+    Err(Failure { scenario: NAME, seed, place, what, trace: Vec::new() })
+}

@@ -1,0 +1,259 @@
+//! An application's log: a lane of the epoch's log.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tombolo_env::TaskClass;
+use tombolo_format::manifest::Edit;
+use tombolo_storage::{Epoch, Error, ErrorKind, LogAppend, LogId, LogOffset, LogReader, LogRecord, Result};
+
+use crate::db::Handle;
+use crate::engine::{Engine, MAIN_LANE, OwnLane};
+use crate::op::Op;
+use crate::options::Durability;
+
+/// The stream in the frames of an application's lanes: none of the database's.
+const STREAM: u32 = u32::MAX;
+
+/// Where an entry of an application's log ends. Ordered as the entries are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LogPosition {
+    epoch: u64,
+    offset: LogOffset,
+}
+
+impl LogPosition {
+    /// The epoch whose writer appended it.
+    pub fn epoch(&self) -> Epoch {
+        Epoch(self.epoch)
+    }
+}
+
+/// An entry that an earlier epoch left.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ApplicationEntry {
+    /// Where it ends.
+    pub end: LogPosition,
+    /// What was appended.
+    pub payload: Bytes,
+}
+
+/// One of the application's logs: see [`crate::Builder::application_logs`]. Cheap to clone; appends from several threads take their places one after the other.
+///
+/// ```no_run
+/// # fn main() -> tombolo::Result<()> {
+/// let db = tombolo::Db::builder("file:///data/orders").application_logs(1).open().wait()?;
+/// let log = db.application_log(0)?;
+/// let mut earlier = log.earlier();
+/// while let Some(entry) = earlier.next()? {
+///     println!("{} bytes of epoch {}", entry.payload.len(), entry.end.epoch());
+/// }
+/// log.append("what an earlier process left is applied").wait()?;
+/// log.release_earlier().wait()?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct ApplicationLog {
+    handle: Arc<Handle>,
+    lane: u32,
+}
+
+impl fmt::Debug for ApplicationLog {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("ApplicationLog").field("place", &self.engine().place).field("lane", &self.lane).finish()
+    }
+}
+
+impl ApplicationLog {
+    /// # Errors
+    /// `Invalid` when the database was not opened with so many.
+    pub(crate) fn new(handle: &Arc<Handle>, number: u32) -> Result<ApplicationLog> {
+        let engine = &handle.engine;
+        engine.check_writable()?;
+        let lane = number.saturating_add(MAIN_LANE + 1);
+        if lane < engine.log.lanes() {
+            return Ok(ApplicationLog { handle: Arc::clone(handle), lane });
+        }
+        let error = Error::new(ErrorKind::Invalid, format!("the database was not opened with an application's log number {number}"));
+        Err(error.found(format!("{} logs", engine.log.lanes() - 1)).advice("say how many with Builder::application_logs"))
+    }
+
+    fn engine(&self) -> &Engine {
+        &self.handle.engine
+    }
+
+    /// # Errors
+    /// `Bug` when there is none.
+    fn own_lane(&self) -> Result<&OwnLane> {
+        let lane = self.engine().own_lanes.get((self.lane - 1) as usize);
+        lane.ok_or_else(|| Error::new(ErrorKind::Bug, "a lane that was not opened"))
+    }
+
+    /// Appends an entry; durable when the operation ends, and so is every one before it. One append; the sync is shared.
+    ///
+    /// # Errors
+    /// As [`ApplicationLog::append_with`].
+    pub fn append(&self, payload: impl AsRef<[u8]>) -> Op<LogPosition> {
+        self.append_with(payload, Durability::Durable)
+    }
+
+    /// As [`ApplicationLog::append`], with the durability said.
+    ///
+    /// # Errors
+    /// `Fenced` when another process has taken over: outcome unknown; `Invalid` for an unlogged entry, or one that is larger than a segment; `Busy` while
+    /// too much waits to be durable (wait for an earlier append), `OutOfSpace` and `Retry`: nothing took effect; `OutcomeUnknown` when storing it failed.
+    pub fn append_with(&self, payload: impl AsRef<[u8]>, durability: Durability) -> Op<LogPosition> {
+        let engine = self.engine();
+        if durability == Durability::Unlogged {
+            return Op::ready(Err(Error::new(ErrorKind::Invalid, "an entry of a log cannot be unlogged")));
+        }
+        let appended = engine.check_writable().and_then(|()| {
+            let mut count = self.own_lane()?.appended.lock();
+            let entry = LogAppend { stream: STREAM, first_sequence: *count + 1, count: 1, parts: &[payload.as_ref()] };
+            let appended = engine.log.append_parts(self.lane, &entry)?;
+            *count += 1;
+            Ok(appended)
+        });
+        let appended = match appended {
+            Ok(appended) => appended,
+            Err(error) => return Op::ready(Err(self.judged(error))),
+        };
+        let position = LogPosition { epoch: engine.context.epoch.0, offset: appended.end };
+        let (log, end) = (self.clone(), appended.end);
+        Op::start(&engine.env, TaskClass::Foreground, "append to an application's log", async move {
+            let ended = || Err(Error::new(ErrorKind::Closed, "the log has ended"));
+            if let Some(accepted) = appended.accepted {
+                accepted.await.unwrap_or_else(ended).map_err(|error| log.judged(error))?;
+            }
+            if durability == Durability::Durable {
+                log.engine().log.durable(log.lane, end).await.unwrap_or_else(ended).map_err(|error| log.judged(error))?;
+            }
+            Ok(position)
+        })
+    }
+
+    /// An error of the log; when it says that the epoch has ended, the handle ends with it.
+    fn judged(&self, error: Error) -> Error {
+        if error.kind() == ErrorKind::Fenced {
+            self.engine().fail(&error);
+        }
+        error
+    }
+
+    /// The entries that earlier epochs left, oldest first: all that was acknowledged as durable, and a prefix of what was appended after it. They stay
+    /// until [`ApplicationLog::release_earlier`].
+    pub fn earlier(&self) -> EarlierLogs {
+        EarlierLogs { log: self.clone(), waiting: self.earlier_logs().into(), reader: None }
+    }
+
+    /// Logs of this lane that earlier epochs left, from where to where.
+    fn earlier_logs(&self) -> Vec<(LogRecord, LogOffset, LogOffset)> {
+        let state = self.engine().manifest.state();
+        let mine = |id: &LogId| id.lane == self.lane && id.epoch < self.engine().context.epoch;
+        let logs = state.logs().iter().filter(|(id, _)| mine(id));
+        // Opening has recorded where each ends.
+        let log = |(id, log): (&LogId, &crate::manifest::LogState)| {
+            (LogRecord { id: *id, configuration: log.configuration.clone() }, log.replay_point, log.sealed.unwrap_or(log.replay_point))
+        };
+        logs.map(log).collect()
+    }
+
+    /// Gives up what earlier epochs left. To be called once what it holds is kept elsewhere, durably: in keyspaces, or in this epoch's log. One record of
+    /// the manifest, then deletions.
+    ///
+    /// # Errors
+    /// `Fenced`; those of the stores: what is then left is deleted by a later opening.
+    pub fn release_earlier(&self) -> Op<()> {
+        if let Err(error) = self.engine().check_writable() {
+            return Op::ready(Err(error));
+        }
+        let (log, env) = (self.clone(), self.engine().env.clone());
+        Op::start(&env, TaskClass::Foreground, "release an application's logs", async move {
+            let earlier = log.earlier_logs();
+            if earlier.is_empty() {
+                return Ok(());
+            }
+            let unnamed = |(record, ..): &(LogRecord, _, _)| Edit::LogUnnamed { epoch: record.id.epoch.0, lane: record.id.lane };
+            log.engine().manifest.committed(earlier.iter().map(unnamed).collect()).await?;
+            for (record, ..) in &earlier {
+                log.engine().log_store.free(&log.engine().context, record).await?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Gives up the entries of this epoch that end at or before `before`: they are not among what a later epoch reads. One record of the manifest; the
+    /// space is given back as the log can.
+    ///
+    /// # Errors
+    /// `Invalid` for a position of another epoch, or one that is not durable; `Fenced`; those of the stores.
+    pub fn trim(&self, before: LogPosition) -> Op<()> {
+        let durable = self.engine().log.durable_through(self.lane);
+        if let Err(error) = self.engine().check_writable() {
+            return Op::ready(Err(error));
+        }
+        if before.epoch != self.engine().context.epoch.0 || before.offset > durable {
+            let error = Error::new(ErrorKind::Invalid, "a position to trim to that is of another epoch, or not durable");
+            return Op::ready(Err(error
+                .expected(format!("at most {durable} of epoch {}", self.engine().context.epoch))
+                .found(format!("{before:?}"))));
+        }
+        let (log, env) = (self.clone(), self.engine().env.clone());
+        Op::start(&env, TaskClass::Foreground, "trim an application's log", async move {
+            let _turn = log.own_lane()?.trimming.take().await;
+            let Engine { manifest, context, .. } = log.engine();
+            let id = LogId { epoch: context.epoch, lane: log.lane };
+            if manifest.state().logs().get(&id).is_some_and(|log| before.offset <= log.replay_point) {
+                return Ok(());
+            }
+            let edit = Edit::LogReplayPoint { epoch: context.epoch.0, lane: log.lane, offset: before.offset.0 };
+            manifest.committed(vec![edit]).await?;
+            log.engine().log.trim(log.lane, before.offset)
+        })
+    }
+}
+
+/// The entries that earlier epochs left, one after the other.
+#[derive(Debug)]
+pub struct EarlierLogs {
+    log: ApplicationLog,
+    waiting: VecDeque<(LogRecord, LogOffset, LogOffset)>,
+    reader: Option<(u64, Box<dyn LogReader>)>,
+}
+
+impl EarlierLogs {
+    /// The next entry; `None` at the end. As [`EarlierLogs::next_async`], on a thread that runs no tasks.
+    ///
+    /// # Errors
+    /// As [`EarlierLogs::next_async`].
+    #[allow(clippy::should_implement_trait, reason = "an iterator of results goes on after an error, and this must not")]
+    pub fn next(&mut self) -> Result<Option<ApplicationEntry>> {
+        let env = self.log.engine().env.clone();
+        env.block_on(self.next_async())
+    }
+
+    /// The next entry; `None` at the end.
+    ///
+    /// # Errors
+    /// `Corrupt`: what was sealed must be there; those of the log store.
+    pub async fn next_async(&mut self) -> Result<Option<ApplicationEntry>> {
+        loop {
+            if let Some((epoch, reader)) = &mut self.reader {
+                if let Some((entry, end)) = reader.next().await? {
+                    let end = LogPosition { epoch: *epoch, offset: end };
+                    return Ok(Some(ApplicationEntry { end, payload: entry.payload }));
+                }
+                self.reader = None;
+            }
+            let Some((record, from, to)) = self.waiting.pop_front() else { return Ok(None) };
+            if from < to {
+                let Engine { log_store, context, .. } = self.log.engine();
+                self.reader = Some((record.id.epoch.0, log_store.read(context, &record, from, to).await?));
+            }
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! An application's objects.
+
+use std::fmt;
+use std::ops::Range;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tombolo_env::TaskClass;
+use tombolo_storage::{
+    Epoch, Error, ErrorKind, Life, ObjectKind, ObjectName, Placement, Priority, Purpose, PutOutcome, Request, Result, object::PUT_BYTES_MAX,
+};
+
+use crate::db::Handle;
+use crate::engine::Engine;
+use crate::manifest::driver::io::Io;
+use crate::manifest::names;
+use crate::op::Op;
+
+/// The name of an application's object: of the epoch that made it, never used again. As text, 33 characters, it goes into a key or a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ApplicationObject {
+    pub(crate) epoch: u64,
+    pub(crate) random: u64,
+}
+
+impl ApplicationObject {
+    /// The epoch whose writer made it.
+    pub fn epoch(&self) -> Epoch {
+        Epoch(self.epoch)
+    }
+}
+
+impl fmt::Display for ApplicationObject {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{:016x}-{:016x}", self.epoch, self.random)
+    }
+}
+
+impl FromStr for ApplicationObject {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<ApplicationObject> {
+        let wrong = || Error::new(ErrorKind::Invalid, format!("{text:?} is no name of an application's object"));
+        names::parse_application_text(text).map(|(epoch, random)| ApplicationObject { epoch, random }).ok_or_else(wrong)
+    }
+}
+
+/// An application's objects, beside the database's. Cheap to clone.
+///
+/// An object counts once its name was written, durably, to a keyspace: that write is fenced, the putting of the object need not be. Before an object is
+/// deleted its name is deleted there, durably. So whoever takes over finds every object that a keyspace names; those that none names, of epochs
+/// before its own, are left by processes that ended in between, and may be deleted.
+///
+/// ```no_run
+/// # fn main() -> tombolo::Result<()> {
+/// let db = tombolo::Db::builder("s3://bucket/orders").open().wait()?;
+/// let (files, keys) = (db.application_objects(), db.default_keyspace());
+/// let invoice = files.put("%PDF-1.7 …").wait()?;
+/// keys.put("invoice/17", invoice.to_string()).wait()?;
+/// assert!(files.read(invoice, 0..4).wait()?.starts_with(b"%PDF"));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct ApplicationObjects {
+    handle: Arc<Handle>,
+    priority: Priority,
+}
+
+impl fmt::Debug for ApplicationObjects {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("ApplicationObjects").field("place", &self.engine().place).field("priority", &self.priority).finish()
+    }
+}
+
+impl ApplicationObjects {
+    pub(crate) fn new(handle: &Arc<Handle>) -> ApplicationObjects {
+        ApplicationObjects { handle: Arc::clone(handle), priority: Priority::Normal }
+    }
+
+    fn engine(&self) -> &Engine {
+        &self.handle.engine
+    }
+
+    /// The same objects, whose requests go before or after others of the database: reads of keys and the log are `High`, flushes `Normal`, compaction is
+    /// `Low`. Default: `Normal`.
+    #[must_use]
+    pub fn with_priority(mut self, priority: Priority) -> ApplicationObjects {
+        self.priority = priority;
+        self
+    }
+
+    fn request(&self) -> Request {
+        Request { priority: self.priority, ..Request::new(Purpose::Application, self.engine().context.epoch) }
+    }
+
+    fn name(&self, object: ApplicationObject) -> ObjectName {
+        names::application(self.engine().context.incarnation, object.epoch, object.random)
+    }
+
+    /// Makes an object, durable when the operation ends, and gives its fresh name. One put; at most 128 MiB.
+    ///
+    /// # Errors
+    /// `Invalid` for more bytes; `Fenced` and `PermissionDenied` of a handle that may not write; those of the store. After an error there may be an object
+    /// that nobody names.
+    pub fn put(&self, bytes: impl Into<Bytes>) -> Op<ApplicationObject> {
+        let bytes = bytes.into();
+        if let Err(error) = self.engine().check_writable() {
+            return Op::ready(Err(error));
+        }
+        if bytes.len() > PUT_BYTES_MAX {
+            let error = Error::new(ErrorKind::Invalid, format!("an object of {} bytes", bytes.len()));
+            return Op::ready(Err(error.expected(format!("at most {PUT_BYTES_MAX}")).advice("put it in several")));
+        }
+        let (files, env) = (self.clone(), self.engine().env.clone());
+        Op::start(&env, TaskClass::Foreground, "put an application's object", async move {
+            let object = ApplicationObject { epoch: files.engine().context.epoch.0, random: files.engine().env.random_u64() };
+            let (name, placement) = (files.name(object), Placement::new(ObjectKind::Other, Life::Long));
+            match files.engine().objects.put_if_absent(files.request(), &name, placement, bytes).await? {
+                PutOutcome::Created => Ok(object),
+                PutOutcome::Exists => Err(Error::new(ErrorKind::Bug, "a fresh name was taken").object(name)),
+            }
+        })
+    }
+
+    /// Bytes of an object, cut at its end. One request.
+    ///
+    /// # Errors
+    /// `NotFound`; those of the store.
+    pub fn read(&self, object: ApplicationObject, range: Range<u64>) -> Op<Bytes> {
+        let (files, env) = (self.clone(), self.engine().env.clone());
+        Op::start_read(&env, "read an application's object", async move {
+            files.engine().objects.read(files.request(), &files.name(object), range).await
+        })
+    }
+
+    /// The length of an object in bytes. One request.
+    ///
+    /// # Errors
+    /// `NotFound`; those of the store.
+    pub fn length(&self, object: ApplicationObject) -> Op<u64> {
+        let (files, env) = (self.clone(), self.engine().env.clone());
+        Op::start_read(&env, "length of an application's object", async move {
+            files.engine().objects.length(files.request(), &files.name(object)).await
+        })
+    }
+
+    /// All objects, oldest epoch first, those that no keyspace names included. A request for each thousand.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub fn list(&self) -> Op<Vec<ApplicationObject>> {
+        let (files, env) = (self.clone(), self.engine().env.clone());
+        Op::start_read(&env, "list an application's objects", async move {
+            let Engine { env, objects, context, .. } = files.engine();
+            let io = Io { env: env.clone(), store: Arc::clone(objects), epoch: context.epoch, purpose: Purpose::Application };
+            let listed = io.list_all(&names::application_prefix(context.incarnation)).await?;
+            let parse = |name: &ObjectName| names::parse_application(context.incarnation, name);
+            Ok(listed.iter().filter_map(parse).map(|(epoch, random)| ApplicationObject { epoch, random }).collect())
+        })
+    }
+
+    /// Deletes an object, there or not, after it was verified at the log that no other process has taken over. A look at the log and a request.
+    ///
+    /// # Errors
+    /// `Fenced`, and then nothing was deleted; `PermissionDenied`; those of the store.
+    pub fn delete(&self, object: ApplicationObject) -> Op<()> {
+        if let Err(error) = self.engine().check_writable() {
+            return Op::ready(Err(error));
+        }
+        let (files, env) = (self.clone(), self.engine().env.clone());
+        Op::start(&env, TaskClass::Foreground, "delete an application's object", async move {
+            files.engine().log.confirm().await?;
+            files.engine().objects.delete(files.request(), &files.name(object)).await
+        })
+    }
+}

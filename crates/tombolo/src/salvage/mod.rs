@@ -1,0 +1,238 @@
+//! Salvage: what can be had of a database of which objects are gone or damaged, as a database of its own, and a report of what cannot.
+//!
+//! `states that the manifest and checkpoints still tell of → the newest whose tables are all sound → on in its logs, as far as they are whole
+//!  → a new database`. Nothing of the damaged one is changed, and nothing of it is claimed.
+//!
+//! The last consistent point is a state that the database once showed: every write up to a sequence number, and none after. Where there is none, or
+//! more is wanted, the newest state is taken without the tables that are damaged: then the ranges of those tables may show older values, values that
+//! were deleted, or nothing, and all other keys are right.
+//!
+//! Invariants:
+//! 1. Nothing is left out, and no older state taken, that the report does not tell.
+//! 2. Of logs a prefix is taken, in their order: nothing behind the first entry that cannot be read.
+//! 3. The new database is empty until one commit names its tables and logs together.
+
+mod history;
+mod logs;
+mod tables;
+
+use std::sync::Arc;
+
+use tombolo_env::Env;
+use tombolo_format::manifest::Edit;
+use tombolo_storage::mutant::{Mutant, is_enabled};
+use tombolo_storage::{Epoch, Error, ErrorKind, LogContext, LogStore, ObjectStore, Purpose, Result};
+
+use crate::budget::{LogBooks, MemoryBudget};
+use crate::checkpoint::{edits, last_sequence};
+use crate::engine::MAIN_LANE;
+use crate::manifest::driver::io::Io;
+use crate::manifest::{LogState, Manifest, State, names};
+use crate::options::Options;
+use crate::recovery::{claim_empty, copy_tables, refused};
+use history::{Candidate, History, Whence};
+use logs::Found;
+use tables::Tables;
+
+/// What is taken of a damaged database.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum SalvageMode {
+    /// The newest state that is whole: what the database showed once, and nothing later.
+    #[default]
+    Consistent,
+    /// The newest state of all, without its damaged tables: keys in their ranges may be missing, or show what was overwritten or deleted.
+    WithHoles,
+}
+
+/// Something that is damaged or gone, and what is lost with it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Loss {
+    /// What is wrong, with the object's name.
+    pub what: String,
+    /// The keyspace of a damaged table.
+    pub keyspace: Option<String>,
+    /// The first and the last key of a damaged table.
+    pub keys: Option<(Vec<u8>, Vec<u8>)>,
+    /// Entries of a damaged table.
+    pub entries: u64,
+    /// Its bytes.
+    pub bytes: u64,
+}
+
+/// What was salvaged, or would be.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SalvageReport {
+    /// The checkpoint that it comes from; else it comes from the manifest.
+    pub checkpoint: Option<String>,
+    /// The slot of the manifest whose state it is.
+    pub slot: u64,
+    /// The newest slot of the manifest that has a record, readable or not.
+    pub newest_slot: u64,
+    /// The last sequence number in it: all writes up to it are there, but for the ranges of tables that were left out.
+    pub last_sequence: u64,
+    /// The last sequence number that is known to have been given out.
+    pub newest_sequence: u64,
+    /// Tables in it.
+    pub tables: u64,
+    /// Their bytes.
+    pub table_bytes: u64,
+    /// Entries of logs in it.
+    pub log_entries: u64,
+    /// What is damaged or gone. With [`SalvageMode::Consistent`] no table among them is in the state that was taken.
+    pub losses: Vec<Loss>,
+}
+
+impl SalvageReport {
+    /// Whether it holds everything that the database held, as far as anybody can tell.
+    pub fn is_whole(&self) -> bool {
+        self.losses.is_empty() && self.last_sequence == self.newest_sequence
+    }
+}
+
+/// What to salvage.
+pub(crate) struct SalvageRequest {
+    pub(crate) env: Env,
+    pub(crate) objects: Arc<dyn ObjectStore>,
+    pub(crate) log_store: Arc<dyn LogStore>,
+    pub(crate) options: Options,
+    pub(crate) mode: SalvageMode,
+    /// Where to; `None` only looks.
+    pub(crate) target: Option<(Arc<dyn ObjectStore>, Arc<dyn LogStore>)>,
+}
+
+/// Looks at what is there, and makes a database of it if asked.
+///
+/// # Errors
+/// `NotFound` when there is no database; `Corrupt` when no state is left that is whole, or of which any table or record can be read; `AlreadyExists` when
+/// the target holds a database; those of the stores.
+pub(crate) async fn salvage(request: SalvageRequest) -> Result<SalvageReport> {
+    let SalvageRequest { env, objects, log_store, options, mode, target } = request;
+    let io = Io { env: env.clone(), store: Arc::clone(&objects), epoch: Epoch::NONE, purpose: Purpose::Verify };
+    let history = history::load(&io).await?;
+    let budget = MemoryBudget::private(options.memory_bytes)?;
+    let mut tables = Tables::new(&objects, &budget, history.incarnation);
+    let (chosen, mut report) = choose(&history, &mut tables, mode).await?;
+    let context = context(&env, &objects, &history, chosen, &budget);
+    let found = logs::survey(&context, &*log_store, &chosen.state, history.newest_state(), &budget, options.memtable_bytes()).await?;
+    report.log_entries = found.entries();
+    report.last_sequence = found.last_sequence.0;
+    report.newest_sequence = report.newest_sequence.max(report.last_sequence);
+    report.losses.extend(found.stopped.iter().map(Loss::from));
+    report.losses.extend(applications(&io, &history, &chosen.state).await?);
+    if let Some((target, target_log)) = target {
+        let edits = sound_edits(&chosen.state, &tables);
+        let source = Source { env: &env, objects: &objects, log_store: &*log_store, context: &context, history: &history, budget: &budget };
+        source.write(edits, &found, &target, &*target_log).await?;
+    }
+    Ok(report)
+}
+
+/// What applications keep beside the database, which is not taken.
+async fn applications(io: &Io, history: &History, state: &State) -> Result<Vec<Loss>> {
+    let told = |what: String| Loss { what, keyspace: None, keys: None, entries: 0, bytes: 0 };
+    let holds = |log: &LogState| log.sealed.is_none_or(|sealed| sealed > log.replay_point);
+    let logs = state.logs().iter().filter(|(id, log)| id.lane != MAIN_LANE && holds(log));
+    let mut losses: Vec<Loss> =
+        logs.map(|(id, _)| told(format!("log {} of the application, of epoch {}, is not taken", id.lane - 1, id.epoch))).collect();
+    let objects = io.list_all(&names::application_prefix(history.incarnation)).await?.len();
+    if objects > 0 {
+        losses.push(told(format!("{objects} objects of the application are not taken")));
+    }
+    Ok(losses)
+}
+
+/// The state to take, and what is lost of others for it.
+async fn choose<'a>(history: &'a History, tables: &mut Tables, mode: SalvageMode) -> Result<(&'a Candidate, SalvageReport)> {
+    let mut losses: Vec<Loss> = history.damage.iter().map(Loss::from).collect();
+    let newest = history.candidates.first();
+    for candidate in &history.candidates {
+        let damaged = tables.damaged(&candidate.state).await?;
+        let is_newest = newest.is_some_and(|newest| Arc::ptr_eq(&newest.state, &candidate.state));
+        if is_newest {
+            losses.extend(damaged.iter().map(|(table, error)| Loss {
+                keyspace: candidate.state.keyspace(table.keyspace).map(|keyspace| keyspace.name.to_string()),
+                keys: Some((table.first_key.to_vec(), table.last_key.to_vec())),
+                entries: table.entries,
+                bytes: table.length,
+                ..Loss::from(error)
+            }));
+        }
+        if damaged.is_empty() || mode == SalvageMode::WithHoles || is_enabled(Mutant::SalvageTakesDamagedState) {
+            let gone = damaged.iter().map(|(table, _)| table.name).collect::<Vec<_>>();
+            let kept = || candidate.state.keyspaces().flat_map(|keyspace| keyspace.tables()).filter(|table| !gone.contains(&table.name));
+            let report = SalvageReport {
+                checkpoint: match &candidate.whence {
+                    Whence::Manifest => None,
+                    Whence::Checkpoint(name) => Some(name.clone()),
+                },
+                slot: candidate.state.slot(),
+                newest_slot: history.newest_slot,
+                newest_sequence: history.candidates.iter().map(|candidate| last_sequence(&candidate.state).0).max().unwrap_or(0),
+                tables: kept().count() as u64,
+                table_bytes: kept().map(|table| table.length).sum(),
+                losses,
+                ..SalvageReport::default()
+            };
+            return Ok((candidate, report));
+        }
+    }
+    let told = losses.iter().map(|loss| loss.what.clone()).collect::<Vec<_>>().join("; ");
+    let error = Error::new(ErrorKind::Corrupt, "no state of the database is left that is whole").found(told);
+    Err(error.advice(match newest {
+        Some(_) => "salvage it with holes: everything but the ranges of the damaged tables",
+        None => "restore the manifest's objects from a copy",
+    }))
+}
+
+/// What names the state in a new database, without the tables that are damaged, and without logs.
+fn sound_edits(state: &State, tables: &Tables) -> Vec<Edit> {
+    let is_sound = |edit: &Edit| !matches!(edit, Edit::TableAdded(table) if tables.is_damaged(table.name));
+    edits(state).into_iter().filter(is_sound).collect()
+}
+
+/// What the source's logs are read with: without a claim.
+fn context(env: &Env, objects: &Arc<dyn ObjectStore>, history: &History, chosen: &Candidate, budget: &Arc<MemoryBudget>) -> LogContext {
+    let manifest = Manifest::fixed(env, Arc::clone(objects), history.incarnation, Arc::clone(&chosen.state), refused());
+    LogContext { epoch: Epoch::NONE, ..manifest.log_context(Arc::new(manifest.clone()), Arc::new(LogBooks(Arc::clone(budget)))) }
+}
+
+/// A damaged database, as far as it can be read.
+struct Source<'a> {
+    env: &'a Env,
+    objects: &'a Arc<dyn ObjectStore>,
+    log_store: &'a dyn LogStore,
+    context: &'a LogContext,
+    history: &'a History,
+    budget: &'a Arc<MemoryBudget>,
+}
+
+impl Source<'_> {
+    /// Makes a database of it. Its logs are copied entry by entry, so that opening replays them as it would have here.
+    async fn write(&self, edits: Vec<Edit>, found: &Found, target: &Arc<dyn ObjectStore>, target_log: &dyn LogStore) -> Result<()> {
+        let manifest = claim_empty(self.env, target, target_log).await?;
+        let written = self.write_claimed(edits, found, target, target_log, &manifest).await;
+        manifest.close().await;
+        written.map_err(|error| error.context("writing what was salvaged"))
+    }
+
+    async fn write_claimed(
+        &self,
+        edits: Vec<Edit>,
+        found: &Found,
+        target: &Arc<dyn ObjectStore>,
+        target_log: &dyn LogStore,
+        manifest: &Manifest,
+    ) -> Result<()> {
+        let mut edits = copy_tables(self.objects, self.history.incarnation, edits, manifest, target).await?;
+        edits.extend(logs::copy(self.context, self.log_store, found, manifest, target_log, self.budget).await?);
+        manifest.committed(edits).await.map(drop)
+    }
+}
+
+impl From<&Error> for Loss {
+    fn from(error: &Error) -> Loss {
+        Loss { what: error.to_string(), keyspace: None, keys: None, entries: 0, bytes: 0 }
+    }
+}
