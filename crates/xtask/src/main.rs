@@ -5,6 +5,7 @@ mod habits;
 mod instructions;
 mod miri;
 mod peers;
+mod preload;
 mod puts;
 mod real;
 mod source;
@@ -82,6 +83,11 @@ enum Habit {
     /// Binaries are kept in ~/.cache/tombolo-real. What cannot be built or started here is said and skipped; the exit code tells whether what
     /// ran passed.
     Real(real::Arguments),
+    /// SQLite, Redis and RocksDB as their packages are, under the preload library: killed in a loop, checked by themselves, measured.
+    ///
+    /// Installs what is missing with apt-get where it may; what is still missing is said and skipped. A program that lost something that it had
+    /// synced, or whose own check fails, ends it with an error.
+    Preload(preload::Arguments),
     /// Accepted and durable puts per second with both forms of the local log, in interleaved rounds.
     Puts(puts::Puts),
     /// The demo in release, as the README shows it.
@@ -114,6 +120,7 @@ fn main() -> ExitCode {
         Habit::Peers(arguments) => peers::run(&root, &arguments),
         Habit::Tune(arguments) => tune::run(&root, &arguments),
         Habit::Real(arguments) => real::run(&root, &arguments),
+        Habit::Preload(arguments) => preload::run(&root, &arguments),
         Habit::Puts(arguments) => puts::run(&root, &arguments),
         Habit::Demo(arguments) => habits::demo(&root, &arguments),
         Habit::Metamorphic(arguments) => habits::metamorphic(&root, &arguments),

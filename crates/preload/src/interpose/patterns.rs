@@ -1,0 +1,164 @@
+//! Which paths are kept in the database.
+//!
+//! Patterns are absolute paths, separated by colons: `?` is one character and `*` any number of them within a component, `**` as a component is
+//! any number of components. A pattern that begins with `!` takes back what it matches.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, Path, PathBuf};
+
+/// Most bytes of all patterns together.
+const PATTERNS_BYTES_MAX: usize = 64 << 10;
+
+/// See the module's documentation.
+#[derive(Clone, Debug)]
+pub struct Patterns {
+    patterns: Vec<Pattern>,
+    /// Directories below which nothing matches: those in which the database itself lies.
+    excluded: Vec<PathBuf>,
+}
+
+#[derive(Clone, Debug)]
+struct Pattern {
+    takes_back: bool,
+    directory: Vec<Vec<u8>>,
+    name: Vec<u8>,
+}
+
+impl Patterns {
+    /// # Errors
+    /// What is wrong with `text`, for whoever wrote it.
+    pub fn parse(text: &OsStr, excluded: Vec<PathBuf>) -> Result<Patterns, String> {
+        let bytes = text.as_bytes();
+        if bytes.len() > PATTERNS_BYTES_MAX {
+            return Err(format!("patterns of {} bytes, more than {PATTERNS_BYTES_MAX}", bytes.len()));
+        }
+        let written = bytes.split(|byte| *byte == b':').filter(|part| !part.is_empty());
+        let patterns = written.map(Pattern::parse).collect::<Result<Vec<_>, _>>()?;
+        if patterns.iter().all(|pattern| pattern.takes_back) {
+            return Err("no pattern that matches a file, such as /var/lib/app/*.db".to_owned());
+        }
+        Ok(Patterns { patterns, excluded })
+    }
+
+    /// Whether a path could match whose last component is `name`: cheap, for the many that do not.
+    pub fn may_match(&self, name: &[u8]) -> bool {
+        self.patterns.iter().any(|pattern| !pattern.takes_back && matches_name(&pattern.name, name))
+    }
+
+    /// Whether the file at `path`, absolute and without links, is kept in the database.
+    pub fn matches(&self, path: &Path) -> bool {
+        let mut directory: Vec<&[u8]> = path.components().filter_map(normal).collect();
+        let Some(name) = directory.pop() else { return false };
+        let matched = |takes_back| {
+            let mut patterns = self.patterns.iter().filter(move |pattern| pattern.takes_back == takes_back);
+            patterns.any(|pattern| matches_name(&pattern.name, name) && matches_directory(&pattern.directory, &directory))
+        };
+        matched(false) && !matched(true) && !self.is_excluded(path)
+    }
+
+    /// Whether the database itself lies around `path`.
+    pub fn is_excluded(&self, path: &Path) -> bool {
+        self.excluded.iter().any(|excluded| path.starts_with(excluded))
+    }
+
+    /// The directories of patterns that name theirs without wild cards.
+    pub fn plain_directories(&self) -> impl Iterator<Item = PathBuf> {
+        let plain = |part: &Vec<u8>| !part.iter().any(|byte| matches!(byte, b'*' | b'?'));
+        let patterns = self.patterns.iter().filter(move |pattern| !pattern.takes_back && pattern.directory.iter().all(plain));
+        patterns.map(|pattern| {
+            let parts = pattern.directory.iter().map(|part| OsStr::from_bytes(part));
+            std::iter::once(OsStr::new("/")).chain(parts).collect()
+        })
+    }
+}
+
+fn normal(component: Component<'_>) -> Option<&[u8]> {
+    match component {
+        Component::Normal(part) => Some(part.as_bytes()),
+        _ => None,
+    }
+}
+
+impl Pattern {
+    fn parse(text: &[u8]) -> Result<Pattern, String> {
+        let shown = text.escape_ascii();
+        let (takes_back, path) = text.strip_prefix(b"!").map_or((false, text), |path| (true, path));
+        let path = path.strip_prefix(b"/").ok_or_else(|| format!("the pattern {shown} is no absolute path"))?;
+        let mut parts: Vec<Vec<u8>> = path.split(|byte| *byte == b'/').map(<[u8]>::to_vec).collect();
+        if parts.iter().any(|part| part.is_empty() || part == b"." || part == b"..") {
+            return Err(format!("the pattern {shown} has a component that is empty, . or .."));
+        }
+        let name = parts.pop().unwrap_or_default();
+        if name == b"**" {
+            return Err(format!("the pattern {shown} ends with **: say which files, ** / * for all of them"));
+        }
+        Ok(Pattern { takes_back, directory: parts, name })
+    }
+}
+
+/// Linear in time but for what a `*` is tried at: the last one only.
+fn matches_name(pattern: &[u8], name: &[u8]) -> bool {
+    let (mut at, mut read, mut star) = (0, 0, None);
+    while read < name.len() {
+        match pattern.get(at) {
+            Some(b'*') => {
+                star = Some((at, read));
+                at += 1;
+            }
+            Some(byte) if *byte == b'?' || *byte == name[read] => {
+                at += 1;
+                read += 1;
+            }
+            _ => match &mut star {
+                Some((star_at, star_read)) => {
+                    *star_read += 1;
+                    at = *star_at + 1;
+                    read = *star_read;
+                }
+                None => return false,
+            },
+        }
+    }
+    pattern[at..].iter().all(|byte| *byte == b'*')
+}
+
+fn matches_directory(pattern: &[Vec<u8>], directory: &[&[u8]]) -> bool {
+    match pattern.split_first() {
+        None => directory.is_empty(),
+        Some((first, rest)) if first == b"**" => (0..=directory.len()).any(|skipped| matches_directory(rest, &directory[skipped..])),
+        Some((first, rest)) => {
+            directory.split_first().is_some_and(|(name, below)| matches_name(first, name) && matches_directory(rest, below))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn patterns(text: &str) -> Patterns {
+        Patterns::parse(OsStr::new(text), vec![PathBuf::from("/data/store")]).unwrap()
+    }
+
+    #[test]
+    fn what_matches() {
+        let patterns = patterns("/data/*.db:/data/*.db-wal:/logs/**/*.log:/x/?/a*b*c:!/logs/old/*");
+        for path in ["/data/a.db", "/data/.db", "/data/a.db-wal", "/logs/1.log", "/logs/a/b/2.log", "/x/y/abc", "/x/y/a-b-b-c"] {
+            assert!(patterns.matches(Path::new(path)), "{path}");
+        }
+        for path in ["/data/a.dbx", "/data/sub/a.db", "/logs/old/1.log", "/x/yy/abc", "/x/y/ab", "/data", "/", "/data/store/1.db"] {
+            assert!(!patterns.matches(Path::new(path)), "{path}");
+        }
+        assert!(patterns.may_match(b"1.log") && !patterns.may_match(b"1.txt"));
+        let plain: Vec<_> = patterns.plain_directories().collect();
+        assert_eq!(plain, [PathBuf::from("/data"), PathBuf::from("/data")]);
+    }
+
+    #[test]
+    fn what_is_refused() {
+        for text in ["", "a.db", "/a/../b", "/a//b", "/a/**", "!/a/b", "/"] {
+            assert!(Patterns::parse(OsStr::new(text), Vec::new()).is_err(), "{text:?}");
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! Placeholders: small real files that stand in directories for files of the database.
+//!
+//! | offset | bytes | what |
+//! |---|---|---|
+//! | 0 | 18 | `TOMBOLO-PRELOAD 1 ` |
+//! | 18 | 32 | random id of the files, in hexadecimal digits |
+//! | 50 | | a line end, and for people: where the file really is |
+//!
+//! A placeholder proves nothing: whether there is a file, and what it holds, is known by the database alone. A program that reads one without this
+//! library finds that it is no file of its own.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+const MAGIC: &str = "TOMBOLO-PRELOAD 1 ";
+const ID_DIGITS: usize = 32;
+
+/// What is on the disk at a path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// Nothing.
+    Nothing,
+    /// The placeholder of a file of the files with this id.
+    Placeholder(u128),
+    /// A file of its own.
+    Ordinary,
+    /// A directory, pipe, socket or device.
+    Special,
+}
+
+/// What is on the disk at `path`.
+///
+/// # Errors
+/// Those of the operating system.
+pub fn look(path: &Path) -> io::Result<Found> {
+    let kind = match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Found::Nothing),
+        metadata => metadata?.file_type(),
+    };
+    if kind.is_dir() || kind.is_fifo() || kind.is_socket() || kind.is_char_device() || kind.is_block_device() {
+        return Ok(Found::Special);
+    }
+    let mut head = Vec::new();
+    fs::File::open(path)?.take((MAGIC.len() + ID_DIGITS) as u64).read_to_end(&mut head)?;
+    Ok(parse(&head).map_or(Found::Ordinary, Found::Placeholder))
+}
+
+fn parse(head: &[u8]) -> Option<u128> {
+    let digits = head.strip_prefix(MAGIC.as_bytes()).filter(|digits| digits.len() == ID_DIGITS)?;
+    u128::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()
+}
+
+fn text(id: u128, store: &str) -> String {
+    format!(
+        "{MAGIC}{id:032x}\nThis file is kept in the Tombolo database at {store}.\n\
+         Run the program that uses it with libtombolo_preload.so; see docs/preload.md of Tombolo.\n"
+    )
+}
+
+/// Puts a placeholder where nothing is.
+///
+/// # Errors
+/// `AlreadyExists`, and others of the operating system.
+pub fn create(path: &Path, id: u128, store: &str, mode: u32) -> io::Result<()> {
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(path)?;
+    file.write_all(text(id, store).as_bytes())
+}
+
+/// Puts a placeholder in the place of whatever file is there, at one stroke.
+///
+/// # Errors
+/// Those of the operating system.
+pub fn replace(path: &Path, id: u128, store: &str, mode: u32) -> io::Result<()> {
+    let mut name = path.file_name().unwrap_or_default().to_os_string();
+    name.push(format!(".tombolo-{:x}", std::process::id()));
+    let temporary: PathBuf = path.with_file_name(name);
+    match fs::remove_file(&temporary) {
+        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    create(&temporary, id, store, mode)?;
+    fs::rename(&temporary, path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn placeholders_are_told_from_files() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("a");
+        assert_eq!(look(&path).unwrap(), Found::Nothing);
+        assert_eq!(look(directory.path()).unwrap(), Found::Special);
+        create(&path, 77, "mem://x", 0o644).unwrap();
+        assert_eq!(look(&path).unwrap(), Found::Placeholder(77));
+        assert_eq!(create(&path, 78, "mem://x", 0o644).unwrap_err().kind(), ErrorKind::AlreadyExists);
+        for content in ["", "TOMBOLO-PRELOAD 1 ", "TOMBOLO-PRELOAD 1 0000000000000000000000000000000g", "SQLite format 3"] {
+            fs::write(&path, content).unwrap();
+            assert_eq!(look(&path).unwrap(), Found::Ordinary, "{content}");
+        }
+        replace(&path, 79, "mem://x", 0o644).unwrap();
+        assert_eq!(look(&path).unwrap(), Found::Placeholder(79));
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
+    }
+}

@@ -1,0 +1,356 @@
+//! Functions that take a path.
+#![allow(clippy::missing_safety_doc, reason = "said once, in the module above")]
+
+use std::ffi::{c_char, c_int, c_uint};
+
+use libc::{AT_FDCWD, mode_t, off_t, stat as stat_t, statx as statx_t};
+
+use super::descriptors::patch_stat;
+use super::{bytes, fail, number, on_file, real, serve};
+use crate::interpose::calls::refuse;
+use crate::interpose::mount;
+use crate::interpose::paths::{self, Links, Ours, Patch};
+use crate::interpose::{Errno, Outcome};
+
+/// Serves a call on a path; `None` when it is the C library's.
+///
+/// # Safety
+/// `path` is null or ends with a zero.
+unsafe fn on_path<T>(
+    directory: c_int,
+    path: *const c_char,
+    links: Links,
+    work: impl FnOnce(&Ours) -> Outcome<Option<T>>,
+) -> Option<Outcome<T>> {
+    // SAFETY: the caller's promise.
+    let path = unsafe { bytes(path) }?;
+    if !paths::may_be_ours(path) {
+        return None;
+    }
+    serve(|| paths::ours(directory, path, links).map_or(Ok(None), |ours| work(&ours)))?.transpose()
+}
+
+/// A descriptor, or -1 with `errno`.
+pub(super) fn descriptor(outcome: Outcome<c_int>) -> c_int {
+    outcome.unwrap_or_else(|errno| {
+        fail(errno);
+        -1
+    })
+}
+
+/// Opens a file of the database; `None` when the path is another's.
+///
+/// # Safety
+/// As `openat`.
+pub(super) unsafe fn open_ours(directory: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> Option<Outcome<c_int>> {
+    let links = if flags & (libc::O_NOFOLLOW | libc::O_EXCL) != 0 { Links::Kept } else { Links::Followed };
+    // The mode is only given when a file may be made.
+    let mode = if flags & libc::O_CREAT != 0 { mode } else { 0o644 };
+    // SAFETY: the caller's promise.
+    unsafe { on_path(directory, path, links, |ours| paths::open(ours, flags, mode)) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn openat64(directory: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
+    // SAFETY: the caller's promise.
+    if let Some(outcome) = unsafe { open_ours(directory, path, flags, mode) } {
+        return descriptor(outcome);
+    }
+    // SAFETY: the caller's promise.
+    let opened = unsafe { real::openat64(directory, path, flags, mode) };
+    let may_be_directory = flags & (libc::O_ACCMODE | libc::O_CREAT | libc::O_PATH) == 0;
+    if opened >= 0 && may_be_directory && mount::already().is_some() {
+        let _noted = serve(|| {
+            paths::note_directory(opened);
+            Ok(())
+        });
+    }
+    opened
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn openat(directory: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
+    // SAFETY: the same function where offsets have 64 bits.
+    unsafe { openat64(directory, path, flags, mode) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn open64(path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { openat64(AT_FDCWD, path, flags, mode) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn open(path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { openat64(AT_FDCWD, path, flags, mode) }
+}
+
+/// As `open` where the compiler knows that no mode is given.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __open_2(path: *const c_char, flags: c_int) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { openat64(AT_FDCWD, path, flags, 0) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __open64_2(path: *const c_char, flags: c_int) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { openat64(AT_FDCWD, path, flags, 0) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __openat_2(directory: c_int, path: *const c_char, flags: c_int) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { openat64(directory, path, flags, 0) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __openat64_2(directory: c_int, path: *const c_char, flags: c_int) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { openat64(directory, path, flags, 0) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn creat64(path: *const c_char, mode: mode_t) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { openat64(AT_FDCWD, path, libc::O_CREAT | libc::O_WRONLY | libc::O_TRUNC, mode) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn creat(path: *const c_char, mode: mode_t) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { creat64(path, mode) }
+}
+
+/// What is to be put into the answer of a `stat` call; `None` when it is the C library's alone.
+///
+/// # Safety
+/// As `fstatat`.
+unsafe fn stat_patch(directory: c_int, path: *const c_char, flags: c_int) -> Option<Outcome<Patch>> {
+    // SAFETY: the caller's promise.
+    let is_empty = unsafe { bytes(path) }.is_none_or(<[u8]>::is_empty);
+    if is_empty && flags & libc::AT_EMPTY_PATH != 0 {
+        return on_file(directory, |target| target.stat());
+    }
+    let links = if flags & libc::AT_SYMLINK_NOFOLLOW == 0 { Links::Followed } else { Links::Kept };
+    // SAFETY: the caller's promise.
+    unsafe { on_path(directory, path, links, paths::stat) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fstatat64(directory: c_int, path: *const c_char, result: *mut stat_t, flags: c_int) -> c_int {
+    // SAFETY: the caller's promise.
+    let patch = match unsafe { stat_patch(directory, path, flags) } {
+        Some(Err(errno)) => return number(Err(errno)),
+        patch => patch.and_then(Result::ok),
+    };
+    // SAFETY: the caller's promise.
+    let told = unsafe { real::fstatat64(directory, path, result, flags) };
+    if let (0, Some(patch)) = (told, patch) {
+        // SAFETY: the caller's promise: the call just wrote it.
+        patch_stat(unsafe { &mut *result }, &patch);
+    }
+    told
+}
+
+macro_rules! stat_functions {
+    ($($name:ident($($version:ident)?) $flags:expr;)*) => {$(
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name($($version: c_int,)? path: *const c_char, result: *mut stat_t) -> c_int {
+            // SAFETY: the caller's promise. The versions of before glibc 2.33 are this one on 64-bit Linux.
+            unsafe { fstatat64(AT_FDCWD, path, result, $flags) }
+        }
+    )*};
+}
+
+stat_functions! {
+    stat() 0;
+    stat64() 0;
+    lstat() libc::AT_SYMLINK_NOFOLLOW;
+    lstat64() libc::AT_SYMLINK_NOFOLLOW;
+    __xstat(_version) 0;
+    __xstat64(_version) 0;
+    __lxstat(_version) libc::AT_SYMLINK_NOFOLLOW;
+    __lxstat64(_version) libc::AT_SYMLINK_NOFOLLOW;
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fstatat(directory: c_int, path: *const c_char, result: *mut stat_t, flags: c_int) -> c_int {
+    // SAFETY: the same function where offsets have 64 bits.
+    unsafe { fstatat64(directory, path, result, flags) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __fxstatat64(_version: c_int, directory: c_int, path: *const c_char, result: *mut stat_t, flags: c_int) -> c_int {
+    // SAFETY: the same function, for programs of before glibc 2.33.
+    unsafe { fstatat64(directory, path, result, flags) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __fxstatat(_version: c_int, directory: c_int, path: *const c_char, result: *mut stat_t, flags: c_int) -> c_int {
+    // SAFETY: the same function, for programs of before glibc 2.33.
+    unsafe { fstatat64(directory, path, result, flags) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn statx(directory: c_int, path: *const c_char, flags: c_int, mask: c_uint, result: *mut statx_t) -> c_int {
+    // SAFETY: the caller's promise.
+    let patch = match unsafe { stat_patch(directory, path, flags) } {
+        Some(Err(errno)) => return number(Err(errno)),
+        patch => patch.and_then(Result::ok),
+    };
+    // SAFETY: the caller's promise.
+    let told = unsafe { real::statx(directory, path, flags, mask, result) };
+    if let (0, Some(patch)) = (told, patch) {
+        // SAFETY: the caller's promise: the call just wrote it.
+        let result = unsafe { &mut *result };
+        (result.stx_size, result.stx_blocks) = (patch.size, patch.size.div_ceil(512));
+        if let Some((seconds, nanoseconds)) = patch.modified {
+            for time in [&mut result.stx_mtime, &mut result.stx_ctime] {
+                (time.tv_sec, time.tv_nsec) = (seconds, u32::try_from(nanoseconds).unwrap_or(0));
+            }
+        }
+    }
+    told
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn faccessat(directory: c_int, path: *const c_char, mode: c_int, flags: c_int) -> c_int {
+    let links = if flags & libc::AT_SYMLINK_NOFOLLOW == 0 { Links::Followed } else { Links::Kept };
+    // SAFETY: the caller's promise.
+    match unsafe { on_path(directory, path, links, |ours| paths::access_check(ours).map(Some)) } {
+        Some(Err(errno)) => number(Err(errno)),
+        // SAFETY: the caller's promise.
+        _ => unsafe { real::faccessat(directory, path, mode, flags) },
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn access(path: *const c_char, mode: c_int) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { faccessat(AT_FDCWD, path, mode, 0) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn truncate64(path: *const c_char, size: off_t) -> c_int {
+    // SAFETY: the caller's promise.
+    match unsafe { on_path(AT_FDCWD, path, Links::Followed, |ours| paths::truncate(ours, size)) } {
+        Some(outcome) => number(outcome),
+        // SAFETY: the caller's promise.
+        None => unsafe { real::truncate64(path, size) },
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn truncate(path: *const c_char, size: off_t) -> c_int {
+    // SAFETY: the same function where offsets have 64 bits.
+    unsafe { truncate64(path, size) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn unlinkat(directory: c_int, path: *const c_char, flags: c_int) -> c_int {
+    if flags & libc::AT_REMOVEDIR == 0 {
+        // SAFETY: the caller's promise.
+        if let Some(outcome) = unsafe { on_path(directory, path, Links::Kept, paths::unlink) } {
+            return number(outcome);
+        }
+    }
+    // SAFETY: the caller's promise.
+    unsafe { real::unlinkat(directory, path, flags) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn unlink(path: *const c_char) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { unlinkat(AT_FDCWD, path, 0) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn remove(path: *const c_char) -> c_int {
+    // SAFETY: the caller's promise.
+    match unsafe { on_path(AT_FDCWD, path, Links::Kept, paths::unlink) } {
+        Some(outcome) => number(outcome),
+        // SAFETY: the caller's promise.
+        None => unsafe { real::remove(path) },
+    }
+}
+
+/// Serves a rename; `None` when it is the C library's.
+fn rename_ours(from: (c_int, &[u8]), to: (c_int, &[u8]), flags: c_uint) -> Outcome<Option<()>> {
+    let find = |(directory, path): (c_int, &[u8])| {
+        if paths::may_be_ours(path) { paths::ours(directory, path, Links::Kept) } else { None }
+    };
+    let (source, target) = (find(from), find(to));
+    if source.is_none() && target.is_none() {
+        if paths::has_files_below(from.0, from.1) {
+            return Err(refuse("renaming a directory", libc::EBUSY));
+        }
+        return Ok(None);
+    }
+    if flags & !libc::RENAME_NOREPLACE != 0 {
+        return Err(refuse("exchanging two files", libc::EINVAL));
+    }
+    let absolute = |(directory, path)| paths::absolute(directory, path).ok_or(Errno(libc::ENOENT));
+    let (from, to) = (absolute(from)?, absolute(to)?);
+    if flags & libc::RENAME_NOREPLACE != 0 && paths::is_anything(&to, target.as_ref())? {
+        return Err(Errno(libc::EEXIST));
+    }
+    paths::rename((&from, source.as_ref()), (&to, target.as_ref()))
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn renameat2(
+    old_directory: c_int,
+    old: *const c_char,
+    directory: c_int,
+    path: *const c_char,
+    flags: c_uint,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    if let (Some(from), Some(to)) = unsafe { (bytes(old), bytes(path)) } {
+        let may_be_ours = paths::may_be_ours(from) || paths::may_be_ours(to) || mount::already().is_some();
+        let served = if may_be_ours { serve(|| rename_ours((old_directory, from), (directory, to), flags)) } else { None };
+        if let Some(outcome) = served.and_then(Result::transpose) {
+            return number(outcome);
+        }
+    }
+    // SAFETY: the caller's promise.
+    unsafe {
+        match flags {
+            0 => real::renameat(old_directory, old, directory, path),
+            _ => real::renameat2(old_directory, old, directory, path, flags),
+        }
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn renameat(old_directory: c_int, old: *const c_char, directory: c_int, path: *const c_char) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { renameat2(old_directory, old, directory, path, 0) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rename(old: *const c_char, path: *const c_char) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { renameat2(AT_FDCWD, old, AT_FDCWD, path, 0) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn linkat(old_directory: c_int, old: *const c_char, directory: c_int, path: *const c_char, flags: c_int) -> c_int {
+    // As between file systems: programs copy then.
+    let refused = |_: &Ours| Err::<Option<()>, _>(refuse("a second name (link)", libc::EXDEV));
+    // SAFETY: the caller's promise.
+    let served = unsafe { on_path(old_directory, old, Links::Kept, refused).or_else(|| on_path(directory, path, Links::Kept, refused)) };
+    match served {
+        Some(outcome) => number(outcome),
+        // SAFETY: the caller's promise.
+        None => unsafe { real::linkat(old_directory, old, directory, path, flags) },
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn link(old: *const c_char, path: *const c_char) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { linkat(AT_FDCWD, old, AT_FDCWD, path, 0) }
+}

@@ -1,0 +1,124 @@
+//! What a program does with descriptors and streams. Each test runs itself under the library.
+
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::os::fd::AsRawFd as _;
+use std::process::{Output, Stdio};
+
+use crate::setup::{Setup, printed};
+use crate::streams::{UnclosedStream, duplicate_onto};
+
+const CHILD: &str = "PRELOAD_DESCRIPTORS_CHILD";
+
+/// Runs the test of that name again, as a program under the library; `None` when this is that program.
+fn as_program(test: &str, setup: &Setup) -> Option<Output> {
+    if std::env::var_os(CHILD).is_some() {
+        return None;
+    }
+    let mut command = setup.command(std::env::current_exe().unwrap());
+    command.args(["--exact", &format!("descriptors::{test}"), "--test-threads", "1", "--nocapture"]).env(CHILD, "1");
+    let output = command.env("TOMBOLO_PRELOAD_FILE_MEMORY_BYTES", "4194304").stdin(Stdio::null()).output().unwrap();
+    printed(&output);
+    Some(output)
+}
+
+fn content(setup: &Setup, name: &str) -> String {
+    printed(&setup.command("/bin/cat").arg(name).output().unwrap())
+}
+
+#[test]
+fn a_file_that_is_open_is_not_taken_over() {
+    let setup = Setup::new(&["*.ours"]);
+    if let Some(output) = as_program("a_file_that_is_open_is_not_taken_over", &setup) {
+        assert!(String::from_utf8_lossy(&output.stderr).contains("while the program has it open"));
+        assert_eq!(content(&setup, "a.ours"), "before and after");
+        return;
+    }
+    let mut file = File::create("plain").unwrap();
+    file.write_all(b"before").unwrap();
+    assert_eq!(fs::rename("plain", "a.ours").unwrap_err().raw_os_error(), Some(libc::EBUSY));
+    file.write_all(b" and after").unwrap();
+    file.sync_all().unwrap();
+    drop(file);
+    fs::rename("plain", "a.ours").unwrap();
+}
+
+#[test]
+fn a_duplicate_that_fails_leaves_its_target_open() {
+    let setup = Setup::new(&["*.ours"]);
+    if as_program("a_duplicate_that_fails_leaves_its_target_open", &setup).is_some() {
+        assert_eq!(content(&setup, "a.ours"), "text");
+        return;
+    }
+    let (mut file, other) = (File::create("a.ours").unwrap(), File::create("plain").unwrap());
+    assert_eq!(duplicate_onto(999, file.as_raw_fd(), None).unwrap_err().raw_os_error(), Some(libc::EBADF));
+    assert_eq!(duplicate_onto(999, file.as_raw_fd(), Some(0)).unwrap_err().raw_os_error(), Some(libc::EBADF));
+    let flagged = duplicate_onto(other.as_raw_fd(), file.as_raw_fd(), Some(libc::O_APPEND));
+    assert_eq!(flagged.unwrap_err().raw_os_error(), Some(libc::EINVAL));
+    file.write_all(b"text").unwrap();
+}
+
+#[test]
+fn a_stream_that_appends_makes_its_descriptor_append() {
+    let setup = Setup::new(&["*.ours"]);
+    if as_program("a_stream_that_appends_makes_its_descriptor_append", &setup).is_some() {
+        assert_eq!(content(&setup, "a.ours"), "one two");
+        return;
+    }
+    fs::write("a.ours", "one").unwrap();
+    let file = fs::OpenOptions::new().write(true).open("a.ours").unwrap();
+    UnclosedStream::write(&file, "a", " two").close().unwrap();
+}
+
+#[test]
+fn what_could_not_be_taken_over_can_be_tried_again() {
+    let setup = Setup::new(&["*.ours"]);
+    // More than the memory that its files may take.
+    fs::write(setup.files().join("a.ours"), vec![b'a'; 5 << 20]).unwrap();
+    if as_program("what_could_not_be_taken_over_can_be_tried_again", &setup).is_some() {
+        assert_eq!(content(&setup, "b.ours"), "text");
+        return;
+    }
+    for _ in 0..2 {
+        assert_eq!(File::open("a.ours").unwrap_err().raw_os_error(), Some(libc::ENOSPC));
+    }
+    fs::write("b.ours", "text").unwrap();
+}
+
+#[test]
+fn threads_that_take_the_same_file_over_find_it_once() {
+    let setup = Setup::new(&["*.ours"]);
+    let names: Vec<String> = (0..20).map(|number| format!("{number}.ours")).collect();
+    if std::env::var_os(CHILD).is_none() {
+        for name in &names {
+            fs::write(setup.files().join(name), vec![b'a'; 10_000]).unwrap();
+        }
+    }
+    if as_program("threads_that_take_the_same_file_over_find_it_once", &setup).is_some() {
+        assert_eq!(content(&setup, "7.ours").len(), 10_000);
+        return;
+    }
+    for name in &names {
+        let barrier = std::sync::Barrier::new(4);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    barrier.wait();
+                    assert_eq!(fs::read(name).unwrap().len(), 10_000);
+                });
+            }
+        });
+    }
+}
+
+#[test]
+fn a_stream_that_is_not_closed_is_written_when_the_program_exits() {
+    let setup = Setup::new(&["*.ours"]);
+    if as_program("a_stream_that_is_not_closed_is_written_when_the_program_exits", &setup).is_some() {
+        assert_eq!(content(&setup, "a.ours"), "text");
+        return;
+    }
+    let file = File::create("a.ours").unwrap();
+    UnclosedStream::write(&file, "w", "text");
+    std::process::exit(0);
+}

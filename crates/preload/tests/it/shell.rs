@@ -1,0 +1,111 @@
+//! What shells do with files: children, redirections, several processes.
+
+use crate::setup::{Setup, installed, printed};
+
+#[test]
+fn what_was_written_without_a_sync_is_there_when_the_program_ended_by_itself() {
+    let setup = Setup::new(&["*.ours"]);
+    printed(&setup.command("/bin/sh").args(["-c", "echo one > a.ours; echo two >> a.ours"]).output().unwrap());
+    assert_eq!(printed(&setup.command("/bin/cat").arg("a.ours").output().unwrap()), "one\ntwo\n");
+}
+
+#[test]
+fn a_forked_child_is_refused_and_nothing_is_written_to_the_placeholder() {
+    let Some(bash) = installed("bash") else { return };
+    let setup = Setup::new(&["*.ours"]);
+    let script = "echo parent > a.ours; (echo child >> a.ours) || echo refused; echo parent >> a.ours";
+    let output = setup.command("/bin/sh").args(["-c", script]).output().unwrap();
+    assert_eq!(printed(&output), "refused\n");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("it gets EIO"));
+    assert_eq!(printed(&setup.command("/bin/cat").arg("a.ours").output().unwrap()), "parent\nparent\n");
+    // The C library's own streams write past this library when a shell redirects them: that fails, and nothing is written.
+    let output = setup.command(&bash).args(["-c", "echo text > a.ours || echo refused"]).output().unwrap();
+    assert_eq!(printed(&output), "refused\n");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("Bad file descriptor"));
+    assert_eq!(printed(&setup.command("/bin/cat").arg("a.ours").output().unwrap()), "");
+}
+
+/// Shells start programs by `vfork`, in their own memory, and redirect there.
+#[test]
+fn what_a_started_program_is_given_changes_nothing_here() {
+    let setup = Setup::new(&["*.ours"]);
+    let script = "echo one > a.ours; /bin/echo two > b.ours || echo refused; echo three";
+    for shell in ["/bin/sh", "/bin/bash"] {
+        let output = setup.command(shell).args(["-c", script]).output().unwrap();
+        assert_eq!(printed(&output), "refused\nthree\n", "{shell}");
+    }
+}
+
+#[test]
+fn a_program_cannot_close_what_the_database_uses() {
+    let setup = Setup::new(&["*.ours"]);
+    // A shell that closes all that it could have open, and what the database has among it.
+    let output = setup
+        .command("/bin/sh")
+        .args(["-c", "echo one > a.ours; exec 3>&- 4>&- 5>&- 6>&- 7>&- 8>&- 9>&-; echo two >> a.ours"])
+        .output()
+        .unwrap();
+    assert!(String::from_utf8_lossy(&output.stderr).contains("that the database uses"));
+    assert_eq!(printed(&setup.command("/bin/cat").arg("a.ours").output().unwrap()), "one\ntwo\n");
+}
+
+#[test]
+fn a_program_that_is_started_meanwhile_is_refused() {
+    let setup = Setup::new(&["*.ours"]);
+    let script = "echo text > a.ours; /bin/cat a.ours || echo refused; read line < a.ours; echo $line";
+    let output = setup.command("/bin/sh").args(["-c", script]).output().unwrap();
+    assert_eq!(printed(&output), "refused\ntext\n");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("one at a time may"));
+}
+
+#[test]
+fn a_program_whose_standard_error_is_full_goes_on() {
+    let setup = Setup::new(&["*.ours"]);
+    let full = || std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    std::fs::write(setup.files().join("a.ours"), "text").unwrap();
+    // What is said is that it was taken over.
+    let output = setup.command("/bin/cat").arg("a.ours").stderr(full()).output().unwrap();
+    assert_eq!(printed(&output), "text");
+    let output = setup.command("/bin/true").env_remove("TOMBOLO_PRELOAD_STORE").stderr(full()).output().unwrap();
+    assert_eq!(output.status.code(), Some(78));
+}
+
+#[test]
+fn files_of_another_database_and_both_at_once_are_refused() {
+    let setup = Setup::new(&["*.ours"]);
+    printed(&setup.command("/bin/sh").args(["-c", "echo text > a.ours"]).output().unwrap());
+    let other = format!("{}-other", setup.store());
+    let output = setup.command("/bin/cat").arg("a.ours").env("TOMBOLO_PRELOAD_STORE", other).output().unwrap();
+    assert!(!output.status.success() && String::from_utf8_lossy(&output.stderr).contains("another database"));
+    // Somebody has put another file in the placeholder's place.
+    std::fs::write(setup.files().join("a.ours"), "different").unwrap();
+    let output = setup.command("/bin/cat").arg("a.ours").output().unwrap();
+    assert!(!output.status.success() && String::from_utf8_lossy(&output.stderr).contains("move one of them away"));
+    // The same content is what a process leaves that ends while it takes a file over.
+    std::fs::write(setup.files().join("a.ours"), "text\n").unwrap();
+    assert_eq!(printed(&setup.command("/bin/cat").arg("a.ours").output().unwrap()), "text\n");
+    assert!(std::fs::read(setup.files().join("a.ours")).unwrap().starts_with(b"TOMBOLO-PRELOAD 1 "));
+}
+
+#[test]
+fn programs_list_copy_and_move_files() {
+    let setup = Setup::new(&["*.ours"]);
+    let run = |line: &str| {
+        let words: Vec<&str> = line.split(' ').collect();
+        printed(&setup.command(words[0]).args(&words[1..]).output().unwrap())
+    };
+    std::fs::write(setup.files().join("plain"), "a plain file\n").unwrap();
+    run("/bin/cp plain a.ours");
+    run("/bin/mv a.ours b.ours");
+    assert_eq!(run("/bin/ls"), "b.ours\nplain\n");
+    assert_eq!(run("/usr/bin/stat -c %s b.ours"), "13\n");
+    run("/bin/cp b.ours copy");
+    assert_eq!(std::fs::read_to_string(setup.files().join("copy")).unwrap(), "a plain file\n");
+    // From the database to the disk and back, as between file systems.
+    run("/bin/mv b.ours moved");
+    assert_eq!(std::fs::read_to_string(setup.files().join("moved")).unwrap(), "a plain file\n");
+    run("/bin/mv moved c.ours");
+    assert_eq!(run("/usr/bin/head -c 7 c.ours"), "a plain");
+    run("/bin/rm c.ours");
+    assert_eq!(run("/bin/ls"), "copy\nplain\n");
+}
