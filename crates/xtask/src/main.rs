@@ -4,6 +4,7 @@ mod check;
 mod habits;
 mod instructions;
 mod miri;
+mod near;
 mod peers;
 mod preload;
 mod puts;
@@ -73,6 +74,11 @@ enum Habit {
     /// Rounds are interleaved, each engine in a process of its own. Prints rates, ratios and whether each row reaches its bar; `--json` keeps
     /// the records, `--html` draws them.
     Peers(Box<peers::Arguments>),
+    /// The near-compute log beside accepted writes, a log of objects and a local file: latency, YCSB, lost nodes, takeover.
+    ///
+    /// Starts three nodes on this host for each measurement. Prints medians, what each survives and whether the bars are reached; `--json` keeps the
+    /// records, `--html` draws them with the paper's curves.
+    Near(Box<near::Arguments>),
     /// How far the defaults are from the best settings, by a random search at equal memory and compression; an hour on a quiet machine.
     ///
     /// The best of the search is confirmed in rounds of its own, interleaved with the defaults. Exit code 1 when the whole 95 % interval of the
@@ -118,6 +124,7 @@ fn main() -> ExitCode {
         Habit::Instructions(arguments) => instructions::run(&root, &arguments),
         Habit::Miri(arguments) => miri::run(&root, &arguments),
         Habit::Peers(arguments) => peers::run(&root, &arguments),
+        Habit::Near(arguments) => near::run(&root, &arguments),
         Habit::Tune(arguments) => tune::run(&root, &arguments),
         Habit::Real(arguments) => real::run(&root, &arguments),
         Habit::Preload(arguments) => preload::run(&root, &arguments),

@@ -104,7 +104,7 @@ fn lines(stdout: impl Read + Send + 'static) -> Receiver<String> {
 }
 
 /// The last lines of what a process complained about.
-fn tail(stderr: impl Read) -> String {
+pub fn tail(stderr: impl Read) -> String {
     const LINES: usize = 5;
     let lines: Vec<String> = BufReader::new(stderr).lines().map_while(Result::ok).collect();
     lines[lines.len().saturating_sub(LINES)..].join(" / ")

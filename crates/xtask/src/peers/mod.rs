@@ -4,13 +4,13 @@
 //! its own; this side knows none of them. Each engine runs each scene of a round in a process of its own, so that memory, CPU time and bytes
 //! written are its own, and its crash is a row without figures.
 
-mod child;
-mod machine;
+pub mod child;
+pub mod machine;
 mod page;
 mod record;
 mod rows;
 pub mod statistics;
-mod table;
+pub mod table;
 mod verdict;
 
 use std::collections::BTreeMap;
