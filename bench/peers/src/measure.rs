@@ -18,6 +18,11 @@ pub fn written_bytes() -> u64 {
     field(&fs::read_to_string("/proc/self/io").unwrap_or_default(), "write_bytes")
 }
 
+/// Bytes that the process has caused to be read from disks.
+pub fn read_bytes() -> u64 {
+    field(&fs::read_to_string("/proc/self/io").unwrap_or_default(), "read_bytes")
+}
+
 /// Resident bytes that are the process's own: heap, stacks, caches. Mapped files are not: the kernel takes them back when it needs them.
 pub fn own_bytes() -> u64 {
     field(&fs::read_to_string("/proc/self/status").unwrap_or_default(), "RssAnon") << 10

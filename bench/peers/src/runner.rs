@@ -186,6 +186,7 @@ fn run<E: Engine>(engine: &E, job: &Job, number: usize, step: &Step) -> Result<V
         _ => None,
     };
     let runs_before = engine.runs();
+    let (file_reads, read) = (engine.file_reads(), measure::read_bytes());
     let (begun, cpu, written) = (Instant::now(), measure::cpu_time(), measure::written_bytes());
     let shared = Shared::new(plan.threads).sleeping(std::thread::sleep);
     let (measured, peak_bytes) = Watch::over(number, &|| shared.operations(), |_| {
@@ -219,6 +220,8 @@ fn run<E: Engine>(engine: &E, job: &Job, number: usize, step: &Step) -> Result<V
         "micros_max": micros(latencies.max),
         "cpu_micros_per_operation": cpu_micros / operations,
         "bytes_written": written_end.saturating_sub(written),
+        "bytes_read": measure::read_bytes().saturating_sub(read),
+        "file_reads": engine.file_reads().zip(file_reads).map(|(after, before)| after - before),
         "bytes_on_disk": measure::disk_bytes(&job.directory),
         "peak_bytes": peak_bytes,
         "found": outcome.found,

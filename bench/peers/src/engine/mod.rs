@@ -60,6 +60,11 @@ pub trait Engine: Target + Sized {
     /// Whether work is going on, or waits, in the background, as far as the engine says. CPU time and writes are looked at besides.
     fn is_busy(&self) -> bool;
 
+    /// Reads that were asked of the files since it was opened; `None` when the engine does not say.
+    fn file_reads(&self) -> Option<u64> {
+        None
+    }
+
     /// What was set, and what the durabilities mean here: one line.
     fn settings(config: &Config) -> String;
 }

@@ -1,6 +1,7 @@
 //! Tombolo: every setting at its default but the memory, which is what the others get for cache and memtables together.
 
 use tombolo::{Batch, BlockingKeyspace, Cursor, Db, ErrorKind, Keyspace, KeyspaceOptions, OpenMode, Options};
+use tombolo_storage::layer::RequestKind;
 use tombolo_workload::target::Seen;
 use tombolo_workload::{Durability, Session, Target, TargetError};
 
@@ -50,6 +51,11 @@ impl Engine for Tombolo {
     fn is_busy(&self) -> bool {
         let stats = self.db.stats();
         stats.memtables_waiting > 0 || stats.compactions_running > 0
+    }
+
+    fn file_reads(&self) -> Option<u64> {
+        let counted = self.db.requests().counted;
+        Some(counted.iter().filter(|one| matches!(one.kind, RequestKind::Read | RequestKind::ReadRanges)).map(|one| one.requests).sum())
     }
 
     fn settings(config: &Config) -> String {

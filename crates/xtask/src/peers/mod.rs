@@ -5,6 +5,7 @@
 //! written are its own, and its crash is a row without figures.
 
 pub mod child;
+mod device;
 pub mod machine;
 mod page;
 mod record;
@@ -272,7 +273,9 @@ impl Run<'_> {
                     let failed = ended.failure.as_ref().map_or_else(String::new, |reason| format!(": failed, {reason}"));
                     eprintln!("round {round}: {} on {engine}, {:.0} s, load {load:.1}{failed}", scene.name, begun.elapsed().as_secs_f64());
                 }
-                records.extend(collect(scene, engine, self.versions.get(*engine), round, load, &ended));
+                let collected = collect(scene, engine, self.versions.get(*engine), round, load, &ended);
+                records.extend(device::records(&self.directory.join("device"), &collected, self.arguments.seconds));
+                records.extend(collected);
                 bar.inc(1);
             }
             if let Some(path) = &self.arguments.json {

@@ -63,6 +63,11 @@ pub struct Figures {
     pub cpu_micros_per_operation: f64,
     /// Bytes that the process caused to be written to disks, the log included.
     pub bytes_written: u64,
+    /// Bytes that the process caused to be read from disks.
+    pub bytes_read: u64,
+    /// Reads that were asked of files, where the engine says so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub file_reads: Option<u64>,
     /// Bytes that the database takes on the disk afterwards.
     pub bytes_on_disk: u64,
     /// Most resident memory of the process's own.

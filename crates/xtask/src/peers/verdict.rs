@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use super::device;
 use super::record::{Figures, Key, Record};
 use super::rows::{self, Bar, LSM_PEERS, Measure};
 use super::statistics::{Spread, ratios, spread};
@@ -19,7 +20,7 @@ pub struct Verdict {
     pub to_rocksdb: Option<Spread>,
     /// In rows that wait for the background: bytes written and bytes on the disk, by RocksDB's.
     pub bytes_to_rocksdb: Option<[Spread; 2]>,
-    /// The best LSM engine but ours, and how many times as good as it.
+    /// The best LSM engine but ours, or the device where a row is about it, and how many times as good as it.
     pub to_peer: Option<(&'static str, Spread)>,
 }
 
@@ -96,7 +97,8 @@ fn verdict(records: &[Record], key: &Key) -> Verdict {
         let values: Vec<f64> = by_round(records, key, engine, good).into_iter().map(|(_, value)| value).collect();
         spread(&values).map(|spread| spread.median)
     };
-    let best = LSM_PEERS.iter().filter_map(|engine| Some((*engine, goodness(engine)?))).max_by(|one, other| one.1.total_cmp(&other.1));
+    let peers = if key.shape == rows::DEVICE { &[device::ENGINE] } else { LSM_PEERS };
+    let best = peers.iter().filter_map(|engine| Some((*engine, goodness(engine)?))).max_by(|one, other| one.1.total_cmp(&other.1));
     #[allow(clippy::cast_precision_loss, reason = "a ratio")]
     let bytes = |of: fn(&Figures) -> u64| {
         let of = |engine: &str| by_round(records, key, engine, |figures| of(figures) as f64);
