@@ -21,16 +21,27 @@ pub fn prefetch(bytes: &[u8]) {
 }
 
 /// Asks for the line in which `bytes` begin.
-#[cfg(all(target_arch = "x86_64", not(miri)))]
 #[inline]
 pub fn prefetch_line(bytes: &[u8]) {
+    hint(bytes.as_ptr());
+}
+
+/// Asks for the line in which a value begins; what it points to is asked for once it is there.
+#[inline]
+pub fn prefetch_value<T>(value: &T) {
+    hint(std::ptr::from_ref(value).cast());
+}
+
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+#[inline]
+fn hint(address: *const u8) {
     use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
     // SAFETY: a prefetch reads nothing that the program could see and never faults, wherever it points; the instruction is part of every
     // processor of this architecture.
-    unsafe { _mm_prefetch::<_MM_HINT_T0>(bytes.as_ptr().cast()) }
+    unsafe { _mm_prefetch::<_MM_HINT_T0>(address.cast()) }
 }
 
-/// Asks for the line in which `bytes` begin: there is no stable way to say so on this architecture.
+/// There is no stable way to say so on this architecture.
 #[cfg(not(all(target_arch = "x86_64", not(miri))))]
 #[inline]
-pub fn prefetch_line(_bytes: &[u8]) {}
+fn hint(_address: *const u8) {}

@@ -1,4 +1,4 @@
-use super::{HUGE_PAGE_BYTES, Region};
+use super::{Buffer, HUGE_PAGE_BYTES, Region};
 
 #[test]
 fn regions_are_zeroed_aligned_and_rounded() {
@@ -34,4 +34,15 @@ fn impossible_lengths_are_refused() {
     assert!(Region::new(0).is_err());
     assert!(Region::new(usize::MAX).is_err());
     assert!(Region::new(isize::MAX as usize).is_err());
+}
+
+#[test]
+fn a_buffer_is_zeros_that_can_be_filled() {
+    for length in [0, 1, 5000, HUGE_PAGE_BYTES + 1] {
+        let mut buffer = Buffer::zeroed(length).unwrap();
+        assert!(buffer.len() == length && buffer.iter().all(|byte| *byte == 0));
+        buffer.fill(7);
+        assert!(buffer.as_ref().iter().all(|byte| *byte == 7));
+    }
+    assert!(Buffer::zeroed(usize::MAX).is_err());
 }

@@ -59,6 +59,33 @@ impl Arena {
     }
 }
 
+/// Chunks for one memtable whose pages another thread has taken before they are needed: clearing them takes as long as filling them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ReadyChunks(Arc<Mutex<Vec<Region>>>);
+
+impl ReadyChunks {
+    /// Bytes of one.
+    pub(crate) const BYTES: usize = LARGEST_CHUNK_BYTES;
+
+    /// Makes one more ready, on the calling thread. It is charged to the budget when it is used. Without memory it does nothing.
+    pub(crate) fn add(&self) {
+        if let Ok(chunk) = Region::new(LARGEST_CHUNK_BYTES) {
+            chunk.populate();
+            self.0.lock().push(chunk);
+        }
+    }
+
+    /// How many are ready.
+    #[cfg(test)]
+    pub(crate) fn count(&self) -> usize {
+        self.0.lock().len()
+    }
+
+    fn take(&self) -> Option<Region> {
+        self.0.lock().pop()
+    }
+}
+
 /// Hands out memory of an arena. There is one per arena, held by its writer.
 #[derive(Debug)]
 pub(super) struct Bump {
@@ -68,6 +95,7 @@ pub(super) struct Bump {
     left: usize,
     /// Filled when the current chunk is: until then it costs addresses only.
     spare: Option<Region>,
+    ready: ReadyChunks,
     /// Of the next chunk, if the memtable still takes so many.
     chunk_bytes: usize,
     /// Bytes that the memtable is to take in all.
@@ -90,7 +118,7 @@ impl Bump {
             Arc::new(Arena { chunks: Mutex::default(), budget: Arc::clone(budget), bytes: AtomicU64::new(0), room: OnceLock::new() });
         let capacity = usize::try_from(capacity).unwrap_or(usize::MAX);
         let chunk_bytes = (capacity / 8).clamp(FIRST_CHUNK_BYTES_MIN, FIRST_CHUNK_BYTES_MAX);
-        Bump { arena, next, left: 0, spare: None, chunk_bytes, capacity, used: 0, may_take_more: false }
+        Bump { arena, next, left: 0, spare: None, ready: ReadyChunks::default(), chunk_bytes, capacity, used: 0, may_take_more: false }
     }
 
     pub(super) fn arena(&self) -> &Arc<Arena> {
@@ -117,8 +145,18 @@ impl Bump {
         }
         let held = usize::try_from(self.arena.bytes()).unwrap_or(usize::MAX);
         let chunk_bytes = self.chunk_bytes.min(self.capacity.saturating_sub(held)).max(FIRST_CHUNK_BYTES_MIN);
-        self.spare = Some(Region::new(bytes.max(chunk_bytes))?);
+        let wanted = bytes.max(chunk_bytes);
+        let ready = if wanted == LARGEST_CHUNK_BYTES { self.ready.take() } else { None };
+        self.spare = match ready {
+            Some(chunk) => Some(chunk),
+            None => Some(Region::new(wanted)?),
+        };
         Ok(())
+    }
+
+    /// Where chunks can be made ready.
+    pub(super) fn ready(&self) -> &ReadyChunks {
+        &self.ready
     }
 
     /// `bytes` of memory, aligned to [`ALIGN`], valid as long as the arena lives.

@@ -25,6 +25,7 @@ use tombolo_storage::{Error, ErrorKind, Result};
 
 use crate::budget::{Category, Charge, MemoryBudget, Room};
 use crate::chunked::ChunkedMap;
+pub(crate) use arena::ReadyChunks;
 #[cfg(test)]
 pub(crate) use arena::refusing;
 use arena::{Arena, Bump};
@@ -163,6 +164,11 @@ impl MemtableWriter {
         self.bump
             .reserve(bytes, entries > DEAREST_MAX)
             .map_err(|error| Error::new(ErrorKind::Busy, format!("no memory for {bytes} bytes of memtable: {error}")).source(error))
+    }
+
+    /// Where memory for this memtable can be made ready by others.
+    pub(crate) fn ready_chunks(&self) -> &ReadyChunks {
+        self.bump.ready()
     }
 
     /// Adds a version: key and sequence number are not in it yet.

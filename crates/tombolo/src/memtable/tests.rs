@@ -280,3 +280,21 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn memory_that_others_made_ready_is_used_and_charged_when_it_is() {
+    let budget = MemoryBudget::of_any_size(1 << 30);
+    let (memtable, mut writer) = Memtable::create(&budget, 16 << 20);
+    let ready = writer.ready_chunks().clone();
+    for _ in 0..2 {
+        ready.add();
+    }
+    assert_eq!((memtable.memory_bytes(), ready.count()), (0, 2));
+    let value = vec![7; 100_000];
+    for sequence in 1..=100_u64 {
+        put(&mut writer, 1, &sequence.to_le_bytes(), sequence, &value);
+    }
+    assert_eq!(ready.count(), 0);
+    assert_eq!(walk(&memtable.list(1).unwrap()).iter().filter(|(_, _, found)| *found == value).count(), 100);
+    assert!((10_000_000..=16 << 20).contains(&memtable.memory_bytes()), "{} bytes", memtable.memory_bytes());
+}

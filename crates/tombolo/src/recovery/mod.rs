@@ -304,7 +304,7 @@ async fn replay_logs(
     context: &LogContext,
     old_logs: Vec<OldLog>,
 ) -> Result<(Replay, Vec<LogRecord>, Vec<LogRecord>)> {
-    let mut replay = Replay::new(state, budget, options.memtable_bytes())?;
+    let mut replay = Replay::new(state, budget, options.memtable_bytes())?.helped_by(&context.env);
     let (mut holding, mut empty) = (Vec::new(), Vec::new());
     let began = context.env.now();
     for OldLog { record, sealed } in old_logs {

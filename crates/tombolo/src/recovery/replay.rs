@@ -1,13 +1,14 @@
 //! Log entries back into memtables.
 //!
 //! `entry → checked, in the order of the log → waits ([`pending`]) → into the memtable, in the order of keys`. What waits is shown to nobody: whoever
-//! shows a memtable settles first.
+//! shows a memtable settles first. Meanwhile another thread takes the pages that it will fill.
 
 mod pending;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use tombolo_env::{Env, TaskClass};
 use tombolo_format::batch::{Operation, Operations};
 use tombolo_format::key::{SequenceNumber, Trailer};
 use tombolo_format::manifest::Edit;
@@ -19,7 +20,7 @@ use super::{info, sealed};
 use crate::budget::MemoryBudget;
 use crate::engine::{KeyspaceInfo, MAIN_STREAM, Sealed};
 use crate::manifest::State;
-use crate::memtable::{Memtable, MemtableWriter};
+use crate::memtable::{Memtable, MemtableWriter, ReadyChunks};
 
 /// A keyspace while the logs are replayed.
 #[derive(Clone, Debug)]
@@ -36,6 +37,8 @@ pub(crate) struct Replay {
     writer: MemtableWriter,
     /// Of the active memtable. Invariant: every entry of it is checked, and older than all that comes.
     pending: Pending,
+    /// The world whose other threads make memory ready, and how many chunks of the active memtable they were asked for.
+    helpers: Option<(Env, usize)>,
     budget: Arc<MemoryBudget>,
     memtable_bytes: u64,
     /// Full memtables, oldest first.
@@ -94,6 +97,7 @@ impl Replay {
             memtable,
             writer,
             pending: Pending::default(),
+            helpers: None,
             budget: Arc::clone(budget),
             memtable_bytes,
             full: Vec::new(),
@@ -106,6 +110,11 @@ impl Replay {
             bytes: 0,
             took: std::time::Duration::ZERO,
         })
+    }
+
+    /// The same, with memory that other threads of `env` make ready.
+    pub(super) fn helped_by(self, env: &Env) -> Replay {
+        Replay { helpers: Some((env.clone(), 0)), ..self }
     }
 
     /// Goes on from another state: what its tables do not hold of `memtables`, oldest first, and of this replay, is kept in memory.
@@ -209,6 +218,7 @@ impl Replay {
             }
         }
         self.pending.end(mark);
+        self.ask_for_memory();
         self.last = end - 1;
         self.contiguous = true;
         self.bytes += entry.payload.len() as u64;
@@ -248,6 +258,17 @@ impl Replay {
         Ok(())
     }
 
+    /// Asks for as many chunks as what waits will fill.
+    fn ask_for_memory(&mut self) {
+        let Some((env, asked)) = &mut self.helpers else { return };
+        let wanted = self.pending.bytes() / ReadyChunks::BYTES;
+        if wanted > *asked {
+            *asked = wanted;
+            let ready = self.writer.ready_chunks().clone();
+            env.spawn(TaskClass::Foreground, "memory for a replay", async move { ready.add() }).detach();
+        }
+    }
+
     /// Begins another memtable when this one is full, with what waits for it.
     ///
     /// # Errors
@@ -269,6 +290,9 @@ impl Replay {
         }
         let old = std::mem::replace(&mut self.memtable, memtable);
         self.writer = writer;
+        if let Some((_, asked)) = &mut self.helpers {
+            *asked = 0;
+        }
         self.full.push(sealed(old, last, std::mem::take(&mut self.keyspace_edits)));
     }
 

@@ -48,7 +48,7 @@ pub(crate) const BATCH_BYTES_MAX: usize = 96 << 20;
 /// What a log keeps beside the payload of an entry, about.
 const LOG_ENTRY_OVERHEAD_BYTES: u64 = 28;
 /// What is taken for the speed of replay until one was measured.
-const REPLAY_BYTES_PER_SECOND: u64 = 192 << 20;
+const REPLAY_BYTES_PER_SECOND: u64 = 384 << 20;
 /// A shorter replay tells nothing about speed.
 const REPLAYED_BYTES_MIN: u64 = 4 << 20;
 /// Bounds of the log bytes of a memtable, whatever was measured.

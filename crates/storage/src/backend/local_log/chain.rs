@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tombolo_env::file::read_exact_at;
+use tombolo_env::memory::Buffer;
 use tombolo_env::{Access, Env, File};
 use tombolo_format::FormatError;
 use tombolo_format::log_frame::{
@@ -123,7 +124,7 @@ pub(super) fn link(begun: &[Begun], last: u32, from: LogOffset) -> Option<Vec<Pi
 }
 
 /// A segment's bytes up to `end`, from its byte 0; what lies before `start` is not read.
-pub(super) fn load(env: &Env, segment: &Begun, start: u32, end: u32) -> Result<(Arc<dyn File>, Vec<u8>)> {
+pub(super) fn load(env: &Env, segment: &Begun, start: u32, end: u32) -> Result<(Arc<dyn File>, Buffer)> {
     let failed = |error| Error::io(error, "reading a log segment", segment.path.display());
     let file = match env.files().open(&segment.path, Access::ReadWrite) {
         Err(error) if matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem) => {
@@ -135,7 +136,7 @@ pub(super) fn load(env: &Env, segment: &Begun, start: u32, end: u32) -> Result<(
     if end > segment.capacity {
         return Err(Error::corrupt(segment.path.display(), u64::from(segment.capacity), format!("bytes up to {end}"), "the segment's end"));
     }
-    let mut bytes = vec![0; end as usize];
+    let mut bytes = Buffer::zeroed(end as usize).map_err(failed)?;
     let start = (start as usize).min(bytes.len());
     match read_exact_at(&*file, &mut bytes[start..], start as u64) {
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {

@@ -1,10 +1,16 @@
 //! A successor ends an older epoch's lane: raise the word, find the end, make everything before it durable.
 //!
 //! Takeover, step 2. Every step may be done again, by any later epoch, at any time.
+//!
+//! What a fence read lies below the end that it found, and nobody may change it any more: it is kept for the replay that follows, so that a log
+//! is read once.
 
 use std::path::Path;
 
+use bytes::Bytes;
+use parking_lot::Mutex;
 use tombolo_env::Env;
+use tombolo_env::memory::Buffer;
 use tombolo_format::log_frame::{Evidence, NoFrame, SegmentIdentity, greatest_durable_through};
 
 use super::chain::{Begun, Piece, frame_at, link, load, no_frame, survey};
@@ -14,12 +20,58 @@ use super::owner_of;
 use crate::mutant::{Mutant, is_enabled};
 use crate::{Epoch, Error, LogOffset, Result};
 
-/// Fences a lane and returns its sealed length.
-pub(super) fn fence(env: &Env, directory: &Path, lane: SegmentIdentity, epoch: Epoch, from: LogOffset) -> Result<LogOffset> {
+/// Bytes of segments that are kept at most, of all lanes.
+const KEPT_BYTES_MAX: usize = 128 << 20;
+
+/// A segment as a fence has read it.
+#[derive(Debug)]
+pub(super) struct Loaded {
+    identity: SegmentIdentity,
+    /// What lies before was not read.
+    start: u32,
+    bytes: Bytes,
+}
+
+impl Loaded {
+    /// The segment's bytes up to `bound`, if that is `piece`'s and all of it was read.
+    pub(super) fn of(&self, piece: &Piece, bound: u32) -> Option<Bytes> {
+        let is_read = self.identity == piece.segment.identity && self.start <= piece.start && bound as usize <= self.bytes.len();
+        is_read.then(|| self.bytes.slice(..bound as usize))
+    }
+}
+
+/// What fences have read, until somebody takes it.
+#[derive(Debug, Default)]
+pub(super) struct Kept(Mutex<Vec<Loaded>>);
+
+impl Kept {
+    /// What is kept of a lane, by segment.
+    pub(super) fn take(&self, lane: SegmentIdentity) -> Vec<Loaded> {
+        let is_of_lane = |loaded: &mut Loaded| SegmentIdentity { segment: lane.segment, ..loaded.identity } == lane;
+        self.0.lock().extract_if(.., is_of_lane).collect()
+    }
+
+    /// Keeps nothing any more.
+    pub(super) fn clear(&self) {
+        self.0.lock().clear();
+    }
+
+    fn put(&self, piece: &Piece, bytes: Buffer) {
+        let mut kept = self.0.lock();
+        let others: usize = kept.iter().map(|loaded| loaded.bytes.len()).sum();
+        if others + bytes.len() <= KEPT_BYTES_MAX {
+            kept.push(Loaded { identity: piece.segment.identity, start: piece.start, bytes: Bytes::from_owner(bytes) });
+        }
+    }
+}
+
+/// Fences a lane and returns its sealed length. What it read is in `kept` afterwards, below that length sound and final.
+pub(super) fn fence(env: &Env, directory: &Path, lane: SegmentIdentity, epoch: Epoch, from: LogOffset, kept: &Kept) -> Result<LogOffset> {
+    kept.take(lane);
     let control = Control::open(env, directory, owner_of(lane))?;
     let same_boot = control.boot_id() == env.boot_id();
     let words = |word| control.get(word);
-    let scan = || Scan { env, directory, lane, words: &words, from, same_boot, makes_durable: true }.run();
+    let scan = || Scan { env, directory, lane, words: &words, from, same_boot, makes_durable: true, kept: Some(kept) }.run();
     env.preemption_point();
     let sealed = if is_enabled(Mutant::LogFenceReadsBeforeWord) {
         let sealed = scan()?;
@@ -52,6 +104,8 @@ pub(super) struct Scan<'a> {
     pub(super) same_boot: bool,
     /// What it finds is made durable: whoever fences must, and whoever only looks need not.
     pub(super) makes_durable: bool,
+    /// For whoever will read what was scanned.
+    pub(super) kept: Option<&'a Kept>,
 }
 
 /// Where a scan stopped in one segment.
@@ -107,11 +161,11 @@ impl Scan<'_> {
             }
             file.sync_data().map_err(failed)?;
         }
-        if piece.bound == Some(byte) {
-            return Ok(None);
+        let later = (piece.bound != Some(byte)).then(|| greatest_durable_through(&bytes, byte, &piece.segment.identity));
+        if let Some(kept) = self.kept {
+            kept.put(piece, bytes);
         }
-        let later = greatest_durable_through(&bytes, byte, &piece.segment.identity);
-        Ok(Some(Stop { byte, reason, later }))
+        Ok(later.map(|later| Stop { byte, reason, later }))
     }
 
     fn not_durable_from(&self, piece: &Piece) -> u32 {
@@ -133,7 +187,9 @@ impl Scan<'_> {
         let damaged = |why: String| {
             Err(no_frame(stop.reason, stop.byte, &piece.segment.path).context(format!("the log holds less than is known of it: {why}")))
         };
-        if let Some(durable) = self.known_durable(begun, end)?.filter(|durable| *durable > horizon) {
+        // What was scanned up to the segment's end has told all that its frames know.
+        let scanned = piece.bound.is_none().then_some((end.segment(), stop.later));
+        if let Some(durable) = self.known_durable(begun, end, scanned)?.filter(|durable| *durable > horizon) {
             return damaged(format!("it was durable up to {durable}"));
         }
         if !self.same_boot {
@@ -155,7 +211,7 @@ impl Scan<'_> {
 
     /// No segment hangs together with the replay point: nothing after it may be known to have been.
     fn judge_missing(&self, begun: &[Begun]) -> Result<()> {
-        let known = if is_enabled(Mutant::LogBadFrameIsAlwaysTail) { None } else { self.known_durable(begun, self.from)? };
+        let known = if is_enabled(Mutant::LogBadFrameIsAlwaysTail) { None } else { self.known_durable(begun, self.from, None)? };
         let accepted = (self.words)(Word::Accepted).filter(|_| self.same_boot);
         let lost = known.max(accepted).filter(|known| *known > self.from);
         // A log is named only after its first segment is durable.
@@ -173,12 +229,15 @@ impl Scan<'_> {
         Ok(())
     }
 
-    /// The greatest durable end that anything tells: the control page, headers, and frames at or behind `end`.
-    fn known_durable(&self, begun: &[Begun], end: LogOffset) -> Result<Option<LogOffset>> {
+    /// The greatest durable end that anything tells: the control page, headers, and frames at or behind `end`. `scanned` is what those of
+    /// one segment tell, if that is known.
+    fn known_durable(&self, begun: &[Begun], end: LogOffset, scanned: Option<(u32, Option<Evidence>)>) -> Result<Option<LogOffset>> {
         let mut known = (self.words)(Word::Durable);
         for segment in begun {
             known = known.max(segment.durable_through);
-            if segment.identity.segment >= end.segment() {
+            if let Some((_, told)) = scanned.filter(|(scanned, _)| *scanned == segment.identity.segment) {
+                known = known.max(told.map(|evidence| LogOffset(evidence.durable_through)));
+            } else if segment.identity.segment >= end.segment() {
                 let start = if segment.identity.segment == end.segment() { end.byte().max(FIRST_BYTE) } else { FIRST_BYTE };
                 let (_, bytes) = load(self.env, segment, start, segment.capacity)?;
                 let told = greatest_durable_through(&bytes, start, &segment.identity);

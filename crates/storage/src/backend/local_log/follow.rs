@@ -47,6 +47,8 @@ fn end_on_disk(env: &Env, directory: &Path, lane: SegmentIdentity, from: LogOffs
     match page.get(Word::Sealed) {
         // What a fenced writer stored behind it was never acknowledged, and no fence yields it.
         Some(sealed) => Ok(sealed),
-        None => Scan { env, directory, lane, words: &|word| page.get(word), from, same_boot: false, makes_durable: false }.run(),
+        None => {
+            Scan { env, directory, lane, words: &|word| page.get(word), from, same_boot: false, makes_durable: false, kept: None }.run()
+        }
     }
 }

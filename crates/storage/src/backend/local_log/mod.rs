@@ -107,13 +107,15 @@ pub struct LocalLogStore {
     /// The directory is the object store's own.
     is_paired: bool,
     options: LocalLogOptions,
+    /// Of fences, for the reading that follows.
+    fenced: Arc<fence::Kept>,
 }
 
 impl LocalLogStore {
     /// Logs under `directory`. With `is_paired` that is the directory of the database's objects too, and the identity holds wherever it is
     /// moved. Touches nothing.
     pub fn new(env: &Env, directory: impl Into<PathBuf>, is_paired: bool, options: LocalLogOptions) -> LocalLogStore {
-        LocalLogStore { env: env.clone(), directory: directory.into(), is_paired, options }
+        LocalLogStore { env: env.clone(), directory: directory.into(), is_paired, options, fenced: Arc::default() }
     }
 
     /// What the logs of a database are kept under.
@@ -221,6 +223,8 @@ impl LogStore for LocalLogStore {
             if lanes == 0 || lanes > LANES_MAX {
                 return Err(Error::new(ErrorKind::Invalid, format!("a log of {lanes} lanes; 1 to {LANES_MAX} are possible")));
             }
+            // Older logs were read by now, or will not be.
+            self.fenced.clear();
             self.env.yield_now().await;
             // A network file system cannot carry the fence word.
             check_file_system(&self.env, &self.directory, self.options.single_host)?;
@@ -256,7 +260,7 @@ impl LogStore for LocalLogStore {
             let directory = self.find(context, log)?;
             context.check_older(log, "fences", directory.display())?;
             self.env.yield_now().await;
-            fence::fence(&self.env, &directory, self.lane_identity(context, log.id), context.epoch, from)
+            fence::fence(&self.env, &directory, self.lane_identity(context, log.id), context.epoch, from, &self.fenced)
         })
     }
 
@@ -270,7 +274,8 @@ impl LogStore for LocalLogStore {
         Box::pin(async move {
             let directory = self.find(context, log)?;
             self.env.yield_now().await;
-            let reader = read::open(&self.env, &directory, self.lane_identity(context, log.id), from, to)?;
+            let lane = self.lane_identity(context, log.id);
+            let reader = read::open(&self.env, &directory, lane, (from, to), self.fenced.take(lane))?;
             Ok(Box::new(reader) as Box<dyn LogReader>)
         })
     }
@@ -281,7 +286,7 @@ impl LogStore for LocalLogStore {
             self.env.yield_now().await;
             let lane = self.lane_identity(context, log.id);
             let to = follow::durable_end(&self.env, &directory, lane, from)?;
-            let reader = read::open(&self.env, &directory, lane, from, to.max(from))?;
+            let reader = read::open(&self.env, &directory, lane, (from, to.max(from)), Vec::new())?;
             Ok(Box::new(reader) as Box<dyn LogReader>)
         })
     }

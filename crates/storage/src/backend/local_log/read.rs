@@ -7,10 +7,17 @@ use tombolo_env::{BoxFuture, Env};
 use tombolo_format::log_frame::SegmentIdentity;
 
 use super::chain::{Piece, frame_at, link, load, no_frame, survey};
+use super::fence::Loaded;
 use crate::{Error, LogEntry, LogOffset, LogReader, Result};
 
-/// A reader of `from..to`.
-pub(super) fn open(env: &Env, directory: &Path, lane: SegmentIdentity, from: LogOffset, to: LogOffset) -> Result<Reader> {
+/// A reader of `from..to`. Segments of which `kept` has the bytes are not read again.
+pub(super) fn open(
+    env: &Env,
+    directory: &Path,
+    lane: SegmentIdentity,
+    (from, to): (LogOffset, LogOffset),
+    kept: Vec<Loaded>,
+) -> Result<Reader> {
     let mut pieces = Vec::new();
     if from < to {
         let begun = survey(env, directory, lane)?;
@@ -29,7 +36,7 @@ pub(super) fn open(env: &Env, directory: &Path, lane: SegmentIdentity, from: Log
         }
         pieces.reverse();
     }
-    Ok(Reader { env: env.clone(), pieces, segment: Bytes::new(), byte: 0 })
+    Ok(Reader { env: env.clone(), pieces, kept, segment: Bytes::new(), byte: 0 })
 }
 
 /// See [`open`].
@@ -38,6 +45,8 @@ pub(super) struct Reader {
     env: Env,
     /// What is left, the next one last; that one is being read when `segment` is not empty.
     pieces: Vec<Piece>,
+    /// As a fence has read them.
+    kept: Vec<Loaded>,
     /// The bytes of the segment that is being read, up to its bound; empty between two.
     segment: Bytes,
     byte: u32,
@@ -48,11 +57,15 @@ impl Reader {
         while let Some(piece) = self.pieces.last() {
             let bound = piece.bound.unwrap_or(piece.segment.capacity);
             if self.segment.is_empty() {
-                self.segment = load(&self.env, &piece.segment, piece.start, bound)?.1.into();
+                self.segment = match self.kept.iter().find_map(|loaded| loaded.of(piece, bound)) {
+                    Some(bytes) => bytes,
+                    None => Bytes::from_owner(load(&self.env, &piece.segment, piece.start, bound)?.1),
+                };
                 self.byte = piece.start;
             }
             if self.byte >= bound {
                 self.segment = Bytes::new();
+                self.kept.retain(|loaded| loaded.of(piece, bound).is_none());
                 self.pieces.pop();
                 continue;
             }

@@ -9,12 +9,12 @@ use std::ops::Range;
 
 use bytes::Bytes;
 use tombolo_format::key::Trailer;
-use tombolo_format::prefetch::prefetch_line;
+use tombolo_format::prefetch::{prefetch_line, prefetch_value};
 use tombolo_storage::Result;
 
 use crate::memtable::MemtableWriter;
 
-/// How far ahead of the insert a record is asked for from memory.
+/// How far ahead of the insert a record is asked for from memory; and, as far ahead of that, what says where its payload lies.
 const AHEAD: usize = 8;
 /// Versions for which memory is reserved at once: few enough that the dearest insert of each has room.
 const RESERVED_TOGETHER: usize = 256;
@@ -141,6 +141,9 @@ impl Pending {
     fn insert(&self, some: Range<usize>, writer: &mut MemtableWriter) {
         let part = |item: &Item, span: Span| span.in_payload(&self.payloads[item.payload as usize]);
         for at in some {
+            if let Some(later) = self.items.get(at + 2 * AHEAD) {
+                prefetch_value(&self.payloads[later.payload as usize]);
+            }
             if let Some(later) = self.items.get(at + AHEAD) {
                 prefetch_line(part(later, later.key));
                 prefetch_line(part(later, later.value));

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use super::harness::{Case, FORMS};
-use crate::backend::local_log::LocalLogOptions;
+use super::harness::{Case, FORMS, Plan, read};
+use crate::backend::local_log::{Form, LocalLogOptions};
 use crate::conformance::log::entry;
 use crate::log_memory::books::Books;
-use crate::{ErrorKind, Log, LogContext, LogStore};
+use crate::{ErrorKind, Log, LogContext, LogOffset, LogStore};
 
 const KIB: usize = 1 << 10;
 
@@ -76,4 +76,29 @@ fn the_books_stay_right_when_a_large_entry_follows_a_synced_small_one() {
             assert!(books.held() <= 128 * KIB, "{} bytes held at rest", books.held());
         }
     }
+}
+
+#[test]
+fn a_log_that_is_taken_over_is_read_once_and_not_kept_in_memory() {
+    const PLAN: Plan = Plan { entries: 14, payload_bytes: 900, sync_every: 3, trim_every: 0, close: false, rests: false };
+    let case = Case::new(3, Form::Mapped);
+    let writer = case.world.process("writer");
+    writer.run(case.clone().write(writer.clone(), PLAN)).expect("nobody ends the writer");
+    writer.kill();
+    let successor = case.world.process("successor");
+    let (store, context, record) = (case.store(&successor), case.context(&successor, 2), case.record(1).expect("named"));
+    let begin = LogOffset::ZERO;
+    let path = Case::directory(1).join("00000001");
+    let fenced = || successor.block_on(store.fence(&context, &record, begin)).expect("fenced");
+    let reread = |sealed| successor.block_on(read(&store, &context, &record, begin, sealed));
+    let sealed = fenced();
+    // What the fence found sound is what is read, whatever becomes of the disk.
+    case.world.host(0).flip_bit(&path, 4096 + 500, 1).expect("a byte");
+    let entries = reread(sealed).expect("what was fenced");
+    case.check(&entries, PLAN.payload_bytes, PLAN.entries).expect("all of it");
+    assert_eq!(reread(sealed).expect_err("from the disk").kind(), ErrorKind::Corrupt, "it was taken");
+    // Its seal is known, so that nothing is scanned; and what is not read is let go when the epoch's own log is opened.
+    assert_eq!(fenced(), sealed);
+    assert!(reread(sealed).is_err());
+    successor.block_on(store.open(&context, 1)).expect("opening");
 }
