@@ -7,6 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tombolo_env::TaskClass;
 use tombolo_format::log_frame::SegmentIdentity;
+use tombolo_storage::patience::patiently;
 use tombolo_storage::{Error, Incarnation, Life, LogId, ObjectKind, ObjectName, Placement, Purpose, Request, Result};
 
 use crate::lane::{Lane, Place, State};
@@ -90,7 +91,7 @@ impl Lane {
     pub(crate) async fn delete_object(&self, number: u32) {
         let Ok(name) = name(&self.identity(number)) else { return };
         let request = Request::new(Purpose::Collection, self.id.epoch);
-        if let Err(error) = self.context.objects.delete(request, &name).await {
+        if let Err(error) = patiently(self.env(), || self.context.objects.delete(request, &name)).await {
             tracing::warn!(%error, "an object of the log stays until the log is freed");
         }
     }

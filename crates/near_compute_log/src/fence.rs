@@ -235,7 +235,8 @@ impl Taking<'_> {
             _ => None,
         });
         let (number, (answers, needed)) = waits.unwrap_or_default();
-        let message = format!("taking a log over waits for its nodes: {answers} of the {needed} answers that it needs came");
+        let troubles = self.neighbours.troubles().told(&[]);
+        let message = format!("taking a log over waits for its nodes: {answers} of the {needed} answers that it needs came{troubles}");
         Error::new(ErrorKind::Retry, message)
             .object(format!("{}, segment {number}", place(self.log)))
             .advice("bring the nodes back that hold it: `tombolo log status` names them")
@@ -270,7 +271,11 @@ impl Taking<'_> {
                 self.turn(&mut writers, &mut flight).await;
                 return Err(Error::new(
                     ErrorKind::Retry,
-                    format!("fewer than {} nodes take a copy of a log that is taken over", shape.quorum),
+                    format!(
+                        "fewer than {} nodes take a copy of a log that is taken over{}",
+                        shape.quorum,
+                        self.neighbours.troubles().told(&[])
+                    ),
                 )
                 .object(place(self.log))
                 .advice("start nodes, or let the ones that run lend more memory"));

@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use tombolo_env::{Completion, Env};
@@ -9,7 +10,7 @@ use tombolo_segment::call::{Call, CallId, Lost, Outcome};
 use tombolo_segment::message::{Answer, Request};
 use tombolo_storage::Result;
 
-use crate::peers::Neighbours;
+use crate::peers::{Neighbours, Troubles};
 
 /// An answer that came, or will not: of whose call, which call, what.
 pub(crate) type Landed<T> = (T, CallId, Outcome);
@@ -18,6 +19,7 @@ pub(crate) type Landed<T> = (T, CallId, Outcome);
 struct Waiting<T> {
     whose: T,
     id: CallId,
+    node: Arc<str>,
     answer: Completion<Result<Answer>>,
 }
 
@@ -27,30 +29,32 @@ pub(crate) struct Flight<T> {
     waiting: Vec<Waiting<T>>,
     /// Whoever waits for answers.
     waker: Option<Waker>,
+    /// Where it is noted why calls failed.
+    troubles: Option<Arc<Troubles>>,
 }
 
 impl<T> Default for Flight<T> {
     fn default() -> Flight<T> {
-        Flight { waiting: Vec::new(), waker: None }
+        Flight { waiting: Vec::new(), waker: None, troubles: None }
     }
 }
 
 impl<T: Copy> Flight<T> {
     /// Sends a call on its way.
     pub(crate) fn send(&mut self, neighbours: &Neighbours, whose: T, call: Call) {
-        let Ok(peer) = neighbours.peer(&call.node) else {
-            let (_, answer) = tombolo_env::completion();
-            return self.add(whose, call.id, answer);
+        let answer = match neighbours.peer(&call.node) {
+            Ok(peer) => peer.call(call.request),
+            Err(error) => {
+                let (completer, answer) = tombolo_env::completion();
+                completer.complete(Err(error));
+                answer
+            }
         };
-        let answer = peer.call(call.request);
         // What nobody waits for is let go.
         if call.id != CallId::nobodys() {
-            self.add(whose, call.id, answer);
+            self.troubles.get_or_insert_with(|| Arc::clone(neighbours.troubles()));
+            self.waiting.push(Waiting { whose, id: call.id, node: call.node, answer });
         }
-    }
-
-    fn add(&mut self, whose: T, id: CallId, answer: Completion<Result<Answer>>) {
-        self.waiting.push(Waiting { whose, id, answer });
     }
 
     /// Answers that are there. Whoever waits is woken by those that are not.
@@ -67,7 +71,10 @@ impl<T: Copy> Flight<T> {
                 Poll::Pending => at += 1,
                 Poll::Ready(answer) => {
                     // In the order of the calls: answers of one region tell more and more.
-                    let Waiting { whose, id, .. } = self.waiting.remove(at);
+                    let Waiting { whose, id, node, .. } = self.waiting.remove(at);
+                    if let Some(troubles) = &self.troubles {
+                        troubles.hear(&node, answer.as_ref());
+                    }
                     let outcome = match answer {
                         Some(Ok(answer)) => Ok(answer),
                         Some(Err(_)) | None => Err(Lost),
@@ -100,13 +107,7 @@ impl<T: Copy> Flight<T> {
 }
 
 /// One call, and its answer; `Lost` when none came within `patience`.
-pub(crate) async fn ask(
-    env: &Env,
-    neighbours: &Neighbours,
-    node: &std::sync::Arc<str>,
-    request: Request,
-    patience: std::time::Duration,
-) -> Outcome {
+pub(crate) async fn ask(env: &Env, neighbours: &Neighbours, node: &Arc<str>, request: Request, patience: std::time::Duration) -> Outcome {
     let Ok(peer) = neighbours.peer(node) else { return Err(Lost) };
     let mut answer = peer.call(request);
     let mut timer = env.sleep(patience);

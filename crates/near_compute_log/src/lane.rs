@@ -686,7 +686,9 @@ impl State {
         if !is_stuck && !is_opening || standing.healthy >= standing.needed {
             return (Vec::new(), Ok(()));
         }
-        let message = format!("{} of the {} nodes that the log needs answer; nothing took effect", standing.healthy, standing.needed);
+        let troubles = lane.neighbours.troubles().told(&writer.silent(now));
+        let message =
+            format!("{} of the {} nodes that the log needs answer; nothing took effect{troubles}", standing.healthy, standing.needed);
         let below = Error::new(ErrorKind::Retry, message)
             .object(lane.name())
             .advice("bring nodes back, or start others: the log goes on by itself");

@@ -3,11 +3,13 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 use tombolo_env::Env;
 use tombolo_segment::announce::{Announcement, Registry};
 use tombolo_segment::call::Node;
+use tombolo_segment::message::{Answer, Refusal};
 use tombolo_segment::peer::Peer;
 use tombolo_storage::Result;
 
@@ -29,12 +31,57 @@ pub struct Neighbours {
     /// Where nodes announce themselves, unless they were named. Taken out by whoever looks.
     announced: Mutex<Option<Registry>>,
     peers: Mutex<BTreeMap<Arc<str>, Arc<dyn Peer>>>,
+    troubles: Arc<Troubles>,
+}
+
+/// Why nodes did not do what they were asked for last, for whoever has to say why there are too few.
+#[derive(Debug, Default)]
+pub(crate) struct Troubles {
+    /// Whether there may be any: what goes well takes no lock.
+    are_any: AtomicBool,
+    by_node: Mutex<BTreeMap<Arc<str>, String>>,
+}
+
+impl Troubles {
+    /// What came of a call to a node.
+    pub(crate) fn hear(&self, node: &Arc<str>, answer: Option<&Result<Answer>>) {
+        let trouble = match answer {
+            // A node that was asked in the name of a life that is over has told the one that it lives.
+            Some(Ok(Answer::Refused(refusal))) if !matches!(refusal, Refusal::OtherIncarnation(_)) => refusal.to_string(),
+            Some(Ok(_)) if !self.are_any.load(Ordering::Relaxed) => return,
+            Some(Ok(_)) => {
+                self.by_node.lock().remove(node);
+                return;
+            }
+            Some(Err(error)) => error.message().to_owned(),
+            None => "the connection has ended".to_owned(),
+        };
+        self.are_any.store(true, Ordering::Relaxed);
+        self.by_node.lock().insert(Arc::clone(node), trouble);
+    }
+
+    /// What is known of these nodes, to stand behind a message; of the others, that they do not answer.
+    pub(crate) fn told(&self, silent: &[Arc<str>]) -> String {
+        let mut troubles = self.by_node.lock().clone();
+        for node in silent {
+            troubles.entry(Arc::clone(node)).or_insert_with(|| "no answer".to_owned());
+        }
+        let each: Vec<String> = troubles.into_iter().map(|(node, trouble)| format!("{node}: {trouble}")).collect();
+        if each.is_empty() { String::new() } else { format!(" ({})", each.join("; ")) }
+    }
 }
 
 impl Neighbours {
     /// Nodes at these addresses.
     pub fn new(env: &Env, connect: Arc<dyn Connect>, nodes: Vec<Node>) -> Neighbours {
-        Neighbours { env: env.clone(), connect, nodes: Mutex::new(nodes), announced: Mutex::new(None), peers: Mutex::default() }
+        Neighbours {
+            env: env.clone(),
+            connect,
+            nodes: Mutex::new(nodes),
+            announced: Mutex::new(None),
+            peers: Mutex::default(),
+            troubles: Arc::default(),
+        }
     }
 
     /// Nodes that announce themselves. None is known before [`Neighbours::look`].
@@ -79,6 +126,11 @@ impl Neighbours {
     /// Nodes that regions are made on.
     pub fn nodes(&self) -> Vec<Node> {
         self.nodes.lock().clone()
+    }
+
+    /// Why nodes fail.
+    pub(crate) fn troubles(&self) -> &Arc<Troubles> {
+        &self.troubles
     }
 
     /// The peer of a node.

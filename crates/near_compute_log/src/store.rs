@@ -9,8 +9,10 @@ use tombolo_env::{BoxFuture, Env, TaskClass, all};
 use tombolo_segment::call::{Node, Shape};
 use tombolo_segment::message::{Answer, Body, KEEP_MAX, NodeIncarnation, Refusal, RegionId, Request as NodeRequest};
 use tombolo_storage::lanes::{Lanes, world_ended};
+use tombolo_storage::patience::delete_under;
 use tombolo_storage::{
-    Error, ErrorKind, Incarnation, Log, LogContext, LogId, LogOffset, LogReader, LogRecord, LogStore, Purpose, Request, Result, Survival,
+    Error, ErrorKind, Incarnation, Log, LogContext, LogId, LogOffset, LogReader, LogRecord, LogStore, ObjectInfo, Purpose, Request, Result,
+    Survival,
 };
 
 use crate::configuration::decode;
@@ -33,9 +35,6 @@ const COLLECT_PATIENCE: Duration = Duration::from_secs(5);
 
 /// How often a log looks which nodes have announced themselves.
 const LOOK_PERIOD: Duration = Duration::from_secs(60);
-
-/// Objects listed at once.
-const LIST_PAGE: usize = 1000;
 
 /// How the log is replicated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,19 +107,8 @@ impl NearLogStore {
     /// Deletes segments that are objects, of logs of which `which` is true.
     async fn delete_objects(context: &LogContext, which: impl Fn(LogId) -> bool) -> Result<()> {
         let request = Request::new(Purpose::Collection, context.epoch);
-        let mut after = None;
-        loop {
-            let page = context.objects.list(request, &prefix(context.incarnation), after.as_ref(), LIST_PAGE).await?;
-            for info in &page.objects {
-                if log_of(&info.name, context.incarnation).is_some_and(&which) {
-                    context.objects.delete(request, &info.name).await?;
-                }
-            }
-            match page.objects.last() {
-                Some(last) if page.more => after = Some(last.name.clone()),
-                _ => return Ok(()),
-            }
-        }
+        let is_chosen = |info: &ObjectInfo| log_of(&info.name, context.incarnation).is_some_and(&which);
+        delete_under(&context.env, &*context.objects, request, &prefix(context.incarnation), is_chosen).await
     }
 
     /// Frees what a predecessor left that died before it could, or was too late.

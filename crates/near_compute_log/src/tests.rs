@@ -6,14 +6,17 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tombolo_env::Env;
 use tombolo_env::simulated::World;
+use tombolo_format::log_frame::SegmentIdentity;
 use tombolo_segment::message::NodeIncarnation;
 use tombolo_segment::peer::{LocalPeer, Peer};
 use tombolo_segment::region::Regions;
 use tombolo_storage::backend::memory::MemoryObjectStore;
 use tombolo_storage::conformance::log::{LogHistory, LogSubject, append, check_log_store, entry};
-use tombolo_storage::{Error, ErrorKind, LogOffset, LogStore, Result};
+use tombolo_storage::layer::RequestKind;
+use tombolo_storage::layer::fault::{Fault, FaultObjectStore, FaultPlan, Rule};
+use tombolo_storage::{Epoch, Error, ErrorKind, Life, LogOffset, LogStore, ObjectKind, ObjectStore, Placement, Purpose, Request, Result};
 
-use crate::{Connect, NearLogStore, Neighbours, Replication};
+use crate::{Connect, NearLogStore, Neighbours, Replication, destage};
 
 /// Nodes in this process.
 #[derive(Clone, Debug, Default)]
@@ -132,6 +135,41 @@ fn a_follower_that_reaches_one_node_of_three_shows_nothing_as_all() {
             Err(error) => assert!(!expected && error.kind() == ErrorKind::Retry, "{count} nodes: {error}"),
         }
     }
+}
+
+#[test]
+fn freeing_a_log_goes_on_while_its_store_fails_in_passing() {
+    let world = World::new(7);
+    let env = world.process("tester").env();
+    let (plan, nodes) = (FaultPlan::scripted(), Local::with(&NODES));
+    let objects = Arc::new(FaultObjectStore::new(&env, Arc::new(MemoryObjectStore::unnamed(&env)), plan.clone()));
+    let subject = LogSubject { objects: objects.clone(), ..subject(&env, &nodes, 64 << 10) };
+    let history = LogHistory::new(&subject);
+    written(&subject, &history, 3);
+    history.fence(5, 0, 9, LogOffset::ZERO).expect("fencing");
+    let name =
+        destage::name(&SegmentIdentity { incarnation: history.context(9).incarnation.0, epoch: 5, lane: 0, segment: 0 }).expect("a name");
+    let request = Request::new(Purpose::Log, Epoch(5));
+    let put = objects.put_if_absent(request, &name, Placement::new(ObjectKind::Log, Life::Short), vec![1].into());
+    env.block_on(put).expect("it is put");
+    for kind in [RequestKind::List, RequestKind::Delete] {
+        plan.inject(Rule::of_kind(kind, Fault::Error(ErrorKind::Retry)).times(3));
+    }
+    history.free(&history.record(5, 0), 9).expect("what passes is waited for");
+    let left = env.block_on(objects.list(request, &destage::prefix(history.context(9).incarnation), None, 10)).expect("a list");
+    assert!(left.objects.is_empty(), "{left:?}");
+}
+
+#[test]
+fn too_few_nodes_are_told_with_what_is_wrong_with_the_others() {
+    let world = World::new(7);
+    let nodes = Local::with(&NODES[..1]);
+    let full = Arc::new(Mutex::new(Regions::new(NodeIncarnation(2), 1024)));
+    nodes.0.lock().insert(NODES[1].into(), full);
+    let subject = subject(&world.process("tester").env(), &nodes, 64 << 10);
+    let history = LogHistory::new(&subject);
+    let told = history.open(5, 1).expect_err("one of three is not enough").to_string();
+    assert!(told.contains("b:1: ") && told.contains("c:1: no such node") && !told.contains("a:1: "), "{told}");
 }
 
 #[test]

@@ -329,6 +329,17 @@ impl Regions {
         }
     }
 
+    /// Carries out a request that a journal holds. Whoever cleans a journal notes a region as it is then, perhaps behind a seal of it that was noted before:
+    /// what is made again there is no more a name that was never seen.
+    pub(crate) fn replay(&mut self, request: Request) {
+        let is_unseen = matches!(self.known.get(&request.region), Some(Known::Tombstone { .. }));
+        if is_unseen && matches!(request.body, Body::Create { .. }) {
+            // Of one that was sealed unseen, making it was refused, and refusals are not noted.
+            self.known.remove(&request.region);
+        }
+        self.handle(request);
+    }
+
     /// Carries out one request, or refuses it: one step.
     pub fn handle(&mut self, request: Request) -> Answer {
         let Request { incarnation, region, epoch, body } = request;
@@ -468,7 +479,6 @@ impl Regions {
         Ok(Answer::Freed)
     }
 
-    /// Frees what older epochs of a database made and nothing names.
     /// Regions that older epochs of a database made, and that are not kept.
     pub(crate) fn garbage(&self, epoch: Epoch, database: u64, keep: &[RegionId]) -> Vec<RegionId> {
         let is_garbage = |(id, known): (&RegionId, &Known)| match known {

@@ -346,6 +346,12 @@ impl Writer {
         Standing { healthy, needed: self.job.shape.quorum }
     }
 
+    /// Nodes of regions that should answer and do not.
+    pub fn silent(&self, now: Instant) -> Vec<Arc<str>> {
+        let is_silent = |(id, replica): &(&u32, &Replica)| !self.is_healthy(**id, now) && replica.is_silent(now);
+        self.replicas.iter().filter(is_silent).map(|(_, replica)| Arc::clone(&replica.member.node)).collect()
+    }
+
     /// The regions of which q must say that they are not sealed before it is known that nobody has taken over: of each configuration that may be the
     /// newest.
     pub fn may_be_newest(&self) -> Vec<Vec<Member>> {

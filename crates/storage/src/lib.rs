@@ -18,6 +18,7 @@ pub mod log_memory;
 pub mod meter;
 pub mod mutant;
 pub mod object;
+pub mod patience;
 pub mod price;
 pub mod probe;
 pub mod pulse;

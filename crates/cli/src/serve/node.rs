@@ -95,6 +95,14 @@ const LOOK: Duration = Duration::from_millis(50);
 /// How often it looks at the host's memory.
 const PRESSURE_LOOK: Duration = Duration::from_secs(1);
 
+/// How long the store may take to take an announcement, or to forget it: longer it does not hold up the node, nor its end.
+const ANNOUNCE_MAX: Duration = Duration::from_secs(5);
+
+/// Waits for a store, and not for long; `None`: it did not answer.
+fn patiently<T: Send>(env: &Env, asked: impl Future<Output = T> + Send) -> Option<T> {
+    env.block_on_until(asked, env.now() + ANNOUNCE_MAX)
+}
+
 /// Reads `512MiB`, `8GiB` or a number of bytes.
 fn size(text: &str) -> std::result::Result<u64, String> {
     let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
@@ -220,8 +228,10 @@ impl Serving {
             return;
         }
         self.announced = Some(now);
-        if let Err(error) = self.env.block_on(announcer.announce(self.node.status())) {
-            eprintln!("the node could not be announced: {error}");
+        match patiently(&self.env, announcer.announce(self.node.status())) {
+            Some(Ok(())) => {}
+            Some(Err(error)) => eprintln!("the node could not be announced, and will be again: {error}"),
+            None => eprintln!("the node could not be announced: the store did not answer within {ANNOUNCE_MAX:?}; it is asked again"),
         }
     }
 
@@ -242,13 +252,16 @@ impl Serving {
     /// Drains, waits until regions are freed or patience is over, and stops.
     fn end(self, arguments: &Arguments, output: &Output) -> Result<()> {
         let Serving { env, node, announcer, .. } = self;
-        if let Some(announcer) = announcer
-            && let Err(error) = env.block_on(announcer.withdraw())
-        {
-            eprintln!("the node's announcement stays until others take it for gone: {error}");
+        if let Some(announcer) = announcer {
+            let stays = "the node's announcement stays until others take it for gone";
+            match patiently(&env, announcer.withdraw()) {
+                Some(Ok(())) => {}
+                Some(Err(error)) => eprintln!("{stays}: {error}"),
+                None => eprintln!("{stays}: the store did not answer within {ANNOUNCE_MAX:?}"),
+            }
         }
         let deadline = env.now() + Duration::from_secs(arguments.drain_seconds);
-        let is_drained = env.block_on_until(node.drain(), deadline).is_some();
+        let is_drained = env.block_on_until(node.drain(), deadline).transpose()?.is_some();
         let (status, counters) = (node.status(), node.counters());
         env.block_on(node.stop())?;
         output.result(
@@ -284,6 +297,14 @@ mod tests {
         for wrong in ["", "0", "MiB", "1GB", "1.5GiB", "99999999TiB", "-1"] {
             assert!(size(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn a_store_that_hangs_does_not_hold_a_node_up() {
+        let world = tombolo_env::simulated::World::new(1);
+        let env = world.process("node").env();
+        assert_eq!(patiently(&env, std::future::pending::<()>()), None);
+        assert_eq!(env.now().since(tombolo_env::Instant::from_nanos(0)).as_secs(), ANNOUNCE_MAX.as_secs());
     }
 
     #[test]

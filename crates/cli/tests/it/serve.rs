@@ -99,6 +99,14 @@ fn a_node_with_a_disk_begins_another_life_there() {
 }
 
 #[test]
+fn where_a_node_cannot_listen_it_says_what_to_do() {
+    let node = Node::start(&[]);
+    let taken = ["serve", "node", "--memory", "1MiB", "--listen", &node.address];
+    fails(&taken, 7, &["the node cannot listen", &node.address, "another process listens there", "another port"]);
+    node.end();
+}
+
+#[test]
 fn what_a_node_cannot_be_is_refused() {
     fails(&["serve", "node", "--listen", "0.0.0.0:0", "--memory", "1MiB"], 2, &["--secret-file", "openssl rand"]);
     fails(&["serve", "node", "--memory", "1GB"], 2, &["512MiB"]);

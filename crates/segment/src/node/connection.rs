@@ -93,7 +93,7 @@ pub(super) async fn serve(shared: Arc<Shared>, connection: Box<dyn Connection>, 
         let farewell = *farewell;
         served.shared.note_trouble(&peer, farewell, detail);
         append_frame(&mut served.out, &mut served.to_writer, Kind::Farewell, 0, |out| out.extend_from_slice(&farewell.encode()));
-        let _gone = served.flush().await;
+        let _gone = within(&served.shared.env.clone(), INTRODUCTION_MAX, served.flush()).await;
     }
     if let Err(End::Failed(error)) = &end {
         tracing::debug!(peer, error, "a connection ends: what it asked for is not durable");
@@ -104,9 +104,6 @@ pub(super) async fn serve(shared: Arc<Shared>, connection: Box<dyn Connection>, 
 impl Served {
     async fn introduce(&mut self) -> Result<Arc<Line>, End> {
         let hello = Hello::decode(&self.receive(Kind::Hello).await?)?;
-        if self.shared.has_too_many() {
-            return Err(Farewell::TooMany.into());
-        }
         let secret = self.shared.options.secret.clone();
         let Ok(nonce) = fresh_nonce(&self.shared.env) else { return Err(End::Gone) };
         let challenge = Challenge { version: VERSION, has_secret: secret.is_some(), nonce };
@@ -121,7 +118,7 @@ impl Served {
         if !is_proven && !is_enabled(Mutant::NodeForgetsProof) {
             return Err(Farewell::WrongSecret.into());
         }
-        let line = self.shared.welcome(self.number, hello.client);
+        let line = self.shared.welcome(self.number, hello.client)?;
         let mut status = Vec::new();
         put_status(&self.shared.status(), &mut status);
         append_frame(&mut self.out, &mut self.to_writer, Kind::Welcome, 0, |out| {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use tombolo_env::Env;
 use tombolo_storage::mutant::{Mutant, is_enabled};
-use tombolo_storage::{Epoch, Result};
+use tombolo_storage::{Epoch, Error, Result};
 
 use super::journal::Journal;
 use crate::message::{Answer, Body, Extent, NodeIncarnation, NodeMedium, NodeStatus, RegionId, Request};
@@ -241,9 +241,15 @@ impl Lives {
         may
     }
 
-    /// Earlier lives without a region: they are forgotten.
+    /// Why the node has to end: a disk of one of its lives failed.
+    pub(super) fn failure(&self) -> Option<Error> {
+        self.all().find_map(|life| life.journal.as_ref()?.failure())
+    }
+
+    /// Earlier lives without a region, once what freed the last is durable: they are forgotten.
     pub(super) fn take_empty(&mut self) -> Vec<Life> {
-        let is_empty = |life: &Life| life.regions.occupancy().regions == 0;
+        let is_written = |life: &Life| life.journal.as_ref().is_none_or(|journal| journal.is_written());
+        let is_empty = |life: &Life| life.regions.occupancy().regions == 0 && is_written(life);
         let (empty, earlier) = std::mem::take(&mut self.earlier).into_iter().partition(is_empty);
         self.earlier = earlier;
         empty

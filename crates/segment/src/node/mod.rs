@@ -8,9 +8,10 @@
 //!
 //! Invariants:
 //! 1. Nothing of a connection takes effect after a later one of the same writer was welcomed.
-//! 2. Bounded: connections, the bytes of a frame, memory for long frames, bytes of answers that were not written, the time of an
+//! 2. Bounded: connections, sockets that nobody has introduced, the bytes of a frame, memory for long frames, bytes of answers that were not written, the time of an
 //!    introduction, of a long frame, and of a writer that does not take its answers.
-//! 3. A region is freed by its owner, or a later epoch, and never by the node: not when it drains, and not when it wants the memory back.
+//! 3. A node that ends, because it was told to, has drained or its disk failed, carries out nothing any more.
+//! 4. A region is freed by its owner, or a later epoch, and never by the node: not when it drains, and not when it wants the memory back.
 //!
 //! A node that is started again lives another life, in which it makes new regions. What its disk holds of earlier lives it still answers for, and takes nothing
 //! new there.
@@ -22,9 +23,12 @@ mod connection;
 mod journal;
 mod lives;
 mod signal;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -49,6 +53,8 @@ use signal::Signal;
 
 /// Connections at once, unless the options say otherwise.
 pub const CONNECTIONS_MAX: usize = 256;
+/// Sockets at once whose writer has not shown yet that it knows the secret, beside those. Each takes 64 KiB, for some seconds at most.
+pub const STRANGERS_MAX: usize = 256;
 /// Memory for frames that are longer than what a connection always has: the longest one, while its buffer doubles.
 pub const FRAMES_BYTES_MAX: usize = 2 * (BODY_BYTES_MAX + 4096);
 /// The pause after a connection that could not be accepted.
@@ -72,7 +78,7 @@ pub struct NodeOptions {
     pub domain: String,
     /// What writers must know.
     pub secret: Option<Secret>,
-    /// Connections at once.
+    /// Connections at once, of writers that were welcomed.
     pub connections_max: usize,
     /// Where it keeps a copy; `None`: in memory only.
     pub disk: Option<NodeDisk>,
@@ -144,6 +150,8 @@ struct Line {
 struct Lines {
     /// Connections that were accepted and have not ended, by number; those that were welcomed with their line.
     open: BTreeMap<u64, Option<Arc<Line>>>,
+    /// Invariant: how many of `open` were not welcomed; at most [`STRANGERS_MAX`].
+    strangers: usize,
     next: u64,
     /// The newest connection of a writer.
     by_client: HashMap<u64, u64>,
@@ -197,9 +205,8 @@ impl Node {
             locks.push(crate::shared::take_directory(env, directory)?);
             lives.share_in(env, directory.clone());
         }
-        let listener = env.network().listen(&options.listen).await;
-        let listener = listener.map_err(|error| Error::io(error, "listening for writers", &options.listen))?;
-        let address = listener.local_address().map_err(|error| Error::io(error, "listening for writers", &options.listen))?;
+        let listener = env.network().listen(&options.listen).await.map_err(|error| cannot_listen(error, &options.listen))?;
+        let address = listener.local_address().map_err(|error| cannot_listen(error, &options.listen))?;
         let shared = Arc::new(Shared {
             env: env.clone(),
             options,
@@ -250,21 +257,25 @@ impl Node {
         self.shared.signal.raise();
     }
 
-    /// Takes no new regions, asks all owners to move elsewhere, and waits until the last region was freed. Whoever is tired of waiting drops the future:
-    /// a node that ends with regions is to its writers a node that was lost.
-    pub async fn drain(&self) {
+    /// Takes no new regions, asks all owners to move elsewhere, waits until the last region was freed, and ends: nothing is carried out any more.
+    /// Whoever is tired of waiting drops the future: a node that ends with regions is to its writers a node that was lost.
+    ///
+    /// # Errors
+    /// [`Node::failure`].
+    pub async fn drain(&self) -> Result<()> {
         self.shared.lives.lock().drain();
         self.shared.signal.raise();
-        while self.shared.lives.lock().occupancy().regions > 0 {
+        while !self.shared.end_if_empty()? {
             self.shared.env.sleep(DRAIN_LOOK).await;
         }
+        Ok(())
     }
 }
 
 impl Node {
-    /// Why the node has to end: its disk failed, and it answers nothing any more.
+    /// Why the node has to end: its disk failed, and it carries out nothing any more.
     pub fn failure(&self) -> Option<Error> {
-        self.shared.lives.lock().current.journal.as_ref()?.failure()
+        self.shared.lives.lock().failure()
     }
 
     /// Ends all connections, and says on the disk, if there is one, that it holds all.
@@ -288,6 +299,18 @@ impl Drop for Node {
     fn drop(&mut self) {
         self.shared.end();
     }
+}
+
+fn cannot_listen(error: io::Error, address: &str) -> Error {
+    let advice = match error.kind() {
+        io::ErrorKind::AddrInUse => "another process listens there: end it, or listen on another port (0 picks a free one)",
+        io::ErrorKind::AddrNotAvailable | io::ErrorKind::NotFound => {
+            "listen on an address of this host: 127.0.0.1:7420, or 0.0.0.0:7420 for all of them"
+        }
+        io::ErrorKind::PermissionDenied => "listen on a port from 1024 on",
+        _ => "write HOST:PORT, an address of this host and a free port",
+    };
+    Error::io(error, "the node cannot listen", address).advice(advice)
 }
 
 /// The lives of a node that is started, and its hold on its directory.
@@ -336,6 +359,11 @@ async fn keep(shared: Arc<Shared>) {
 /// Notes all that lives once more, so that the files before can go.
 async fn clean(shared: &Shared, journal: &Arc<Journal>) -> Result<()> {
     let number = journal.begin_cleaning().await?;
+    copy_living(shared, journal, number).await
+}
+
+/// The second half of it: from file `number` on all that lives is noted.
+async fn copy_living(shared: &Shared, journal: &Arc<Journal>, number: u32) -> Result<()> {
     let names = shared.lives.lock().current.regions.names();
     let mut last = 0;
     for (index, name) in names.iter().enumerate() {
@@ -359,7 +387,10 @@ async fn accept(shared: Arc<Shared>, mut listener: Box<dyn Listener>) {
     loop {
         match listener.accept().await {
             Ok(connection) => {
-                let number = shared.open_line();
+                let Some(number) = shared.open_line() else {
+                    shared.note_trouble(&connection.peer_address(), Farewell::TooMany, "sockets that nobody introduced");
+                    continue;
+                };
                 let task = connection::serve(Arc::clone(&shared), connection, number);
                 shared.env.spawn(TaskClass::Network, "a writer's connection", task).detach();
             }
@@ -374,32 +405,70 @@ async fn accept(shared: Arc<Shared>, mut listener: Box<dyn Listener>) {
 
 impl Shared {
     fn end(&self) {
-        self.is_ending.store(true, Ordering::Release);
-        self.lives.lock().end_sharing();
+        self.end_under(&mut self.lives.lock());
         self.signal.raise();
+    }
+
+    /// Under the lock that requests take: what was not carried out by now never is.
+    fn end_under(&self, lives: &mut Lives) {
+        self.is_ending.store(true, Ordering::Release);
+        lives.end_sharing();
+    }
+
+    /// Ends once no region is left, and says whether that is so.
+    fn end_if_empty(&self) -> Result<bool> {
+        let mut lives = self.lives.lock();
+        if let Some(error) = lives.failure() {
+            return Err(error);
+        }
+        if lives.occupancy().regions > 0 {
+            return Ok(false);
+        }
+        self.end_under(&mut lives);
+        drop(lives);
+        self.signal.raise();
+        Ok(true)
+    }
+
+    /// Whether requests of a connection are still carried out. Asked under the lock that they take.
+    fn check_goes_on(&self, line: &Line, lives: &Lives) -> std::result::Result<(), Farewell> {
+        if line.is_superseded.load(Ordering::Acquire) {
+            return Err(Farewell::Superseded);
+        }
+        if self.is_ending.load(Ordering::Acquire) || lives.failure().is_some() {
+            return Err(Farewell::Ending);
+        }
+        Ok(())
     }
 
     fn status(&self) -> NodeStatus {
         self.lives.lock().status(&self.options.domain)
     }
 
-    fn open_line(&self) -> u64 {
+    /// The number of a connection that was accepted; `None` when too many have not been introduced.
+    fn open_line(&self) -> Option<u64> {
         let mut lines = self.lines.lock();
+        if lines.strangers >= STRANGERS_MAX {
+            return None;
+        }
         lines.next += 1;
+        lines.strangers += 1;
         let number = lines.next;
         lines.open.insert(number, None);
-        number
-    }
-
-    fn has_too_many(&self) -> bool {
-        self.lines.lock().open.len() > self.options.connections_max
+        Some(number)
     }
 
     /// A connection's writer has shown who it is: its earlier connections end.
-    fn welcome(&self, number: u64, client: u64) -> Arc<Line> {
+    fn welcome(&self, number: u64, client: u64) -> std::result::Result<Arc<Line>, Farewell> {
         let line = Arc::new(Line { client, is_superseded: AtomicBool::new(false) });
         let mut lines = self.lines.lock();
+        // The one that ends by it leaves its place.
+        let welcomed = lines.open.len() - lines.strangers - usize::from(lines.by_client.contains_key(&client));
+        if welcomed >= self.options.connections_max {
+            return Err(Farewell::TooMany);
+        }
         lines.open.insert(number, Some(Arc::clone(&line)));
+        lines.strangers -= 1;
         let earlier = lines.by_client.insert(client, number).and_then(|earlier| lines.open.get(&earlier).cloned().flatten());
         drop(lines);
         if let Some(earlier) = earlier
@@ -412,21 +481,21 @@ impl Shared {
             self.signal.raise();
         }
         self.counters.accepted.fetch_add(1, Ordering::Relaxed);
-        line
+        Ok(line)
     }
 
     fn close_line(&self, number: u64) {
         let mut lines = self.lines.lock();
-        if let Some(Some(line)) = lines.open.remove(&number)
-            && lines.by_client.get(&line.client) == Some(&number)
-        {
-            lines.by_client.remove(&line.client);
+        match lines.open.remove(&number) {
+            Some(Some(line)) if lines.by_client.get(&line.client) == Some(&number) => drop(lines.by_client.remove(&line.client)),
+            Some(None) => lines.strangers -= 1,
+            _ => {}
         }
         drop(lines);
         self.signal.forget(number);
     }
 
-    /// Carries a request out, unless its connection was superseded. Says what to wait for before it is answered.
+    /// Carries a request out, unless its connection was superseded or the node ends. Says what to wait for before it is answered.
     fn handle(&self, line: &Line, request: Request) -> std::result::Result<(Answer, Option<Wait>), Farewell> {
         let append_bytes = match &request.body {
             Body::Append { records, .. } => Some(records.len() as u64),
@@ -434,9 +503,7 @@ impl Shared {
         };
         let is_free = matches!(request.body, Body::Free | Body::Collect { .. });
         let mut lives = self.lives.lock();
-        if line.is_superseded.load(Ordering::Acquire) {
-            return Err(Farewell::Superseded);
-        }
+        self.check_goes_on(line, &lives)?;
         let (answer, wait) = lives.handle(request);
         if is_free {
             let incarnation = NodeIncarnation(self.env.random_u64());
@@ -459,9 +526,7 @@ impl Shared {
 
     fn share(&self, line: &Line, life: NodeIncarnation, region: RegionId, epoch: Epoch) -> std::result::Result<Option<String>, Farewell> {
         let mut lives = self.lives.lock();
-        if line.is_superseded.load(Ordering::Acquire) {
-            return Err(Farewell::Superseded);
-        }
+        self.check_goes_on(line, &lives)?;
         Ok(lives.share(life, region, epoch))
     }
 

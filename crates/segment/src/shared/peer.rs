@@ -21,7 +21,15 @@ use crate::wire::secret::Secret;
 pub struct SharedPeer {
     env: Env,
     node: Arc<TcpPeer>,
+    /// Invariant: empty while no connection is up; what one of them shared ends with it.
     regions: Arc<Mutex<HashMap<RegionId, Shared>>>,
+}
+
+impl Drop for SharedPeer {
+    fn drop(&mut self) {
+        // Whoever makes a region may hold the connection.
+        self.node.close();
+    }
 }
 
 impl fmt::Debug for SharedPeer {
@@ -42,7 +50,13 @@ struct Shared {
 impl SharedPeer {
     /// The node at `address`, of this host.
     pub fn new(env: &Env, address: &str, secret: Option<Secret>) -> SharedPeer {
-        SharedPeer { env: env.clone(), node: Arc::new(TcpPeer::new(env, address, secret)), regions: Arc::default() }
+        let regions = Arc::new(Mutex::new(HashMap::new()));
+        let held = Arc::clone(&regions);
+        let node = TcpPeer::ending_with(env, address, secret, move || {
+            let ended = std::mem::take(&mut *held.lock());
+            drop(ended);
+        });
+        SharedPeer { env: env.clone(), node: Arc::new(node), regions }
     }
 
     /// Whether appends to a region are stores.
@@ -58,10 +72,15 @@ impl SharedPeer {
         let task = async move {
             let Some(made) = made.await else { return };
             if let Ok(Answer::Held(held)) = &made
+                && let Some(connection) = node.up()
                 && let Some(memory) = share(&env, &node, &request, bytes_max).await
             {
                 let Request { incarnation, region, epoch, .. } = request;
-                regions.lock().insert(region, Shared { memory, incarnation, owner: epoch, held: *held });
+                let mut regions = regions.lock();
+                // Under the lock that the end of a connection takes: it ends later, and takes this along, or it has ended.
+                if node.up() == Some(connection) {
+                    regions.insert(region, Shared { memory, incarnation, owner: epoch, held: *held });
+                }
             }
             completer.complete(made);
         };
@@ -129,7 +148,7 @@ impl SharedPeer {
         if shared.incarnation != request.incarnation || shared.owner != request.epoch {
             return None;
         }
-        if !self.node.is_up() {
+        if self.node.up().is_none() {
             // Nobody may be there to read what is stored. The next call connects again, and finds out.
             let message = format!("the connection to node {} is down", self.node.address());
             regions.remove(&request.region);

@@ -226,6 +226,32 @@ fn a_node_that_died_is_noticed() {
 }
 
 #[test]
+fn nothing_is_held_of_a_connection_that_has_ended() {
+    let world = World::new(5);
+    let (process, node) = start(&world);
+    let writer = world.process("writer");
+    let peer = SharedPeer::new(&writer, ADDRESS, None);
+    let incarnation = world.run_until(peer.status()).expect("answered").expect("a status").incarnation;
+    let ask = |region, body| Request { incarnation, region, epoch: OWNER, body };
+    assert_eq!(length(&world.run_until(said(peer.call(ask(REGION, create()))))), 0);
+    assert!(peer.is_shared(REGION));
+    // While another region is being made whoever asked for it goes: so does the connection, and nobody waits for ever.
+    let making = peer.call(ask(RegionId(8), create()));
+    let began = world.now();
+    drop(peer);
+    let made = world.run_until(making);
+    assert!(!matches!(made, Some(Ok(_))) && world.now().since(began) < Duration::from_secs(1), "{made:?}");
+    world.run_for(Duration::from_secs(1));
+    assert_eq!(node.counters().connections, 0);
+    let peer = SharedPeer::new(&writer, ADDRESS, None);
+    assert_eq!(length(&world.run_until(said(peer.call(ask(RegionId(9), create()))))), 0);
+    assert!(peer.is_shared(RegionId(9)));
+    process.kill();
+    world.run_for(Duration::from_millis(10));
+    assert!(!peer.is_shared(RegionId(9)), "its memory is mapped no more");
+}
+
+#[test]
 fn what_a_writer_stores_there_that_is_no_record_is_not_taken() {
     let world = World::new(3);
     let process = world.process("all");

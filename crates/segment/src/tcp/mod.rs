@@ -74,6 +74,8 @@ struct Shared {
     secret: Option<Secret>,
     /// Whom its connections speak for.
     client: u64,
+    /// Called when a connection has ended, under no lock.
+    at_end: Option<Box<dyn Fn() + Send + Sync>>,
     state: Mutex<State>,
 }
 
@@ -153,16 +155,22 @@ impl Up {
 impl TcpPeer {
     /// The node at `address` (`host:port`). Connects with the first call.
     pub fn new(env: &Env, address: &str, secret: Option<Secret>) -> TcpPeer {
-        TcpPeer::speaking_for(env, address, secret, env.random_u64())
+        TcpPeer::speaking_for(env, address, secret, env.random_u64(), None)
     }
 
-    fn speaking_for(env: &Env, address: &str, secret: Option<Secret>, client: u64) -> TcpPeer {
+    /// As [`TcpPeer::new`]; `at_end` is called whenever a connection has ended.
+    pub(crate) fn ending_with(env: &Env, address: &str, secret: Option<Secret>, at_end: impl Fn() + Send + Sync + 'static) -> TcpPeer {
+        TcpPeer::speaking_for(env, address, secret, env.random_u64(), Some(Box::new(at_end)))
+    }
+
+    fn speaking_for(env: &Env, address: &str, secret: Option<Secret>, client: u64, at_end: Option<Box<dyn Fn() + Send + Sync>>) -> TcpPeer {
         let never = Error::new(ErrorKind::Retry, "no connection yet");
         TcpPeer(Arc::new(Shared {
             env: env.clone(),
             address: address.to_owned(),
             secret,
             client,
+            at_end,
             state: Mutex::new(State {
                 link: Link::Down { retry_at: Instant::from_nanos(0), why: never },
                 generation: 0,
@@ -184,16 +192,21 @@ impl TcpPeer {
         answer
     }
 
-    /// Whether the connection is up.
-    pub(crate) fn is_up(&self) -> bool {
-        matches!(self.0.state.lock().link, Link::Up(_))
+    /// The connection that is up, by its number.
+    pub(crate) fn up(&self) -> Option<u64> {
+        let state = self.0.state.lock();
+        matches!(state.link, Link::Up(_)).then_some(state.generation)
+    }
+
+    /// Ends the connection, and makes no other.
+    pub(crate) fn close(&self) {
+        self.0.end(None, &Error::new(ErrorKind::Closed, "the connection was closed"));
     }
 }
 
 impl Drop for TcpPeer {
     fn drop(&mut self) {
-        let generation = self.0.state.lock().generation;
-        self.0.end(generation, &Error::new(ErrorKind::Closed, "the connection was closed"));
+        self.close();
     }
 }
 
@@ -279,7 +292,7 @@ impl Shared {
                     let rest = async move { shared.write_on(stream, bytes, generation).await };
                     return self.env.spawn(TaskClass::Network, "write to a node", rest).detach();
                 }
-                Err(error) => return self.end(generation, &self.broken(&error)),
+                Err(error) => return self.end(Some(generation), &self.broken(&error)),
             }
         }
     }
@@ -287,7 +300,7 @@ impl Shared {
     async fn write_on(self: Arc<Shared>, mut stream: Box<dyn WriteHalf>, mut bytes: Vec<u8>, generation: u64) {
         loop {
             if let Err(error) = stream.write_all(&bytes).await {
-                return self.end(generation, &self.broken(&error));
+                return self.end(Some(generation), &self.broken(&error));
             }
             match self.next_bytes(stream, bytes, generation) {
                 Some((back, next)) => (stream, bytes) = (back, next),
@@ -324,10 +337,13 @@ impl Shared {
     async fn connect(self: Arc<Shared>, generation: u64) {
         match within(&self.env, CONNECT_MAX, introduce(&self.env, &self.address, self.secret.as_ref(), self.client)).await {
             Some(Ok(introduced)) => self.go_up(generation, introduced),
-            Some(Err(error)) => self.end(generation, &error),
+            Some(Err(error)) => self.end(Some(generation), &error),
             None => {
                 let message = format!("node {} did not answer within {CONNECT_MAX:?}", self.address);
-                self.end(generation, &Error::new(ErrorKind::Retry, message).advice("check that it runs and can be reached from here"));
+                self.end(
+                    Some(generation),
+                    &Error::new(ErrorKind::Retry, message).advice("check that it runs and can be reached from here"),
+                );
             }
         }
     }
@@ -373,7 +389,7 @@ impl Shared {
                 Err(error) => break self.broken(&error),
             }
         };
-        self.end(generation, &why);
+        self.end(Some(generation), &why);
     }
 
     fn take_all(&self, generation: u64, way: &mut Way, inbox: &mut Inbox) -> Result<()> {
@@ -450,19 +466,26 @@ impl Shared {
             drop(state);
             if late {
                 let message = format!("node {} did not answer within {ANSWER_MAX:?}", self.address);
-                return self.end(generation, &Error::new(ErrorKind::Retry, message).advice("look at what the node is doing"));
+                return self.end(Some(generation), &Error::new(ErrorKind::Retry, message).advice("look at what the node is doing"));
             }
         }
     }
 
-    /// Ends a connection, or the attempt at one: what was in flight is of unknown outcome, what waited never left.
-    fn end(&self, generation: u64, why: &Error) {
+    /// Ends a connection, or the attempt at one: what was in flight is of unknown outcome, what waited never left. `None`: whichever there is, and no
+    /// other is made.
+    fn end(&self, generation: Option<u64>, why: &Error) {
         let now = self.env.now();
         let mut state = self.state.lock();
-        if state.generation != generation || matches!(state.link, Link::Down { .. }) {
-            return;
+        let retry_at = if generation.is_none() { Instant::from_nanos(u64::MAX) } else { now + state.pause };
+        let down = Link::Down { retry_at, why: why.clone() };
+        match generation {
+            None if matches!(state.link, Link::Down { .. }) => {
+                state.link = down;
+                return;
+            }
+            Some(generation) if state.generation != generation || matches!(state.link, Link::Down { .. }) => return,
+            _ => {}
         }
-        let down = Link::Down { retry_at: now + state.pause, why: why.clone() };
         let before = std::mem::replace(&mut state.link, down);
         state.pause = (state.pause * 2).min(PAUSE.1);
         state.generation += 1;
@@ -478,6 +501,9 @@ impl Shared {
             tracing::warn!(node = %self.address, error = %text, "a node cannot be reached");
         }
         drop(wanted_back);
+        if let Some(at_end) = &self.at_end {
+            at_end();
+        }
         for call in waiting {
             call.reply.fail(why.clone());
         }

@@ -201,7 +201,7 @@ fn nothing_of_an_earlier_connection_takes_effect_after_a_later_one() {
     let node = setup.start(options());
     let delay = |millis| setup.world.set_network_delay(Duration::from_millis(millis), Duration::from_millis(millis));
     let earlier = setup.peer();
-    let later = TcpPeer::speaking_for(&setup.writer, ADDRESS, Some(secret()), earlier.0.client);
+    let later = TcpPeer::speaking_for(&setup.writer, ADDRESS, Some(secret()), earlier.0.client, None);
     let life = setup.life(&earlier);
     // What the earlier one sends is under way for longer than the later one takes.
     delay(500);
@@ -348,7 +348,7 @@ fn memory_that_a_node_wants_back_is_told_of_until_it_is_freed() {
     assert!(later.is_wanted_back(REGION), "who comes later is told as well");
     let env = setup.node.env();
     let drained = setup.node.spawn(TaskClass::Network, "drain", async move {
-        node.drain().await;
+        node.drain().await.expect("it has no disk");
         drop(env);
     });
     setup.world.run_for(Duration::from_secs(1));

@@ -177,6 +177,12 @@ impl Journal {
         self.queue.lock().failed.clone()
     }
 
+    /// Whether all that was noted is durable, and nobody writes.
+    pub(super) fn is_written(&self) -> bool {
+        let queue = self.queue.lock();
+        queue.durable >= queue.noted && !queue.is_writing
+    }
+
     async fn write_all(&self) {
         while self.write_next() {
             self.env.yield_now().await;
@@ -193,7 +199,11 @@ impl Journal {
             }
             (std::mem::take(&mut queue.items), queue.noted)
         };
-        let written = self.write(&items).map_err(|error| Error::io(error, "writing a node's journal", self.directory.display()));
+        let written = self.write(&items).map_err(|error| {
+            Error::io(error, "the node ends, for its disk failed: writing its journal", self.directory.display()).advice(
+                "mend the disk or free space, then start a node on that directory again: it answers for all that was acknowledged there",
+            )
+        });
         let mut queue = self.queue.lock();
         match &written {
             Ok(()) => {

@@ -58,9 +58,22 @@ pub(super) fn files(env: &Env, directory: &Path) -> io::Result<Vec<u32>> {
     Ok(numbers)
 }
 
-/// Deletes a life's directory.
+/// What the name of a life's directory ends with once the life is over.
+const GONE: &str = ".gone";
+
+/// Deletes a life's directory. It has another name first, so that what is left of it when that breaks off is taken for no life.
 pub(super) fn remove_life(env: &Env, directory: &Path) -> io::Result<()> {
-    // The first file goes last: what is left of a life whose deletion broke off is still found to be nothing whole.
+    let mut gone = directory.as_os_str().to_owned();
+    gone.push(GONE);
+    let gone = PathBuf::from(gone);
+    env.files().rename(directory, &gone)?;
+    if let Some(root) = directory.parent() {
+        env.files().sync_directory(root)?;
+    }
+    remove_gone(env, &gone)
+}
+
+fn remove_gone(env: &Env, directory: &Path) -> io::Result<()> {
     for entry in env.files().list_atomically(directory)? {
         env.files().remove_file(&directory.join(entry.name))?;
     }
@@ -75,6 +88,10 @@ pub(in crate::node) fn all(env: &Env, root: &Path) -> Result<Vec<Found>> {
     let failed = |error| Error::io(error, "reading a node's disk", root.display());
     let mut lives = Vec::new();
     for entry in env.files().list_atomically(root).map_err(failed)? {
+        if entry.is_directory && entry.name.ends_with(GONE) {
+            remove_gone(env, &root.join(&entry.name)).map_err(failed)?;
+            continue;
+        }
         let Some((life, medium)) = parse_directory(&entry.name).filter(|_| entry.is_directory) else { continue };
         let directory = root.join(&entry.name);
         match recover(env, &directory, life, medium).map_err(failed)? {
@@ -207,7 +224,7 @@ impl Replay {
     fn replay(&mut self, message: Message) {
         if let Message::Request(request) = message {
             // Whatever was refused then is not in the journal; what is refused now (a copy of what was there already) changes nothing.
-            self.regions.handle(request);
+            self.regions.replay(request);
         }
     }
 }
@@ -234,5 +251,6 @@ pub(crate) fn take(env: &Env, root: &Path) -> Result<std::sync::Arc<dyn tombolo_
     if file.try_lock().map_err(failed)? {
         return Ok(file);
     }
-    Err(Error::new(ErrorKind::Busy, format!("another node has the directory {}", root.display())).advice("give each node one of its own"))
+    Err(Error::new(ErrorKind::Busy, format!("another node has the directory {}", root.display()))
+        .advice("end that node, or give this one a directory of its own"))
 }

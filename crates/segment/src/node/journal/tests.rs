@@ -10,7 +10,7 @@ use tombolo_storage::Epoch;
 
 use super::*;
 use crate::message::{Answer, Body, READ_BYTES_MAX, Refusal, RegionId};
-use crate::node::{CONNECTIONS_MAX, Node, NodeDisk, NodeOptions, clean, wake};
+use crate::node::{CONNECTIONS_MAX, Node, NodeDisk, NodeOptions, clean, copy_living, wake};
 use crate::region::Regions;
 
 const LATER: Epoch = Epoch(9);
@@ -268,6 +268,115 @@ fn cleaning_keeps_all_that_lives_whenever_the_power_goes() {
         if let Some(life) = life {
             assert!(found(&process, life) == Some(answers(&mut model(&script(life)))), "mutation {number}");
         }
+    }
+}
+
+#[test]
+fn what_is_sealed_while_its_journal_is_cleaned_keeps_its_bytes() {
+    let world = World::new(2);
+    let process = world.process("node");
+    let env = process.env();
+    let seal = |incarnation, id| Request { incarnation, region: RegionId(id), epoch: Epoch(5), body: Body::Seal };
+    let life = process.run(async move {
+        let node = Node::start(&env, options(true)).await.expect("it starts");
+        let life = node.status().incarnation;
+        let handle = async |request| {
+            let (_, wait) = node.shared.lives.lock().handle(request);
+            wait.expect("it must be durable").done().await.expect("the disk works");
+        };
+        for request in script(life) {
+            handle(request).await;
+        }
+        let journal = node.shared.lives.lock().current.journal.clone().expect("it has a disk");
+        let number = journal.begin_cleaning().await.expect("the disk works");
+        for id in [3, 4] {
+            handle(seal(life, id)).await;
+        }
+        copy_living(&node.shared, &journal, number).await.expect("the disk works");
+        life
+    });
+    let life = life.expect("alive");
+    process.kill();
+    let requests: Vec<Request> = script(life).into_iter().chain([3, 4].map(|id| seal(life, id))).collect();
+    assert!(found(&world.process("node again"), life) == Some(answers(&mut model(&requests))));
+}
+
+/// Frees all that a life has; what the node's disk is to note about it is returned.
+fn free_all(lives: &mut crate::node::lives::Lives, life: NodeIncarnation) {
+    for id in [1, 3, 4] {
+        let free = Request { incarnation: life, region: RegionId(id), epoch: LATER, body: Body::Free };
+        assert_eq!(lives.handle(free).0, Answer::Freed);
+    }
+}
+
+#[test]
+fn an_earlier_life_is_forgotten_only_once_its_journal_says_so() {
+    let (world, life) = stopped(10);
+    let process = world.process("node again");
+    let env = process.env();
+    let forgotten = process.run(async move {
+        let (mut lives, _lock) = wake(&env, &options(true)).expect("the disk works");
+        free_all(&mut lives, life);
+        let early = lives.take_empty().len();
+        env.sleep(Duration::from_secs(1)).await;
+        (early, lives.take_empty().len())
+    });
+    assert_eq!(forgotten, Some((0, 1)));
+}
+
+#[test]
+fn of_a_life_that_is_over_nothing_is_left_whenever_the_power_goes() {
+    let run = |crash_at: Option<u64>| {
+        let (world, life) = stopped(11);
+        let process = world.process("node again");
+        if let Some(number) = crash_at {
+            process.crash_at_mutation(number, Crash::PowerLoss);
+        }
+        let env = process.env();
+        process.run(async move {
+            let node = Node::start(&env, options(true)).await?;
+            free_all(&mut node.shared.lives.lock(), life);
+            env.sleep(Duration::from_secs(3)).await;
+            Result::Ok(())
+        });
+        let mutations = process.mutations();
+        process.kill();
+        (world, life, mutations)
+    };
+    for number in 1..=run(None).2 {
+        let (world, life, _) = run(Some(number));
+        let found = found(&world.process("a third"), life);
+        let damaged = |answer: &Answer| matches!(answer, Answer::Refused(Refusal::Damaged { .. }));
+        assert!(!found.iter().flatten().any(damaged), "mutation {number}");
+        let left = world.host(0).all_files().into_iter().filter(|(path, _)| path.to_string_lossy().contains(&life.to_string())).count();
+        assert!(found.is_some() || left == 0, "mutation {number}: {left} files of a life that answers nothing");
+    }
+}
+
+#[test]
+fn a_node_whose_disk_failed_ends_whichever_life_it_was() {
+    for is_earlier in [false, true] {
+        let (world, life) = stopped(12);
+        let process = world.process("node again");
+        let (env, faults) = (process.env(), process.clone());
+        let error = process.run(async move {
+            let node = Node::start(&env, options(false)).await.expect("it starts");
+            let current = node.status().incarnation;
+            faults.fail_next(tombolo_env::simulated::OperationKind::Sync, io::ErrorKind::Other, 1);
+            if is_earlier {
+                free_all(&mut node.shared.lives.lock(), life);
+            } else {
+                node.shared.lives.lock().handle(script(current).remove(0));
+            }
+            env.sleep(Duration::from_secs(1)).await;
+            let line = crate::node::Line { client: 1, is_superseded: false.into() };
+            let refused = node.shared.handle(&line, script(current).remove(1)).map(|(answer, _)| answer);
+            assert_eq!(refused, Err(crate::wire::hello::Farewell::Ending), "what it carries out it could not keep");
+            assert!(node.drain().await.is_err(), "nobody waits for what cannot come");
+            node.failure()
+        });
+        let told = error.flatten().expect("it failed").to_string();
+        assert!(told.contains("the node ends") && told.contains("start a node on that directory again"), "{told}");
     }
 }
 

@@ -8,8 +8,9 @@ use tombolo_env::{BoxFuture, all};
 use tombolo_format::log_object::{LOG_OBJECT_HEADER_BYTES, LogObject, encode_seal};
 
 use super::PUTS_IN_FLIGHT_MAX;
-use super::place::{Backoff, Place, is_passing};
+use super::place::Place;
 use crate::mutant::{Mutant, is_enabled};
+use crate::patience::{Backoff, is_passing};
 use crate::{Epoch, Error, ErrorKind, LogOffset, Purpose, PutOutcome, Result};
 
 /// What is read of an object at first: all of a small one.

@@ -19,10 +19,11 @@ use tombolo_format::log_frame::{FRAME_PAYLOAD_BYTES_MAX, FrameHeader, frame_byte
 use tombolo_format::log_object::{LOG_OBJECT_FIRST_BYTE, LOG_OBJECT_HEADER_BYTES, LogObject, SEAL_BYTES, encode_data_header};
 
 use super::PUTS_IN_FLIGHT_MAX;
-use super::place::{Backoff, OBJECT_BYTES_MAX, Place, is_passing, patiently};
+use super::place::{OBJECT_BYTES_MAX, Place};
 use crate::lanes::world_ended;
 use crate::log_memory::LaneMemory;
 use crate::mutant::{Mutant, is_enabled};
+use crate::patience::{Backoff, is_passing, patiently};
 use crate::{Appended, Epoch, Error, ErrorKind, LogAppend, LogOffset, Pressure, Purpose, PutOutcome, Request, Result};
 
 /// Appends get `Busy` when more bytes than this, or than the context's memory gives, would wait for their acknowledgement.

@@ -29,11 +29,10 @@ mod tests;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use tombolo_env::{BoxFuture, Completion, Env, TaskClass, all};
+use tombolo_env::{BoxFuture, Completion, Env, TaskClass};
 use tombolo_format::log_object::SEAL_BYTES;
 
 use self::lane::Lane;
@@ -41,6 +40,7 @@ use self::place::Place;
 use crate::lanes::{Lanes, LogLane, wait, world_ended};
 use crate::log_memory::LaneMemory;
 use crate::mutant::{Mutant, is_enabled};
+use crate::patience::delete_under;
 use crate::{
     Epoch, Error, ErrorKind, Incarnation, Log, LogAppend, LogContext, LogId, LogOffset, LogReader, LogRecord, LogStore, ObjectName,
     ObjectStore, Pressure, Purpose, Registry, Request, Result, Survival, Uri,
@@ -58,19 +58,8 @@ const PUTS_IN_FLIGHT_MAX: u32 = 4;
 /// An object that holds so much goes on its way, others or not.
 const OBJECT_BYTES_WANTED: usize = 4 << 20;
 
-/// Names of one page when a log is deleted.
-const LIST_PAGE: usize = 1000;
-
-/// Deletions in flight.
-const DELETES_IN_FLIGHT_MAX: usize = 16;
-
 /// What is kept of logs that were fenced and not read yet, at most.
 const KEPT_BYTES_MAX: usize = 32 << 20;
-
-const PAUSE_MIN: Duration = Duration::from_millis(2);
-const PAUSE_MAX: Duration = Duration::from_secs(1);
-/// About ten seconds of trying, for whoever is not bound to go on for ever.
-const ATTEMPTS_MAX: u32 = 18;
 
 /// Logs as objects of a store.
 #[derive(Clone, Debug)]
@@ -145,23 +134,8 @@ impl ObjectLogStore {
     /// Deletes the data objects under `prefix` of which `which` is true. Seals stay: a late put of a fenced writer must find them.
     async fn delete_data(&self, epoch: Epoch, prefix: &str, which: impl Fn(&ObjectName) -> bool) -> Result<()> {
         let request = Request::new(Purpose::Collection, epoch);
-        let mut after: Option<ObjectName> = None;
-        loop {
-            let list = || self.objects.list(request, prefix, after.as_ref(), LIST_PAGE);
-            let page = place::patiently(&self.env, list).await?;
-            let last = page.objects.last().map(|info| info.name.clone());
-            let is_seal = |length: u64| length == SEAL_BYTES as u64 && !is_enabled(Mutant::LogObjectSealDeleted);
-            let data = page.objects.into_iter().filter(|info| !is_seal(info.length) && which(&info.name));
-            let deletions = data.map(|info| -> BoxFuture<'_, Result<()>> {
-                Box::pin(async move { place::patiently(&self.env, || self.objects.delete(request, &info.name)).await })
-            });
-            let results = all(deletions.collect(), DELETES_IN_FLIGHT_MAX).await;
-            results.into_iter().collect::<Result<()>>()?;
-            match last {
-                Some(last) if page.more => after = Some(last),
-                _ => return Ok(()),
-            }
-        }
+        let is_seal = |length: u64| length == SEAL_BYTES as u64 && !is_enabled(Mutant::LogObjectSealDeleted);
+        delete_under(&self.env, &*self.objects, request, prefix, |info| !is_seal(info.length) && which(&info.name)).await
     }
 }
 

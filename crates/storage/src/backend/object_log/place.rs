@@ -2,16 +2,15 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
-use tombolo_env::{BoxFuture, Env};
+use tombolo_env::Env;
 use tombolo_format::log_frame::SegmentIdentity;
 
-use super::{ATTEMPTS_MAX, PAUSE_MAX, PAUSE_MIN};
 use crate::object::PUT_BYTES_MAX;
+use crate::patience::patiently;
 use crate::{
-    Epoch, Error, ErrorKind, Incarnation, Life, LogId, ObjectKind, ObjectName, ObjectStore, Placement, Purpose, PutOutcome, Request, Result,
+    Epoch, ErrorKind, Incarnation, Life, LogId, ObjectKind, ObjectName, ObjectStore, Placement, Purpose, PutOutcome, Request, Result,
 };
 
 /// Most bytes of an object, and so of an entry with its frame.
@@ -82,50 +81,6 @@ impl Place {
             Ok(bytes) => Ok(Some(bytes)),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
-        }
-    }
-}
-
-/// Whether the same call may succeed in a moment.
-pub(super) fn is_passing(error: &Error) -> bool {
-    matches!(error.kind(), ErrorKind::Retry | ErrorKind::Busy | ErrorKind::DeadlineExceeded)
-}
-
-/// A growing pause.
-#[derive(Debug)]
-pub(super) struct Backoff {
-    attempts: u32,
-    next: Duration,
-}
-
-impl Backoff {
-    pub(super) fn new() -> Backoff {
-        Backoff { attempts: 0, next: PAUSE_MIN }
-    }
-
-    /// Waits; between a half and the whole of the pause, so that many do not come back at once.
-    pub(super) async fn pause(&mut self, env: &Env) {
-        self.attempts += 1;
-        let half = self.next / 2;
-        self.next = (self.next * 2).min(PAUSE_MAX);
-        let chance = env.random_u64() % u64::try_from(half.as_nanos()).unwrap_or(u64::MAX).max(1);
-        env.sleep(half + Duration::from_nanos(chance)).await;
-    }
-
-    pub(super) fn is_exhausted(&self) -> bool {
-        self.attempts >= ATTEMPTS_MAX
-    }
-}
-
-/// Makes a request that may be made again, for some seconds while it fails in passing.
-pub(super) async fn patiently<'a, T>(env: &Env, make: impl Fn() -> BoxFuture<'a, Result<T>>) -> Result<T> {
-    let mut backoff = Backoff::new();
-    loop {
-        match make().await {
-            Err(error) if (is_passing(&error) || error.kind() == ErrorKind::OutcomeUnknown) && !backoff.is_exhausted() => {
-                backoff.pause(env).await;
-            }
-            result => return result,
         }
     }
 }
