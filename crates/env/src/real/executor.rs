@@ -8,7 +8,7 @@
 //! 1. A runnable task is in exactly one queue or on exactly one thread.
 //! 2. A panicking task ends alone: its thread goes on.
 //!
-//! Tasks that wait for sockets have a thread of their own ([`network_pool`](super::network_pool)).
+//! Tasks that wait for sockets run elsewhere ([`network_pool`](super::network_pool)).
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -16,14 +16,14 @@ use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll, Wake, Waker};
-use std::thread::Thread;
+use std::task::{Context, Poll, Waker};
+use std::time::Instant;
 
 use async_task::Runnable;
 use parking_lot::{Condvar, Mutex};
 
 use super::network_pool::NetworkPool;
+use super::parker::Parker;
 use super::reads::Waiting;
 use super::threads;
 use crate::{BoxFuture, Task, TaskClass};
@@ -37,7 +37,6 @@ const BACKGROUND_THREADS_MAX: usize = 4;
 
 thread_local! {
     pub(super) static IN_TASK: Cell<bool> = const { Cell::new(false) };
-    static PARKER: Cell<Option<Arc<Parker>>> = const { Cell::new(None) };
 }
 
 /// The pools of one world.
@@ -48,6 +47,7 @@ pub(super) struct Executor {
 }
 
 impl Executor {
+    /// With a network, whose tasks it runs.
     pub(super) fn new() -> Executor {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let pool = |name, threads_max| Arc::new(Pool { name, threads_max, state: Mutex::default(), ready: Condvar::new() });
@@ -59,6 +59,10 @@ impl Executor {
             ],
             network: Arc::default(),
         }
+    }
+
+    pub(super) fn network(&self) -> &Arc<NetworkPool> {
+        &self.network
     }
 
     pub(super) fn spawn(&self, class: TaskClass, future: BoxFuture<'static, ()>) -> Task {
@@ -162,29 +166,10 @@ impl Pool {
     }
 }
 
-#[derive(Debug)]
-struct Parker {
-    thread: Thread,
-    notified: AtomicBool,
-}
-
-impl Wake for Parker {
-    fn wake(self: Arc<Self>) {
-        self.wake_by_ref();
-    }
-
-    fn wake_by_ref(self: &Arc<Self>) {
-        if !self.notified.swap(true, Ordering::AcqRel) {
-            self.thread.unpark();
-        }
-    }
-}
-
-/// Polls `future` on this thread until it is ready (`true`), parking in between, or until `deadline` (`false`).
-pub(super) fn drive(mut future: Pin<&mut (dyn Future<Output = ()> + Send)>, deadline: Option<std::time::Instant>) -> bool {
+/// Polls `future` on this thread until it is ready (`true`), waiting in between, or until `deadline` (`false`).
+pub(super) fn drive(network: &NetworkPool, mut future: Pin<&mut (dyn Future<Output = ()> + Send)>, deadline: Option<Instant>) -> bool {
     assert!(!IN_TASK.get(), "waiting inside a task: use `.await`, a wait there would stop the pool that has to do the work");
-    // Taken out, so that a wait nested in a poll gets a parker of its own.
-    let parker = PARKER.take().unwrap_or_else(|| Arc::new(Parker { thread: std::thread::current(), notified: AtomicBool::new(false) }));
+    let parker = Parker::take();
     let waker = Waker::from(Arc::clone(&parker));
     let mut context = Context::from_waker(&waker);
     let waiting = Waiting::enter();
@@ -194,28 +179,11 @@ pub(super) fn drive(mut future: Pin<&mut (dyn Future<Output = ()> + Send)>, dead
         }
         // Who must be back in time does not stay in a read of the device.
         waiting.idle(deadline.is_none());
-        if !park(&parker, deadline) {
+        if !network.wait(&parker, deadline) {
             break false;
         }
     };
     drop(waiting);
-    PARKER.set(Some(parker));
+    parker.put_back();
     ready
-}
-
-/// Parks until the parker is notified; `false` when `deadline` came first.
-fn park(parker: &Parker, deadline: Option<std::time::Instant>) -> bool {
-    while !parker.notified.swap(false, Ordering::AcqRel) {
-        match deadline {
-            None => std::thread::park(),
-            Some(deadline) => {
-                let remaining = deadline.saturating_duration_since(std::time::Instant::now());
-                if remaining.is_zero() {
-                    return false;
-                }
-                std::thread::park_timeout(remaining);
-            }
-        }
-    }
-    true
 }

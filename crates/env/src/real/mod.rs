@@ -9,6 +9,8 @@ mod files;
 mod mapping;
 mod network;
 mod network_pool;
+mod parker;
+mod reactor;
 mod reads;
 mod threads;
 mod timer;
@@ -30,12 +32,9 @@ use crate::{BoxFuture, Env, FileSystem, HostFacts, Instant, Network, Platform, T
 pub(crate) fn env(io_uring: bool) -> Env {
     let reads = if io_uring { reads::Choice::Best } else { reads::Choice::Threads };
     let files = files::RealFiles { reads };
-    Env::new(Arc::new(RealPlatform {
-        executor: executor::Executor::new(),
-        timer: timer::Timer::default(),
-        files,
-        network: network::RealNetwork,
-    }))
+    let executor = executor::Executor::new();
+    let network = network::RealNetwork(Arc::clone(executor.network()));
+    Env::new(Arc::new(RealPlatform { executor, timer: timer::Timer::default(), files, network }))
 }
 
 /// Moments are counted from here, so that those of all real worlds of one process compare.
@@ -98,7 +97,8 @@ impl Platform for RealPlatform {
     }
 
     fn drive(&self, future: Pin<&mut (dyn Future<Output = ()> + Send)>, deadline: Option<Instant>) -> bool {
-        executor::drive(future, deadline.and_then(|deadline| origin().checked_add(Duration::from_nanos(deadline.as_nanos()))))
+        let deadline = deadline.and_then(|deadline| origin().checked_add(Duration::from_nanos(deadline.as_nanos())));
+        executor::drive(self.executor.network(), future, deadline)
     }
 
     fn preemption_point(&self) {}

@@ -1,45 +1,29 @@
-//! TCP through the kernel's readiness events.
-//!
-//! The library that waits for them makes what it needs with the first socket, and panics when it cannot: so that is asked before.
+//! TCP through the kernel's readiness events ([`reactor`](super::reactor)).
 
-use std::fs::File;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
-use async_io::Async;
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
+use super::network_pool::NetworkPool;
+use super::reactor::{Reactor, Registered, Way};
 use super::threads;
 use crate::network::{ReadHalf, WriteHalf};
 use crate::{BoxFuture, Connection, Listener, Network, completion};
 
 /// The host's network.
 #[derive(Debug)]
-pub(super) struct RealNetwork;
-
-/// Descriptors that the first socket takes with all that comes with it (epoll, eventfd, timerfd), and one more.
-const FIRST_DESCRIPTORS: usize = 5;
-
-/// Makes sure, before the first socket of the process, that enough descriptors are left. Another thread may take them in between; at a
-/// process that is not at its very limit it does not.
-pub(super) fn check_descriptors() -> io::Result<()> {
-    static CHECKED: AtomicBool = AtomicBool::new(false);
-    if !CHECKED.load(Ordering::Acquire) {
-        let left: io::Result<Vec<File>> = (0..FIRST_DESCRIPTORS).map(|_| File::open("/dev/null")).collect();
-        drop(left?);
-        CHECKED.store(true, Ordering::Release);
-    }
-    Ok(())
-}
+pub(super) struct RealNetwork(pub(super) Arc<NetworkPool>);
 
 impl Network for RealNetwork {
     fn listen<'a>(&'a self, address: &'a str) -> BoxFuture<'a, io::Result<Box<dyn Listener>>> {
         Box::pin(async move {
-            check_descriptors()?;
+            let reactor = self.0.reactor()?;
             let mut last = no_address(address);
             for candidate in resolve(address).await? {
-                match Async::<TcpListener>::bind(candidate) {
+                match listen(reactor, candidate) {
                     Ok(listener) => return Ok(Box::new(RealListener(listener)) as Box<dyn Listener>),
                     Err(error) => last = error,
                 }
@@ -50,10 +34,10 @@ impl Network for RealNetwork {
 
     fn connect<'a>(&'a self, address: &'a str) -> BoxFuture<'a, io::Result<Box<dyn Connection>>> {
         Box::pin(async move {
-            check_descriptors()?;
+            let reactor = self.0.reactor()?;
             let mut last = no_address(address);
             for candidate in resolve(address).await? {
-                match Async::<TcpStream>::connect(candidate).await {
+                match connect(reactor, candidate).await {
                     Ok(stream) => return Ok(Box::new(RealConnection::new(stream)?) as Box<dyn Connection>),
                     Err(error) => last = error,
                 }
@@ -61,6 +45,33 @@ impl Network for RealNetwork {
             Err(last)
         })
     }
+}
+
+fn listen(reactor: &Arc<Reactor>, address: SocketAddr) -> io::Result<Registered<TcpListener>> {
+    let listener = TcpListener::bind(address)?;
+    listener.set_nonblocking(true)?;
+    Registered::new(reactor, listener)
+}
+
+async fn connect(reactor: &Arc<Reactor>, address: SocketAddr) -> io::Result<Registered<TcpStream>> {
+    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let socket = socket_with(family, SocketType::STREAM, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC, None)?;
+    match rustix::net::connect(&socket, &address) {
+        Ok(()) | Err(Errno::INPROGRESS | Errno::INTR) => {}
+        Err(error) => return Err(error.into()),
+    }
+    let stream = Registered::new(reactor, TcpStream::from(socket))?;
+    let is_connected = || {
+        if let Some(error) = stream.socket().take_error()? {
+            return Err(error);
+        }
+        match stream.socket().peer_addr() {
+            Err(error) if error.kind() == io::ErrorKind::NotConnected => Err(io::ErrorKind::WouldBlock.into()),
+            connected => connected.map(|_| ((), false)),
+        }
+    };
+    stream.source().until_done(Way::Write, is_connected).await?;
+    Ok(stream)
 }
 
 fn no_address(address: &str) -> io::Error {
@@ -79,43 +90,52 @@ async fn resolve(address: &str) -> io::Result<Vec<SocketAddr>> {
 }
 
 #[derive(Debug)]
-struct RealListener(Async<TcpListener>);
+struct RealListener(Registered<TcpListener>);
 
 impl Listener for RealListener {
     fn accept(&mut self) -> BoxFuture<'_, io::Result<Box<dyn Connection>>> {
         Box::pin(async move {
-            let (stream, _) = self.0.accept().await?;
+            let listener = self.0.socket();
+            let (stream, _) = self.0.source().until_done(Way::Read, || Ok((listener.accept()?, false))).await?;
+            stream.set_nonblocking(true)?;
+            let stream = Registered::new(self.0.reactor(), stream)?;
             Ok(Box::new(RealConnection::new(stream)?) as Box<dyn Connection>)
         })
     }
 
     fn local_address(&self) -> io::Result<String> {
-        Ok(self.0.get_ref().local_addr()?.to_string())
+        Ok(self.0.socket().local_addr()?.to_string())
     }
 }
 
 #[derive(Debug)]
 struct RealConnection {
-    stream: Arc<Async<TcpStream>>,
+    stream: Arc<Registered<TcpStream>>,
     peer: String,
 }
 
 impl RealConnection {
-    fn new(stream: Async<TcpStream>) -> io::Result<RealConnection> {
+    fn new(stream: Registered<TcpStream>) -> io::Result<RealConnection> {
         // Requests are small and waited for.
-        stream.get_ref().set_nodelay(true)?;
-        let peer = stream.get_ref().peer_addr()?.to_string();
+        stream.socket().set_nodelay(true)?;
+        let peer = stream.socket().peer_addr()?.to_string();
         Ok(RealConnection { stream: Arc::new(stream), peer })
     }
 }
 
-async fn read(stream: &Async<TcpStream>, buffer: &mut [u8]) -> io::Result<usize> {
-    stream.read_with(|mut stream| stream.read(buffer)).await
+async fn read(stream: &Registered<TcpStream>, buffer: &mut [u8]) -> io::Result<usize> {
+    let wanted = buffer.len();
+    let attempt = || {
+        let count = stream.socket().read(buffer)?;
+        // A stream that gives less has no more now; its end is told apart.
+        Ok((count, count > 0 && count < wanted))
+    };
+    stream.source().until_done(Way::Read, attempt).await
 }
 
-async fn write_all(stream: &Async<TcpStream>, mut bytes: &[u8]) -> io::Result<()> {
+async fn write_all(stream: &Registered<TcpStream>, mut bytes: &[u8]) -> io::Result<()> {
     while !bytes.is_empty() {
-        let count = stream.write_with(|mut stream| stream.write(bytes)).await?;
+        let count = stream.source().until_done(Way::Write, || Ok((stream.socket().write(bytes)?, false))).await?;
         if count == 0 {
             return Err(io::ErrorKind::WriteZero.into());
         }
@@ -143,7 +163,7 @@ impl Connection for RealConnection {
 }
 
 #[derive(Debug)]
-struct RealReadHalf(Arc<Async<TcpStream>>);
+struct RealReadHalf(Arc<Registered<TcpStream>>);
 
 impl ReadHalf for RealReadHalf {
     fn read<'a>(&'a mut self, buffer: &'a mut [u8]) -> BoxFuture<'a, io::Result<usize>> {
@@ -152,11 +172,11 @@ impl ReadHalf for RealReadHalf {
 }
 
 #[derive(Debug)]
-struct RealWriteHalf(Arc<Async<TcpStream>>);
+struct RealWriteHalf(Arc<Registered<TcpStream>>);
 
 impl WriteHalf for RealWriteHalf {
     fn try_write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match self.0.get_ref().write(bytes) {
+        match self.0.socket().write(bytes) {
             Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => Ok(0),
             written => written,
         }
@@ -170,6 +190,6 @@ impl WriteHalf for RealWriteHalf {
 impl Drop for RealWriteHalf {
     fn drop(&mut self) {
         // The other side reads the end of the stream; an already broken connection needs no ending.
-        let _ = self.0.get_ref().shutdown(Shutdown::Write);
+        let _ = self.0.socket().shutdown(Shutdown::Write);
     }
 }

@@ -3,7 +3,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use super::files::list_atomically;
-use crate::{Env, TaskClass, completion};
+use crate::{Env, Task, TaskClass, completion};
 
 #[test]
 fn block_on_parks_until_a_task_completes() {
@@ -137,4 +137,114 @@ fn device_and_space_are_told() {
     assert!(space.total > 0 && space.available <= space.total);
     assert!(env.files().kind(path).is_ok());
     let _ = env.files().device_bytes_written(path);
+}
+
+/// Answers each byte with the next, on every connection, until its end.
+fn echo(env: &Env) -> (String, Task) {
+    let mut listener = env.block_on(env.network().listen("127.0.0.1:0")).expect("a port");
+    let address = listener.local_address().expect("an address");
+    let world = env.clone();
+    let serving = env.spawn(TaskClass::Network, "echo", async move {
+        while let Ok(mut connection) = listener.accept().await {
+            let serve = async move {
+                let mut buffer = [0; 64];
+                while let Ok(count @ 1..) = connection.read(&mut buffer).await {
+                    buffer[..count].iter_mut().for_each(|byte| *byte = byte.wrapping_add(1));
+                    connection.write_all(&buffer[..count]).await.expect("it reads");
+                }
+            };
+            world.spawn(TaskClass::Network, "echo to one", serve).detach();
+        }
+    });
+    (address, serving)
+}
+
+#[test]
+fn threads_that_wait_for_sockets_take_turns_at_them() {
+    let env = Env::real();
+    let (address, _serving) = echo(&env);
+    std::thread::scope(|scope| {
+        for thread in 0..6_u8 {
+            let (env, address) = (env.clone(), address.clone());
+            scope.spawn(move || {
+                let mut connection = env.block_on(env.network().connect(&address)).expect("it listens");
+                for round in 0..400_u16 {
+                    let sent = [thread, round.to_le_bytes()[0]];
+                    let mut got = [0; 64];
+                    let count = env.block_on(async {
+                        connection.write_all(&sent).await.expect("it reads");
+                        connection.read(&mut got).await.expect("it writes")
+                    });
+                    assert_eq!(got[..count], sent.map(|byte| byte.wrapping_add(1)), "two bytes come together");
+                    if round % 50 == 0 {
+                        // Others wait meanwhile, and the pool's thread takes its place again.
+                        env.block_on(env.sleep(Duration::from_millis(u64::from(thread))));
+                    }
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn an_end_that_comes_with_the_last_bytes_is_seen() {
+    let env = Env::real();
+    let mut listener = env.block_on(env.network().listen("127.0.0.1:0")).expect("a port");
+    let address = listener.local_address().expect("an address");
+    for _ in 0..50 {
+        let (mut one, mut other) = env.block_on(async {
+            let one = env.network().connect(&address).await.expect("it listens");
+            (one, listener.accept().await.expect("somebody connects"))
+        });
+        env.block_on(async {
+            one.write_all(b"last").await.expect("it reads");
+            drop(one);
+            let mut buffer = [0; 64];
+            assert_eq!(other.read(&mut buffer).await.expect("some bytes"), 4);
+            assert_eq!(other.read(&mut buffer).await.expect("an end"), 0);
+        });
+    }
+}
+
+#[test]
+fn more_than_a_socket_holds_goes_and_a_refused_connection_is_an_error() {
+    let env = Env::real();
+    let mut listener = env.block_on(env.network().listen("127.0.0.1:0")).expect("a port");
+    let address = listener.local_address().expect("an address");
+    let bytes: Vec<u8> = (0..16 << 20).map(|at: u32| at.to_le_bytes()[1]).collect();
+    let expected = bytes.clone();
+    let world = env.clone();
+    let reading = env.spawn(TaskClass::Network, "reading", async move {
+        let (mut all, mut buffer) = (Vec::new(), vec![0; 100_000]);
+        let mut connection = listener.accept().await.expect("somebody connects");
+        while let Ok(count @ 1..) = connection.read(&mut buffer).await {
+            all.extend_from_slice(&buffer[..count]);
+        }
+        assert!(all == expected);
+        drop((listener, world));
+    });
+    env.block_on(async {
+        let (_read, mut write) = env.network().connect(&address).await.expect("it listens").split();
+        let begun = write.try_write(&bytes).expect("it listens");
+        write.write_all(&bytes[begun..]).await.expect("it reads");
+    });
+    assert_eq!(env.block_on(reading), Some(()));
+    let refused = env.block_on(env.network().connect(&address)).expect_err("nobody listens any more");
+    assert_eq!(refused.kind(), std::io::ErrorKind::ConnectionRefused);
+}
+
+#[test]
+fn a_task_of_the_network_that_panics_ends_alone_on_whichever_thread() {
+    let env = Env::real();
+    let (address, _serving) = echo(&env);
+    let mut connection = env.block_on(env.network().connect(&address)).expect("it listens");
+    for round in 0..50_u8 {
+        let panics = env.spawn(TaskClass::Network, "panics", async { panic!("on purpose") });
+        let mut got = [0];
+        env.block_on(async {
+            connection.write_all(&[round]).await.expect("it reads");
+            connection.read(&mut got).await.expect("it writes");
+        });
+        assert_eq!((got[0], env.block_on(panics)), (round + 1, None));
+    }
 }

@@ -119,6 +119,13 @@ impl Drop for Waiting {
     }
 }
 
+/// Runs something on a thread that waits, that belongs to others who wait: nothing that it begins is left to this thread.
+pub(super) fn not_waiting(run: impl FnOnce()) {
+    let depth = WAITING.replace(0);
+    run();
+    WAITING.set(depth);
+}
+
 /// Hands jobs over, those of one choice together.
 fn hand_over(jobs: Vec<Job>) {
     let (best, threads): (Vec<Job>, Vec<Job>) = jobs.into_iter().partition(|job| job.choice == Choice::Best);
