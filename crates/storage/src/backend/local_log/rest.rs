@@ -18,10 +18,10 @@ use crate::LogOffset;
 use crate::mutant::{Mutant, is_enabled};
 
 /// How long next to nothing must have been appended.
-const REST: Duration = Duration::from_millis(500);
+const REST: Duration = Duration::from_millis(200);
 
 /// What is next to nothing. A writer at this rate fills a large segment in ten minutes.
-const REST_BYTES: u32 = 64 << 10;
+const REST_BYTES: u32 = 24 << 10;
 
 impl Lane {
     /// Looks after a trim whether there is something to give back, and has it given back once the lane rests.

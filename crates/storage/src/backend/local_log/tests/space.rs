@@ -205,7 +205,7 @@ fn a_lane_that_is_written_to_keeps_its_segments() {
     for round in 0..30 {
         let end = fill(&case, &writer, &*log, round * 500..round * 500 + 500, 500);
         log.trim(0, end).expect("trimming");
-        case.world.run_for(Duration::from_millis(300));
+        case.world.run_for(Duration::from_millis(120));
         assert!(round < 10 || case.segments().contains(&(1024 * KIB)), "round {round}: {:?}", case.segments());
     }
     case.world.run_for(Duration::from_secs(2));
