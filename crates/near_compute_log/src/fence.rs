@@ -1,5 +1,5 @@
-//! A successor takes an older epoch's lane over (rule 5): seals its segments, recovers what may have been acknowledged, copies that to fresh regions,
-//! publishes, and only then tells the length and frees what was there before.
+//! A successor takes an older epoch's lane over (rule 5): seals its segments, recovers what may have been acknowledged, copies to fresh regions what too few
+//! hold, publishes, and only then tells the length and frees what is named no more.
 //!
 //! Takeover, step 2. Segments are sealed and fetched all at once; the lane ends with the first that has no end record.
 
@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tombolo_env::Instant;
 use tombolo_format::log_frame::SegmentIdentity;
-use tombolo_format::near_log::{NearLane, NearPayload, NearSegment};
+use tombolo_format::near_log::{NearLane, NearPayload, NearRegion, NearSegment};
 use tombolo_format::segment_record::{Digest, Records, first_digest};
 use tombolo_segment::call::{Call, CallId, Member, Outcome, Shape};
 use tombolo_segment::message::{Body, Request};
@@ -55,8 +55,8 @@ pub(crate) fn place(log: &LogRecord) -> String {
 #[derive(Debug)]
 enum Old {
     Taking(Box<Takeover>),
-    /// What it holds, and whether that has its end record. Walked once: a turn comes with each answer.
-    Recovered(Recovered, bool),
+    /// What it holds, and which regions hold exactly that. Its mark is the end record.
+    Recovered(Recovered, Vec<Member>),
     /// In an object, with its length and digest.
     Object(u32, Digest),
 }
@@ -115,8 +115,11 @@ impl Taking<'_> {
         if recovered.first().is_some_and(|first| first.kept.number == from.segment() && narrow(first.kept.records.len()) < from.byte()) {
             return Err(self.gone(from.segment(), &format!("{} bytes at least", from.byte()), "fewer"));
         }
-        self.copy(shape, &recovered).await?;
-        self.free(&lane.segments);
+        let published = self.copy(shape, &recovered).await?;
+        let goes_on = |region: &NearRegion| published.iter().any(|segment| segment.regions.contains(region));
+        let mut left = lane.segments;
+        left.iter_mut().for_each(|segment| segment.regions.retain(|region| !goes_on(region)));
+        self.free(&left);
         Ok((sealed, recovered.into_iter().map(|segment| segment.kept).collect()))
     }
 
@@ -138,6 +141,7 @@ impl Taking<'_> {
                     database: self.context.database,
                     segment: identity(self.context, self.log, segment.number),
                     epoch: self.context.epoch,
+                    is_mark: is_end,
                 };
                 Old::Taking(Box::new(Takeover::new(recovery, members(&segment.regions))))
             }
@@ -147,14 +151,12 @@ impl Taking<'_> {
         let deadline = self.context.env.now() + PATIENCE;
         loop {
             self.turn(&mut old, &mut flight).await;
-            for (named, segment) in segments.iter().zip(&mut old) {
+            for segment in &mut old {
                 if let Old::Taking(takeover) = segment
                     && let Progress::Recovered(recovered) = takeover.progress()
                 {
-                    let first = first_digest(self.context.database, &identity(self.context, self.log, named.number));
-                    let has_end = has_end(first, &recovered.records, recovered.digest);
-                    let has_end = has_end.ok_or_else(|| self.gone(named.number, "sound records", "others"))?;
-                    *segment = Old::Recovered(recovered, has_end);
+                    let holders = takeover.holders();
+                    *segment = Old::Recovered(recovered, holders);
                 }
             }
             if let Some(ready) = self.ready(segments, &old).await? {
@@ -189,20 +191,22 @@ impl Taking<'_> {
         for old in old {
             match old {
                 Old::Taking(takeover) if takeover.progress() == Progress::Working => return Ok(None),
-                Old::Taking(_) | Old::Recovered(_, false) => break,
-                Old::Object(..) | Old::Recovered(_, true) => {}
+                Old::Recovered(Recovered { has_mark: true, .. }, _) | Old::Object(..) => {}
+                Old::Taking(_) | Old::Recovered(..) => break,
             }
         }
         let mut ready = Vec::new();
         for (segment, old) in segments.iter().zip(old) {
             let number = segment.number;
-            let (records, digest, is_object, has_end) = match old {
-                Old::Recovered(recovered, has_end) => (recovered.records.clone(), recovered.digest, false, *has_end),
+            let (records, digest, holders, has_end) = match old {
+                Old::Recovered(Recovered { records, digest, has_mark }, holders) => {
+                    (records.clone(), *digest, Some(holders.clone()), *has_mark)
+                }
                 Old::Object(length, digest) => {
                     let identity = identity(self.context, self.log, number);
                     let records = read_object(self.context, &identity, *length).await?;
                     let has_end = has_end(first_digest(self.context.database, &identity), &records, *digest);
-                    (records, *digest, true, has_end.ok_or_else(|| self.gone(number, "sound records", "others"))?)
+                    (records, *digest, None, has_end.ok_or_else(|| self.gone(number, "sound records", "others"))?)
                 }
                 Old::Taking(takeover) => match takeover.progress() {
                     Progress::Superseded(by) => return Err(self.fenced(by.0)),
@@ -214,7 +218,7 @@ impl Taking<'_> {
                 },
             };
             if !records.is_empty() {
-                ready.push(Ready { kept: Kept { number, records }, digest, is_object });
+                ready.push(Ready { kept: Kept { number, records }, digest, holders });
             }
             if !has_end {
                 break;
@@ -242,12 +246,13 @@ impl Taking<'_> {
             .advice("bring the nodes back that hold it: `tombolo log status` names them")
     }
 
-    /// Copies what was recovered to fresh regions, and publishes that (rule 5).
-    async fn copy(&self, shape: Shape, recovered: &[Ready]) -> Result<()> {
+    /// Copies what too few regions hold to fresh ones, and publishes where all is (rule 5). The regions that do.
+    async fn copy(&self, shape: Shape, recovered: &[Ready]) -> Result<Vec<NearSegment>> {
         let env = &self.context.env;
         let nodes = self.neighbours.nodes();
         let random = || u128::from(env.random_u64());
-        let begin = |ready: &&Ready| {
+        let begin = |ready: &Ready| {
+            let holders = ready.holders.clone()?;
             let job = Job {
                 shape,
                 database: self.context.database,
@@ -256,9 +261,11 @@ impl Taking<'_> {
                 bytes_max: narrow(ready.kept.records.len()),
                 first_region: random() << 64 | random(),
             };
-            Writer::copying(job, &ready.kept.records, &nodes)
+            let mut writer = Writer::copying(job, &ready.kept.records, ready.digest, holders, &nodes);
+            writer.tick(env.now());
+            Some(writer)
         };
-        let mut writers: Vec<Writer> = recovered.iter().filter(|ready| !ready.is_object).collect::<Vec<_>>().iter().map(begin).collect();
+        let mut writers: Vec<Writer> = recovered.iter().filter_map(begin).collect();
         let mut flight = Flight::default();
         let deadline = env.now() + PATIENCE;
         while !writers.iter().all(Writer::has_proposal) {
@@ -283,12 +290,13 @@ impl Taking<'_> {
         }
         let mut proposals = writers.iter_mut().map(|writer| writer.take_proposal().unwrap_or_default());
         let segments = recovered.iter().map(|ready| {
-            let members = if ready.is_object { Vec::new() } else { proposals.next().unwrap_or_default() };
+            let members = ready.holders.as_ref().and_then(|_| proposals.next()).unwrap_or_default();
             let length = narrow(ready.kept.records.len());
             NearSegment { number: ready.kept.number, settled: Some((length, ready.digest)), regions: regions(&members) }
         });
         let narrow = |count: usize| u8::try_from(count).unwrap_or(u8::MAX);
-        let configuration = encode(&NearLane { copies: narrow(shape.copies), quorum: narrow(shape.quorum), segments: segments.collect() })?;
+        let segments: Vec<NearSegment> = segments.collect();
+        let configuration = encode(&NearLane { copies: narrow(shape.copies), quorum: narrow(shape.quorum), segments: segments.clone() })?;
         self.context.chain.publish(LogRecord { id: self.log.id, configuration }).await?;
         for writer in &mut writers {
             writer.published(Published::Known, env.now());
@@ -297,7 +305,7 @@ impl Taking<'_> {
         for (at, writer) in writers.iter_mut().enumerate() {
             writer.take_calls().into_iter().for_each(|call| flight.send(self.neighbours, at, call));
         }
-        Ok(())
+        Ok(segments)
     }
 
     /// Frees the regions of segments; nobody waits for it.
@@ -315,7 +323,13 @@ impl Taking<'_> {
 struct Ready {
     kept: Kept,
     digest: Digest,
-    is_object: bool,
+    /// Regions that hold exactly that; `None`: it is in an object.
+    holders: Option<Vec<Member>>,
+}
+
+/// Whether a record is the end of its segment.
+fn is_end(payload: &[u8]) -> bool {
+    matches!(NearPayload::decode(payload), Ok(NearPayload::End))
 }
 
 /// Whether a segment has its end record; `None` when its records are not sound, or not those with that digest.

@@ -40,6 +40,15 @@ impl Batches {
         Batches { closed: Vec::new(), open: Vec::new(), first, digest: first }
     }
 
+    /// One batch of all records, which are known to be sound and to have that digest.
+    pub(crate) fn whole(first: Digest, records: &Bytes, digest: Digest) -> Batches {
+        let mut batches = Batches { digest, ..Batches::new(first) };
+        if !records.is_empty() {
+            batches.closed.push(Batch { start: 0, predecessor: first, records: records.clone(), end: narrow(records.len()), digest });
+        }
+        batches
+    }
+
     /// Those of records that are there already, which begin at byte 0.
     pub(crate) fn of(first: Digest, records: &Bytes) -> Batches {
         let mut batches = Batches::new(first);

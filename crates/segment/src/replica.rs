@@ -62,6 +62,12 @@ impl Replica {
         }
     }
 
+    /// One that is sealed and holds all, in so many batches.
+    pub(crate) fn holding(member: Member, held: u32, batches: usize) -> Replica {
+        let never = Instant::from_nanos(0);
+        Replica { phase: Phase::Live, held, next: batches, ..Replica::new(member, never) }
+    }
+
     /// Bytes that count: none of what is gone.
     pub(crate) fn counted(&self) -> u32 {
         if self.phase == Phase::Live { self.held } else { 0 }

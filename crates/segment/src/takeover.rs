@@ -1,5 +1,5 @@
 //! Recovers what a writer that is gone has left of one segment (rule 5): seals, chooses a length, fetches. What it yields is then copied to fresh
-//! regions by a [`crate::writer::Writer`], and counts once that is published. No IO.
+//! regions by a [`crate::writer::Writer`], unless enough of the old ones hold exactly that, and counts once that is published. No IO.
 //!
 //! ```text
 //! seal all ─▶ n − q + k answers ─▶ the k-th longest that can be read ─▶ fetch and check ─▶ recovered
@@ -47,6 +47,8 @@ pub struct Recovery {
     pub segment: SegmentIdentity,
     /// In whose name regions are sealed.
     pub epoch: Epoch,
+    /// Payloads that whoever takes over looks for, all records being walked through here once.
+    pub is_mark: fn(&[u8]) -> bool,
 }
 
 /// What a region said of itself.
@@ -108,6 +110,8 @@ pub struct Recovered {
     pub records: Bytes,
     /// Of all of them.
     pub digest: Digest,
+    /// Whether one of them is a mark ([`Recovery::is_mark`]).
+    pub has_mark: bool,
 }
 
 /// A takeover of one segment, up to where its bytes are known.
@@ -148,6 +152,19 @@ impl Takeover {
     /// Regions that have answered, and that must.
     pub fn answers(&self) -> (usize, usize) {
         (self.lengths().len(), self.answers_needed())
+    }
+
+    /// The regions that hold exactly what was recovered, as they said when they were sealed: nothing is added there any more, and they are as good
+    /// as copies of it. Others hold less, or what nobody has to recover.
+    pub fn holders(&self) -> Vec<Member> {
+        let Some(Recovered { records, digest, .. }) = &self.recovered else { return Vec::new() };
+        let holds = |region: &&Region| match region.word {
+            Word::Sealed(extent) => {
+                (extent.length, extent.digest) == (narrow(records.len()), *digest) || is_enabled(Mutant::SegmentKeepsOthers)
+            }
+            Word::None | Word::Unreadable(_) | Word::Lost => false,
+        };
+        self.regions.iter().filter(holds).map(|region| region.member.clone()).collect()
     }
 
     /// Calls to make.
@@ -333,7 +350,13 @@ impl Takeover {
     fn check(&mut self) {
         let Some(fetch) = self.fetch.as_mut().filter(|fetch| fetch.bytes.len() == fetch.extent.length as usize) else { return };
         let mut walk = Records::new(first_digest(self.recovery.database, &self.recovery.segment), 0, &fetch.bytes);
-        let is_sound = walk.by_ref().all(|record| record.is_ok());
+        let mut has_mark = false;
+        let is_sound = walk.by_ref().all(|record| {
+            record.is_ok_and(|record| {
+                has_mark |= (self.recovery.is_mark)(record.payload);
+                true
+            })
+        });
         let (digest, at) = (walk.digest(), fetch.from);
         if !is_sound || digest != fetch.extent.digest {
             // Shorter than it said: no answer (rule 4).
@@ -341,7 +364,7 @@ impl Takeover {
         }
         let records = Bytes::from(mem::take(&mut fetch.bytes));
         self.fetch = None;
-        self.recovered = Some(Recovered { records, digest });
+        self.recovered = Some(Recovered { records, digest, has_mark });
     }
 
     fn call(&mut self, at: usize, body: Body) {

@@ -7,7 +7,8 @@
 //! a region is lost ─▶ a fresh one on another node ─▶ catch-up ─▶ proposal ─▶ published ─▶ counted
 //! ```
 //!
-//! The same machine copies what a takeover recovered to fresh regions: there all bytes are there before the first region is.
+//! The same machine copies what a takeover recovered to fresh regions: there all bytes are there before the first region is. Old regions that hold
+//! exactly that count as fresh ones that have caught up.
 //!
 //! Invariants:
 //! 1. Only regions of the newest published configuration count; while another one is proposed, of unknown outcome included, those of both do, each
@@ -126,6 +127,8 @@ pub struct Writer {
     proposed: Option<Proposal>,
     nodes: Vec<Candidate>,
     settle_at: Option<Instant>,
+    /// It began with q regions that hold all: no more are made.
+    is_held: bool,
     ended: Option<Ended>,
     is_freed: bool,
     calls: Vec<Call>,
@@ -138,10 +141,20 @@ impl Writer {
         Writer::with(job, Batches::new(first), nodes)
     }
 
-    /// Copies `records`, sound from byte 0, to fresh regions. Nothing is appended behind them.
-    pub fn copying(job: Job, records: &Bytes, nodes: &[Node]) -> Writer {
+    /// Has `records`, sound from byte 0 and with that digest, in q regions: in `holders`, which are sealed and hold exactly that, and in fresh ones that they
+    /// are copied to where those are fewer. Nothing is appended behind them.
+    pub fn copying(job: Job, records: &Bytes, digest: Digest, holders: Vec<Member>, nodes: &[Node]) -> Writer {
         let first = first_digest(job.database, &job.segment);
-        Writer::with(job, Batches::of(first, records), nodes)
+        let is_held = holders.len() >= job.shape.quorum;
+        let batches = if is_held { Batches::whole(first, records, digest) } else { Batches::of(first, records) };
+        let mut writer = Writer::with(job, batches, nodes);
+        writer.is_held = is_held;
+        let (end, count) = (writer.batches.end(), writer.batches.count());
+        for holder in holders {
+            writer.replicas.insert(writer.regions_made, Replica::holding(holder, end, count));
+            writer.regions_made += 1;
+        }
+        writer
     }
 
     fn with(job: Job, batches: Batches, nodes: &[Node]) -> Writer {
@@ -159,6 +172,7 @@ impl Writer {
             proposed: None,
             nodes: Vec::new(),
             settle_at: None,
+            is_held: false,
             ended: None,
             is_freed: false,
             calls: Vec::new(),
@@ -516,7 +530,8 @@ impl Writer {
         let copies = self.job.shape.copies;
         let keep: Vec<u32> = self.configured.iter().copied().filter(|id| self.is_healthy(*id, now) && !self.is_wanted_back(*id)).collect();
         let fresh: Vec<u32> = self.replicas.iter().filter(|(id, _)| !self.configured.contains(id)).map(|(id, _)| *id).collect();
-        for _ in keep.len() + fresh.len()..copies {
+        let wanted = if self.is_held { 0 } else { copies };
+        for _ in keep.len() + fresh.len()..wanted {
             if !self.ask(now) {
                 break;
             }

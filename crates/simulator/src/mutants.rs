@@ -63,6 +63,7 @@ pub const ALL: &[Hunt] = &[
     hunt(Mutant::SegmentChoosesTooShort, "segments", 20_000),
     hunt(Mutant::SegmentServedBeforePublished, "segments", 20_000),
     hunt(Mutant::SegmentOldFreedBeforePublished, "segments", 20_000),
+    hunt(Mutant::SegmentKeepsOthers, "segments", 20_000),
     hunt(Mutant::SegmentFollowerShowsUncommitted, "segments", 20_000),
 ];
 

@@ -156,6 +156,7 @@ pub enum Mutant {
     SegmentChoosesTooShort,
     SegmentServedBeforePublished,
     SegmentOldFreedBeforePublished,
+    SegmentKeepsOthers,
     // What a follower shows (rule 6)
     SegmentFollowerShowsUncommitted,
 }

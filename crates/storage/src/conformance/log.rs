@@ -60,6 +60,11 @@ impl MemoryChain {
         *self.refusal.lock() = Some(error);
     }
 
+    /// Has none fail that did not come yet.
+    pub fn accept(&self) {
+        *self.refusal.lock() = None;
+    }
+
     /// Names a log no more.
     pub fn unname(&self, record: &LogRecord) {
         self.records.lock().retain(|named| named.id != record.id);
@@ -463,10 +468,13 @@ fn frees_unnamed(subject: &LogSubject) {
     let unnamed = history.record(5, 0);
     history.chain.unname(&unnamed);
     let _log = history.open(9, 1).expect("opening");
-    let context = history.context(10);
+    let context = history.context(9);
     let fence = || subject.env.block_on(subject.store.fence(&context, &unnamed, LogOffset::ZERO));
     let waits = (0..500).find(|_| {
+        // Whoever looks names nothing anew.
+        history.chain.refuse_next(Error::new(ErrorKind::Retry, "nothing is published"));
         let is_gone = fence().is_err_and(|error| error.kind() == ErrorKind::Corrupt);
+        history.chain.accept();
         if !is_gone {
             subject.env.block_on(subject.env.sleep(std::time::Duration::from_millis(10)));
         }

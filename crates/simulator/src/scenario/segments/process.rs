@@ -74,7 +74,7 @@ impl Process {
         let before = chain.tip();
         let epoch = chain.claim();
         let old = chain.logs(before).into_iter().map(|(log, members, _)| {
-            let recovery = Recovery { shape, database: DATABASE, segment: identity(log), epoch: Epoch(epoch) };
+            let recovery = Recovery { shape, database: DATABASE, segment: identity(log), epoch: Epoch(epoch), is_mark: |_| false };
             (log, Old::Recovering { takeover: Takeover::new(recovery, members.clone()), members })
         });
         Process {
@@ -199,7 +199,9 @@ impl Process {
                 Progress::Superseded(_) => self.has_ended = true,
                 Progress::Blocked { .. } => self.is_blocked = true,
                 Progress::Recovered(recovered) => {
-                    let members = members.clone();
+                    let holders = takeover.holders();
+                    // What goes on holding it is not freed.
+                    let members: Vec<Member> = members.iter().filter(|member| !holders.contains(member)).cloned().collect();
                     let length = u32::try_from(recovered.records.len()).unwrap_or(u32::MAX);
                     if is_enabled(Mutant::SegmentServedBeforePublished) {
                         checker.served(log, length, recovered.digest)?;
@@ -208,7 +210,7 @@ impl Process {
                         said.calls.extend(free(log, &members, self.epoch));
                     }
                     let job = self.job(log);
-                    let mut writer = Writer::copying(job, &recovered.records, &self.nodes);
+                    let mut writer = Writer::copying(job, &recovered.records, recovered.digest, holders, &self.nodes);
                     writer.tick(now);
                     self.old[at].1 = Old::Copying { writer, members, length, digest: recovered.digest };
                 }
