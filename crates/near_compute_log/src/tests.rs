@@ -101,6 +101,32 @@ fn the_loss_of_one_node_loses_nothing_and_of_two_is_said() {
     }
 }
 
+#[test]
+fn a_takeover_copies_only_what_too_few_hold() {
+    let world = World::new(7);
+    let nodes = Local::with(&NODES);
+    let subject = subject(&world.process("tester").env(), &nodes, 64 << 10);
+    let history = LogHistory::new(&subject);
+    written(&subject, &history, 300);
+    let names = |of: &[&str]| of.iter().map(|node| nodes.0.lock()[*node].lock().occupancy().names).sum::<u64>();
+    let takes = |epoch| {
+        let sealed = history.fence(5, 0, epoch, LogOffset::ZERO).expect("no more was lost than may be");
+        assert_eq!(history.read(5, 0, epoch, LogOffset::ZERO, sealed).expect("reading").len(), 300);
+    };
+    let before = names(&NODES);
+    takes(9);
+    assert_eq!(names(&NODES), before, "three hold it");
+    nodes.start("a:1", 90);
+    let before = names(&NODES);
+    takes(10);
+    assert_eq!(names(&NODES), before, "two hold it, and are all that counts from here on");
+    nodes.start("b:1", 91);
+    takes(11);
+    assert!(names(&["a:1", "b:1"]) > 0, "one held it");
+    nodes.start("c:1", 92);
+    takes(12);
+}
+
 /// A follower on a machine of its own.
 fn follower(env: &Env, nodes: &Local, history: &LogHistory<'_>) -> Result<usize> {
     let store = NearLogStore::new(env, Arc::new(nodes.clone()), Neighbours::at(&NODES), Replication::default());

@@ -3,10 +3,11 @@
 //!
 //! A thread of the pool leads, unless threads wait in [`Env::block_on`](crate::Env::block_on) again and again: then they lead themselves while they wait,
 //! so that an answer is worked on by the very thread that waits for it. One that leaves calls another that waits. When none does, the pool's thread
-//! stands by: it leads again after [`STAND_BY`], or at once when a task is to run.
+//! stands by: it leads again after [`STAND_BY`], and runs at once what is scheduled.
 //!
 //! Invariants: those of the [executor](super::executor), and
-//! 1. One thread leads at a time. While nobody does, the pool's thread looks within [`STAND_BY`] or has been woken.
+//! 1. One thread leads at a time. While nobody does, a thread that waits has been called and takes it or calls another, or the pool's thread looks within
+//!    [`STAND_BY`].
 //! 2. Whoever leads and waits is woken by what is scheduled.
 //! 3. A thread that waits runs nothing once it was woken.
 
@@ -45,12 +46,20 @@ pub(super) struct NetworkPool {
 struct State {
     queue: VecDeque<Runnable>,
     leader: Leader,
-    /// A waiting thread wants to lead.
+    /// It is the pool's thread.
+    is_pool_leading: bool,
+    /// A waiting thread wants to lead in its place.
     is_wanted: bool,
-    /// When a waiting thread last began to lead, or wanted to.
+    /// When a thread last began to wait.
     asked: Option<Instant>,
+    /// When a waiting thread last led.
+    led: Option<Instant>,
     /// Counts those that led.
     turns: u64,
+    /// The pool's thread stands by for longer than [`STAND_BY`].
+    is_far: bool,
+    /// A buffer for whoever leads.
+    events: Vec<Event>,
     /// Threads that wait and do not lead.
     followers: Vec<Arc<Parker>>,
     started: bool,
@@ -79,12 +88,13 @@ impl NetworkPool {
     ///
     /// # Errors
     /// The system's, when it gives no descriptors.
-    pub(super) fn reactor(&self) -> io::Result<&Arc<Reactor>> {
+    pub(super) fn reactor(self: &Arc<NetworkPool>) -> io::Result<&Arc<Reactor>> {
         if self.reactor.get().is_none() {
             let reactor = Reactor::new()?;
             // Another thread may have been first.
             let _ = self.reactor.set(reactor);
-            // The pool's thread may wait for tasks only.
+            // Tasks of other pools may wait for sockets as well. The thread may wait for tasks only.
+            self.start();
             let _state = self.state.lock();
             self.changed.notify_all();
         }
@@ -110,8 +120,24 @@ impl NetworkPool {
     fn wake(&self, state: &mut State) {
         match (state.leader, self.reactor.get()) {
             (Leader::Running, _) => {}
-            (Leader::Waiting, Some(reactor)) => reactor.ring(),
-            (Leader::Waiting | Leader::Nobody, _) => drop(self.changed.notify_all()),
+            (Leader::Nobody, _) => drop(self.changed.notify_all()),
+            (Leader::Waiting, reactor) => {
+                // Once is enough.
+                state.leader = Leader::Running;
+                match reactor {
+                    Some(reactor) => reactor.ring(),
+                    None => drop(self.changed.notify_all()),
+                }
+            }
+        }
+    }
+
+    /// Starts the pool's thread, unless it was.
+    fn start(self: &Arc<NetworkPool>) {
+        if !std::mem::replace(&mut self.state.lock().started, true) {
+            let pool = Arc::clone(self);
+            let started = threads::start("tombolo-net", move || pool.work());
+            assert!(started.is_ok(), "the thread of the network did not start: {started:?}");
         }
     }
 
@@ -125,11 +151,10 @@ impl NetworkPool {
         }
         state.queue.push_back(runnable);
         self.wake(&mut state);
-        if !std::mem::replace(&mut state.started, true) {
-            drop(state);
-            let pool = Arc::clone(self);
-            let started = threads::start("tombolo-net", move || pool.work());
-            assert!(started.is_ok(), "the thread of the network did not start: {started:?}");
+        let is_started = state.started;
+        drop(state);
+        if !is_started {
+            self.start();
         }
     }
 
@@ -139,49 +164,56 @@ impl NetworkPool {
         let (mut pause, mut seen) = (STAND_BY, 0);
         let mut state = self.state.lock();
         while !state.closed || !state.queue.is_empty() {
-            let is_quiet = state.asked.is_none_or(|asked| asked.elapsed() >= STAND_BY);
-            if state.leader == Leader::Nobody && (is_quiet || !state.queue.is_empty()) {
+            if state.leader == Leader::Nobody && (state.is_quiet() || !state.queue.is_empty()) {
                 self.lead(&mut state, Who::Pool);
-                pause = STAND_BY;
                 continue;
             }
-            // Others lead on and on: there is no need to look so often.
-            pause = if state.turns == seen && state.leader != Leader::Nobody { (pause * 2).min(STAND_BY_MAX) } else { STAND_BY };
-            seen = state.turns;
+            // One who leads on and on need not be looked at so often.
+            let is_same = state.leader != Leader::Nobody && state.turns == seen;
+            pause = if is_same { (pause * 2).min(STAND_BY_MAX) } else { STAND_BY };
+            (seen, state.is_far) = (state.turns, pause > STAND_BY);
             self.changed.wait_for(&mut state, pause);
+            state.is_far = false;
         }
     }
 
     /// Waits on this thread until its parker is woken; `false` when `deadline` came first.
     pub(super) fn wait(&self, parker: &Arc<Parker>, deadline: Option<Instant>) -> bool {
-        let has_sockets = self.reactor.get().is_some_and(|reactor| reactor.has_sockets());
-        loop {
-            if parker.was_notified() {
-                return true;
-            }
-            if deadline.is_some_and(|deadline| deadline <= Instant::now()) {
-                return false;
-            }
-            if !has_sockets {
+        let is_late = || deadline.is_some_and(|deadline| deadline <= Instant::now());
+        if !self.reactor.get().is_some_and(|reactor| reactor.has_sockets()) {
+            loop {
                 parker.park(deadline);
-                continue;
+                let (was_notified, _) = (parker.was_notified(), parker.was_called());
+                if was_notified || is_late() {
+                    return was_notified;
+                }
             }
-            let mut state = self.state.lock();
+        }
+        let mut state = self.state.lock();
+        let mut was_called = false;
+        loop {
+            let was_notified = parker.was_notified();
+            if was_notified || is_late() {
+                if was_called && state.leader == Leader::Nobody {
+                    self.call_another(&mut state);
+                }
+                return was_notified;
+            }
             let now = Instant::now();
             let is_again = state.asked.replace(now).is_some_and(|before| now.duration_since(before) < STAND_BY);
             if state.leader == Leader::Nobody {
+                was_called = false;
                 self.lead(&mut state, Who::Waiter(parker, deadline));
-                self.call_another(&mut state);
                 continue;
             }
-            if is_again && !state.is_wanted {
+            state.followers.push(Arc::clone(parker));
+            if is_again && state.is_pool_leading && !state.is_wanted {
                 state.is_wanted = true;
                 self.wake(&mut state);
             }
-            state.followers.push(Arc::clone(parker));
-            drop(state);
-            parker.park(deadline);
-            self.state.lock().followers.retain(|other| !Arc::ptr_eq(other, parker));
+            MutexGuard::unlocked(&mut state, || parker.park(deadline));
+            state.followers.retain(|other| !Arc::ptr_eq(other, parker));
+            was_called |= parker.was_called();
         }
     }
 
@@ -189,7 +221,7 @@ impl NetworkPool {
     fn call_another(&self, state: &mut State) {
         match state.followers.pop() {
             Some(follower) => follower.call(),
-            None if !state.queue.is_empty() => drop(self.changed.notify_all()),
+            None if state.is_far || !state.queue.is_empty() => drop(self.changed.notify_all()),
             None => {}
         }
     }
@@ -197,9 +229,10 @@ impl NetworkPool {
     /// Runs what can run and waits for sockets, until somebody else is to.
     fn lead(&self, state: &mut MutexGuard<'_, State>, who: Who<'_>) {
         state.turns += 1;
-        let mut events: Vec<Event> = Vec::new();
+        state.is_pool_leading = matches!(who, Who::Pool);
+        let mut events = std::mem::take(&mut state.events);
         let mut ran = 0;
-        while !self.is_over(state, who) {
+        while !state.is_over(who) {
             state.leader = Leader::Running;
             if ran < RUN_MAX
                 && let Some(runnable) = state.queue.pop_front()
@@ -211,19 +244,11 @@ impl NetworkPool {
             ran = 0;
             self.look(state, who, &mut events);
         }
-        state.leader = Leader::Nobody;
-        if matches!(who, Who::Pool) && state.is_wanted {
-            state.is_wanted = false;
-            self.call_another(state);
+        (state.leader, state.is_wanted, state.events) = (Leader::Nobody, false, events);
+        if matches!(who, Who::Waiter(..)) {
+            state.led = Some(Instant::now());
         }
-    }
-
-    /// Whether it leads no longer.
-    fn is_over(&self, state: &State, who: Who<'_>) -> bool {
-        match who {
-            Who::Pool => state.closed && state.queue.is_empty() || state.is_wanted && !state.followers.is_empty(),
-            Who::Waiter(parker, deadline) => parker.is_notified() || deadline.is_some_and(|deadline| deadline <= Instant::now()),
-        }
+        self.call_another(state);
     }
 
     /// Looks at the sockets: waits for them when no task can run.
@@ -252,6 +277,24 @@ impl NetworkPool {
         });
         state.leader = Leader::Running;
         MutexGuard::unlocked(state, || reactor.hear(events));
+    }
+}
+
+impl State {
+    /// Whether no waiting thread has led of late.
+    fn is_quiet(&self) -> bool {
+        self.led.is_none_or(|led| led.elapsed() >= STAND_BY)
+    }
+
+    /// Whether whoever leads leads no longer.
+    fn is_over(&self, who: Who<'_>) -> bool {
+        match who {
+            Who::Pool => {
+                let is_wanted = self.is_wanted && !self.followers.is_empty();
+                is_wanted || self.queue.is_empty() && (self.closed || !self.is_quiet())
+            }
+            Who::Waiter(parker, deadline) => parker.is_notified() || deadline.is_some_and(|deadline| deadline <= Instant::now()),
+        }
     }
 }
 

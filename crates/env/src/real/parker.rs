@@ -68,21 +68,25 @@ impl Parker {
         *self.at.lock() = None;
     }
 
-    /// Parks until it is woken, or called; `false` when `deadline` came first.
-    pub(super) fn park(&self, deadline: Option<Instant>) -> bool {
-        while !self.is_notified() && !self.is_called.swap(false, Ordering::AcqRel) {
+    /// Whether it was called since it was last asked.
+    pub(super) fn was_called(&self) -> bool {
+        self.is_called.swap(false, Ordering::AcqRel)
+    }
+
+    /// Parks until it is woken or called, or until `deadline`.
+    pub(super) fn park(&self, deadline: Option<Instant>) {
+        while !self.is_notified() && !self.is_called.load(Ordering::Acquire) {
             match deadline {
                 None => std::thread::park(),
                 Some(deadline) => {
                     let remaining = deadline.saturating_duration_since(Instant::now());
                     if remaining.is_zero() {
-                        return false;
+                        return;
                     }
                     std::thread::park_timeout(remaining);
                 }
             }
         }
-        true
     }
 }
 

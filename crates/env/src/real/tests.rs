@@ -187,6 +187,27 @@ fn threads_that_wait_for_sockets_take_turns_at_them() {
 }
 
 #[test]
+fn a_task_of_another_pool_may_wait_for_sockets_alone() {
+    let env = Env::real();
+    let mut listener = env.block_on(env.network().listen("127.0.0.1:0")).expect("a port");
+    let address = listener.local_address().expect("an address");
+    let other = Env::real();
+    let world = other.clone();
+    let connecting = other.spawn(TaskClass::Foreground, "connects", async move {
+        let mut connection = world.network().connect(&address).await.expect("it listens");
+        assert_eq!(connection.read(&mut [0; 8]).await.expect("an end"), 0);
+    });
+    // It waits before anything comes.
+    std::thread::yield_now();
+    let accepted = env.block_on(listener.accept()).expect("somebody connects");
+    drop(accepted);
+    // Nobody drives the other world's sockets but its own thread.
+    while !connecting.is_finished() {
+        std::thread::yield_now();
+    }
+}
+
+#[test]
 fn an_end_that_comes_with_the_last_bytes_is_seen() {
     let env = Env::real();
     let mut listener = env.block_on(env.network().listen("127.0.0.1:0")).expect("a port");
