@@ -7,6 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tombolo_env::TaskClass;
 use tombolo_format::log_frame::SegmentIdentity;
+use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::patience::patiently;
 use tombolo_storage::{Error, Incarnation, Life, LogId, ObjectKind, ObjectName, Placement, Purpose, Request, Result};
 
@@ -49,6 +50,10 @@ impl Lane {
         let (number, digest) = (segment.number, writer.digest());
         let records = writer.records().concat();
         let length = u32::try_from(records.len()).unwrap_or(u32::MAX);
+        if is_enabled(Mutant::DestagedFreedBeforePut) {
+            segment.copy = Some((length, digest));
+            segment.is_named_as_object(self);
+        }
         state.is_destaging = true;
         let lane = Arc::clone(self);
         let work = async move {
@@ -60,6 +65,9 @@ impl Lane {
                     // Trimmed meanwhile: then it is garbage, which the next epoch finds.
                     if let Some(segment) = state.segments.iter_mut().find(|segment| segment.number == number) {
                         segment.copy = Some((length, digest));
+                        if is_enabled(Mutant::DestagedFreedBeforeNamed) {
+                            segment.is_named_as_object(&lane);
+                        }
                         state.is_stale = true;
                     }
                 }

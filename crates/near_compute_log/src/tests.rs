@@ -14,7 +14,9 @@ use tombolo_storage::backend::memory::MemoryObjectStore;
 use tombolo_storage::conformance::log::{LogHistory, LogSubject, append, check_log_store, entry};
 use tombolo_storage::layer::RequestKind;
 use tombolo_storage::layer::fault::{Fault, FaultObjectStore, FaultPlan, Rule};
-use tombolo_storage::{Epoch, Error, ErrorKind, Life, LogOffset, LogStore, ObjectKind, ObjectStore, Placement, Purpose, Request, Result};
+use tombolo_storage::{
+    Epoch, Error, ErrorKind, Life, LogContext, LogMemory, LogOffset, LogStore, ObjectKind, ObjectStore, Placement, Purpose, Request, Result,
+};
 
 use crate::{Connect, NearLogStore, Neighbours, Replication, destage};
 
@@ -216,6 +218,58 @@ fn a_living_writer_repairs_what_nodes_lose_one_after_the_other() {
     }
     let sealed = history.fence(5, 0, 9, LogOffset::ZERO).expect("fencing");
     assert_eq!(history.read(5, 0, 9, LogOffset::ZERO, sealed).expect("reading").len() as u64, written);
+}
+
+/// Memory for a few segments.
+#[derive(Debug)]
+struct Little;
+
+impl LogMemory for Little {
+    fn lane_bytes_max(&self) -> usize {
+        1 << 20
+    }
+
+    fn grow(&self, _bytes: usize) {}
+
+    fn shrink(&self, _bytes: usize) {}
+}
+
+/// A writer whose memory is short dies before its segment is an object, and before a configuration names that.
+fn what_becomes_an_object_is_never_nowhere() {
+    for is_put in [false, true] {
+        let world = World::new(7);
+        let env = world.process("tester").env();
+        let (plan, nodes) = (FaultPlan::scripted(), Local::with(&NODES));
+        let objects = Arc::new(FaultObjectStore::new(&env, Arc::new(MemoryObjectStore::unnamed(&env)), plan.clone()));
+        let subject = LogSubject { objects, ..subject(&env, &nodes, 64 << 10) };
+        let history = LogHistory::new(&subject);
+        let chain = Arc::clone(&history.chain);
+        let fenced = move || chain.refuse_next(Error::new(ErrorKind::Fenced, "another has claimed"));
+        let fault = if is_put { Fault::After(Arc::new(fenced)) } else { Fault::Delay(std::time::Duration::from_secs(3600)) };
+        plan.inject(Rule::of_kind(RequestKind::Put, fault).times(1));
+        let context = LogContext { memory: Arc::new(Little), ..history.context(5) };
+        let log = env.block_on(subject.store.open(&context, 1)).expect("opening");
+        // More than half of the memory, at which the oldest segment is put.
+        let count = (0..700).take_while(|number| append(&env, &*log, 0, &entry(*number, 900)).is_ok()).count();
+        env.block_on(env.sleep(std::time::Duration::from_secs(1)));
+        assert_eq!(plan.injected(), 1, "a segment is put");
+        let sealed = history.fence(5, 0, 9, LogOffset::ZERO).expect("all of it is somewhere");
+        let found = history.read(5, 0, 9, LogOffset::ZERO, sealed).expect("reading").len();
+        assert!(found >= count && count > 550, "{found} of {count}");
+    }
+}
+
+#[test]
+fn a_segment_that_becomes_an_object_is_never_nowhere() {
+    what_becomes_an_object_is_never_nowhere();
+}
+
+#[cfg(feature = "mutants")]
+#[test]
+fn mutants_are_noticed() {
+    use tombolo_storage::mutant::{Mutant, notices};
+    notices(Mutant::DestagedFreedBeforePut, what_becomes_an_object_is_never_nowhere);
+    notices(Mutant::DestagedFreedBeforeNamed, what_becomes_an_object_is_never_nowhere);
 }
 
 #[test]

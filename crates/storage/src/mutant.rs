@@ -157,6 +157,9 @@ pub enum Mutant {
     SegmentServedBeforePublished,
     SegmentOldFreedBeforePublished,
     SegmentKeepsOthers,
+    // When the regions of a segment that became an object are freed (rule 6)
+    DestagedFreedBeforePut,
+    DestagedFreedBeforeNamed,
     // What a follower shows (rule 6)
     SegmentFollowerShowsUncommitted,
 }

@@ -84,7 +84,8 @@ impl SharedPeer {
             }
             completer.complete(made);
         };
-        self.env.spawn(TaskClass::Network, "shared memory of a node", task).detach();
+        // Mapping it touches all of its pages.
+        self.env.spawn(TaskClass::Foreground, "shared memory of a node", task).detach();
         answer
     }
 }

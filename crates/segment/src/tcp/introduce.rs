@@ -91,7 +91,7 @@ pub(super) async fn introduce(env: &Env, address: &str, secret: Option<&Secret>,
             .advice("check the address, and that the node runs")
     })?;
     let (read, write) = connection.split();
-    let mut stream = Stream { address, read, write, inbox: Inbox::new() };
+    let mut stream = Stream { address, read, write, inbox: Inbox::for_long_frames() };
     let hello = Hello { version: VERSION, has_secret: secret.is_some(), nonce: fresh_nonce(env)?, client };
     stream.send(Kind::Hello, &hello.encode()).await?;
     let challenge = stream.receive(Kind::Challenge, Challenge::decode).await?;

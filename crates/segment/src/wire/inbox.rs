@@ -18,12 +18,23 @@ pub struct Inbox {
     /// Invariant: `begin <= end <= buffer.len()`; what lies between has arrived.
     begin: usize,
     end: usize,
+    /// How often in a row little may come before memory for long frames is given back, and how often it was.
+    patience: u32,
+    little: u32,
 }
 
+/// How often in a row little comes to whoever reads much before he is done.
+const PATIENCE: u32 = 16;
+
 impl Inbox {
-    /// Nothing yet.
+    /// Nothing yet. Memory for a long frame goes with it.
     pub fn new() -> Inbox {
-        Inbox { buffer: vec![0; INBOX_BYTES], begin: 0, end: 0 }
+        Inbox { buffer: vec![0; INBOX_BYTES], begin: 0, end: 0, patience: 0, little: 0 }
+    }
+
+    /// As [`Inbox::new`], and memory for long frames stays while they come.
+    pub fn for_long_frames() -> Inbox {
+        Inbox { patience: PATIENCE, ..Inbox::new() }
     }
 
     /// Bytes of the frame that has begun to arrive; `None` when so little is there that nobody knows.
@@ -66,8 +77,9 @@ impl Inbox {
 
     fn make_room(&mut self) {
         if self.begin == self.end {
+            self.little = if self.end > INBOX_BYTES { 0 } else { self.little + 1 };
             (self.begin, self.end) = (0, 0);
-            if self.buffer.len() > INBOX_BYTES {
+            if self.buffer.len() > INBOX_BYTES && self.little >= self.patience {
                 self.buffer = vec![0; INBOX_BYTES];
             }
         } else if self.end == self.buffer.len() {

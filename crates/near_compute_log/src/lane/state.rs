@@ -1,0 +1,196 @@
+//! What is known of a lane, under its lock: how far it is acknowledged, what came back, what was published, and whose wait is over.
+
+use tombolo_env::{Completer, Instant};
+use tombolo_segment::call::Member;
+use tombolo_segment::writer::{Ended, Published, Writer};
+use tombolo_storage::{Error, ErrorKind, LogOffset, Result};
+
+use super::{Done, Lane, Mode, PATIENCE, Place, Segment, State, unknown};
+use crate::flight::Landed;
+
+impl State {
+    /// The segment that entries are appended to.
+    pub(super) fn active(&mut self) -> Option<(u32, &mut Writer)> {
+        let segment = self.segments.iter_mut().find(|segment| segment.end.is_none())?;
+        let number = segment.number;
+        segment.writer().map(|writer| (number, writer))
+    }
+
+    pub(super) fn hear(&mut self, landed: Vec<Landed<u32>>, now: Instant) {
+        for (number, id, outcome) in landed {
+            let found = self.segments.iter_mut().find(|segment| segment.number == number);
+            if let Some(writer) = found.and_then(Segment::writer) {
+                writer.answered(id, outcome, now);
+            }
+        }
+    }
+
+    /// Whether entries are taken.
+    pub(crate) fn is_open(&self) -> bool {
+        matches!(self.mode, Mode::Open)
+    }
+
+    /// Bytes in the memory of this process.
+    pub(crate) fn held_bytes(&self) -> u64 {
+        let in_regions = self.segments.iter().filter(|segment| matches!(segment.place, Place::Regions(_)));
+        in_regions.map(|segment| u64::from(segment.bytes())).sum()
+    }
+
+    pub(crate) fn memory_bytes_max(&self) -> u64 {
+        self.memory.bytes_max() as u64
+    }
+
+    pub(super) fn count(&mut self) {
+        let held = usize::try_from(self.held_bytes()).unwrap_or(usize::MAX);
+        self.memory.set(held);
+    }
+
+    /// Bytes that are not acknowledged.
+    pub(super) fn waiting_bytes(&self) -> u64 {
+        if self.durable >= self.end {
+            return 0;
+        }
+        self.segments.iter().map(|segment| u64::from(segment.bytes().saturating_sub(segment.acknowledged()))).sum()
+    }
+
+    /// Looks how far all is acknowledged. Whose wait is over is to be woken.
+    pub(super) fn settle(&mut self, lane: &Lane) -> Done {
+        for segment in &mut self.segments {
+            if let Some(ended) = segment.writer().and_then(|writer| writer.ended())
+                && !matches!(self.mode, Mode::Ended(_))
+            {
+                let by = if let Ended::Superseded(by) = ended { Some(by.0) } else { None };
+                self.mode = Mode::Ended(lane.fenced(by));
+            }
+        }
+        if let Mode::Ended(error) = &self.mode {
+            // An entry that is on its way may take effect, whatever ended the log (rule 3).
+            let is_unknown = !self.waiters.is_empty() && error.kind() != ErrorKind::Fenced;
+            let error = if is_unknown { ended(error) } else { error.clone() };
+            let waiters = std::mem::take(&mut self.waiters).into_iter().map(|(_, waiter)| waiter);
+            let waiters = waiters.chain(self.opened.take()).collect();
+            self.memory.set(0);
+            return (waiters, Err(error));
+        }
+        let mut durable = self.durable;
+        for segment in &self.segments {
+            if segment.acknowledged() > 0 {
+                durable = durable.max(LogOffset::new(segment.number, segment.acknowledged()));
+            }
+            if !segment.is_complete() {
+                break;
+            }
+        }
+        let is_named = |segment: &Segment| matches!(&segment.place, Place::Regions(writer) if !writer.configured().is_empty());
+        let opened = if self.segments.front().is_some_and(is_named) { self.opened.take() } else { None };
+        if durable > self.durable {
+            (self.durable, self.durable_changed_at, self.below) = (durable, lane.env().now(), None);
+        }
+        let mut done: Vec<(LogOffset, Completer<Result<()>>)> = Vec::new();
+        if self.waiters.iter().any(|(end, _)| *end <= durable) {
+            (done, self.waiters) = std::mem::take(&mut self.waiters).into_iter().partition(|(end, _)| *end <= durable);
+        }
+        (done.into_iter().map(|(_, waiter)| waiter).chain(opened).collect(), Ok(()))
+    }
+
+    /// Tells those who wait when too few regions answer.
+    pub(super) fn look_whether_below(&mut self, lane: &Lane, now: Instant) -> Done {
+        let is_stuck = self.durable < self.end && now.since(self.durable_changed_at) >= PATIENCE;
+        let first = self.segments.iter().find(|segment| !segment.is_complete());
+        let Some(Segment { place: Place::Regions(writer), .. }) = first else { return (Vec::new(), Ok(())) };
+        let standing = writer.standing(now);
+        if self.below.is_some() && standing.healthy >= standing.needed && self.durable >= self.end {
+            self.below = None;
+        }
+        let is_opening = self.opened.is_some() && now.since(self.durable_changed_at) >= 2 * PATIENCE;
+        if !is_stuck && !is_opening || standing.healthy >= standing.needed {
+            return (Vec::new(), Ok(()));
+        }
+        let troubles = lane.neighbours.troubles().told(&writer.silent(now));
+        let message =
+            format!("{} of the {} nodes that the log needs answer; nothing took effect{troubles}", standing.healthy, standing.needed);
+        let below = Error::new(ErrorKind::Retry, message)
+            .object(lane.name())
+            .advice("bring nodes back, or start others: the log goes on by itself");
+        self.below = (!is_opening).then(|| below.clone());
+        let error = if is_opening { below } else { unknown(&below) };
+        let waiters = std::mem::take(&mut self.waiters).into_iter().map(|(_, waiter)| waiter);
+        (waiters.chain(self.opened.take()).collect(), Err(error))
+    }
+
+    /// What came of a publication.
+    pub(super) fn published(&mut self, proposed: &[u32], copied: &[u32], outcome: Result<()>, lane: &Lane) {
+        self.is_publishing = false;
+        let now = lane.env().now();
+        let said = match &outcome {
+            Ok(()) => Published::Known,
+            Err(error) if error.kind() == ErrorKind::Fenced => Published::Foreign,
+            Err(_) => Published::Unknown,
+        };
+        if let Err(error) = outcome
+            && matches!(error.kind(), ErrorKind::Fenced | ErrorKind::Closed | ErrorKind::Bug | ErrorKind::Invalid)
+            && !matches!(self.mode, Mode::Ended(_))
+        {
+            self.mode = Mode::Ended(error);
+        }
+        self.is_stale |= said == Published::Unknown;
+        for segment in &mut self.segments {
+            let number = segment.number;
+            if let Some(writer) = segment.writer().filter(|_| proposed.contains(&number)) {
+                writer.published(said, now);
+            }
+            if copied.contains(&number) && said == Published::Known {
+                segment.is_named_as_object(lane);
+            }
+        }
+        self.count();
+    }
+
+    pub(super) fn is_busy(&mut self) -> bool {
+        let is_open = self.is_open();
+        let is_working = |writer: &Writer| writer.is_busy() || writer.has_untold() && is_open;
+        let is_moving = self.is_publishing || self.is_stale || self.is_destaging || self.durable < self.end || self.opened.is_some();
+        !matches!(self.mode, Mode::Ended(_))
+            && (is_moving || self.segments.iter_mut().any(|segment| segment.writer().is_some_and(|writer| is_working(writer))))
+    }
+
+    /// The segment that a takeover must seal, and its regions, by configuration.
+    pub(super) fn what_a_takeover_seals(&mut self, lane: &Lane) -> Result<(u32, Vec<Vec<Member>>)> {
+        if let Mode::Ended(error) = &self.mode {
+            return Err(error.clone());
+        }
+        let mut last = None;
+        for segment in &mut self.segments {
+            let (number, is_complete) = (segment.number, segment.is_complete());
+            // Once a configuration may name its object, no takeover need seal its regions.
+            let must_be_sealed = segment.copy.is_none();
+            if let Some(writer) = segment.writer().filter(|writer| must_be_sealed && !writer.configured().is_empty()) {
+                last = Some((number, writer.may_be_newest()));
+            }
+            if !is_complete {
+                break;
+            }
+        }
+        last.ok_or_else(|| Error::new(ErrorKind::Retry, "no region of the log is named yet").object(lane.name()))
+    }
+}
+
+impl Segment {
+    /// A configuration that names its object is published: its regions and its memory are given back (rule 6).
+    pub(crate) fn is_named_as_object(&mut self, lane: &Lane) {
+        let (Place::Regions(writer), Some((length, digest))) = (&mut self.place, self.copy) else { return };
+        writer.free_all();
+        let calls = writer.take_calls();
+        let mut flight = lane.flight.lock();
+        calls.into_iter().for_each(|call| flight.send(&lane.neighbours, self.number, call));
+        drop(flight);
+        self.place = Place::Object { length, digest };
+    }
+}
+
+/// What ended the log, for those whose entries are on their way.
+fn ended(cause: &Error) -> Error {
+    Error::new(ErrorKind::OutcomeUnknown, "the write may be in place, and the log has ended")
+        .source(cause.clone())
+        .advice("open the database again to find out")
+}
