@@ -164,7 +164,9 @@ pub fn run(arguments: &Arguments, output: &Output) -> Result<()> {
     )?;
     output.finish()?;
     let mut serving = Serving { env, node, announcer, announced: None };
-    serving.until(&interrupted, arguments, output)?;
+    let served = serving.until(&interrupted, arguments, output);
+    serving.withdraw();
+    served?;
     serving.end(arguments, output)
 }
 
@@ -249,17 +251,20 @@ impl Serving {
         output.finish()
     }
 
+    /// Has nobody look for the node any more.
+    fn withdraw(&mut self) {
+        let Some(announcer) = self.announcer.take() else { return };
+        let stays = "the node's announcement stays until others take it for gone";
+        match patiently(&self.env, announcer.withdraw()) {
+            Some(Ok(())) => {}
+            Some(Err(error)) => eprintln!("{stays}: {error}"),
+            None => eprintln!("{stays}: the store did not answer within {ANNOUNCE_MAX:?}"),
+        }
+    }
+
     /// Drains, waits until regions are freed or patience is over, and stops.
     fn end(self, arguments: &Arguments, output: &Output) -> Result<()> {
-        let Serving { env, node, announcer, .. } = self;
-        if let Some(announcer) = announcer {
-            let stays = "the node's announcement stays until others take it for gone";
-            match patiently(&env, announcer.withdraw()) {
-                Some(Ok(())) => {}
-                Some(Err(error)) => eprintln!("{stays}: {error}"),
-                None => eprintln!("{stays}: the store did not answer within {ANNOUNCE_MAX:?}"),
-            }
-        }
+        let Serving { env, node, .. } = self;
         let deadline = env.now() + Duration::from_secs(arguments.drain_seconds);
         let is_drained = env.block_on_until(node.drain(), deadline).transpose()?.is_some();
         let (status, counters) = (node.status(), node.counters());
