@@ -11,6 +11,7 @@
 //! 2. Whoever leads and waits is woken by what is scheduled.
 //! 3. A thread that waits runs nothing once it was woken.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -33,6 +34,11 @@ const RUN_MAX: usize = 64;
 const STAND_BY: Duration = Duration::from_micros(500);
 /// The longest it stands by while another thread leads on and on.
 const STAND_BY_MAX: Duration = Duration::from_millis(64);
+
+thread_local! {
+    /// A buffer for when this thread leads.
+    static EVENTS: Cell<Vec<Event>> = const { Cell::new(Vec::new()) };
+}
 
 #[derive(Debug, Default)]
 pub(super) struct NetworkPool {
@@ -58,8 +64,6 @@ struct State {
     turns: u64,
     /// The pool's thread stands by for longer than [`STAND_BY`].
     is_far: bool,
-    /// A buffer for whoever leads.
-    events: Vec<Event>,
     /// Threads that wait and do not lead.
     followers: Vec<Arc<Parker>>,
     started: bool,
@@ -230,7 +234,7 @@ impl NetworkPool {
     fn lead(&self, state: &mut MutexGuard<'_, State>, who: Who<'_>) {
         state.turns += 1;
         state.is_pool_leading = matches!(who, Who::Pool);
-        let mut events = std::mem::take(&mut state.events);
+        let mut events = EVENTS.take();
         let mut ran = 0;
         while !state.is_over(who) {
             state.leader = Leader::Running;
@@ -244,7 +248,8 @@ impl NetworkPool {
             ran = 0;
             self.look(state, who, &mut events);
         }
-        (state.leader, state.is_wanted, state.events) = (Leader::Nobody, false, events);
+        EVENTS.set(events);
+        (state.leader, state.is_wanted) = (Leader::Nobody, false);
         if matches!(who, Who::Waiter(..)) {
             state.led = Some(Instant::now());
         }
