@@ -35,6 +35,8 @@ pub(crate) struct Replica {
     pub(crate) held: u32,
     /// Its node wants the memory back.
     pub(crate) is_wanted_back: bool,
+    /// It is sealed and holds all, and was not made here: nothing is asked of it, and it is not freed here, for what is published names it.
+    pub(crate) is_holder: bool,
     /// The batch to send next.
     pub(crate) next: usize,
     /// Calls without an answer, by number.
@@ -53,6 +55,7 @@ impl Replica {
             phase: Phase::Creating,
             held: 0,
             is_wanted_back: false,
+            is_holder: false,
             next: 0,
             outstanding: Vec::new(),
             numbers: 0,
@@ -65,7 +68,7 @@ impl Replica {
     /// One that is sealed and holds all, in so many batches.
     pub(crate) fn holding(member: Member, held: u32, batches: usize) -> Replica {
         let never = Instant::from_nanos(0);
-        Replica { phase: Phase::Live, held, next: batches, ..Replica::new(member, never) }
+        Replica { phase: Phase::Live, held, is_holder: true, next: batches, ..Replica::new(member, never) }
     }
 
     /// Bytes that count: none of what is gone.
@@ -98,7 +101,7 @@ impl Replica {
 
     /// Whether nothing was sent for so long.
     pub(crate) fn is_idle(&self, now: Instant, for_long: Duration) -> bool {
-        self.outstanding.is_empty() && now.since(self.sent_at) >= for_long
+        self.outstanding.is_empty() && now.since(self.sent_at) >= for_long && !self.is_holder
     }
 
     /// The number of a call that is sent now.

@@ -605,7 +605,7 @@ impl Writer {
 
     /// Gives a region's memory back; what comes of it nobody waits for.
     fn free(&mut self, id: u32) {
-        let Some(Replica { member, .. }) = self.replicas.remove(&id) else { return };
+        let Some(Replica { member, .. }) = self.replicas.remove(&id).filter(|replica| !replica.is_holder) else { return };
         let request = Request { incarnation: member.incarnation, region: member.region, epoch: self.job.epoch, body: Body::Free };
         self.calls.push(Call { id: CallId::nobodys(), node: member.node, request });
     }
