@@ -138,6 +138,8 @@ pub(crate) struct State {
     opened: Option<Completer<Result<()>>>,
     /// Too few regions answer: appends are refused, and who waited was told.
     below: Option<Error>,
+    /// When too few regions were first found to answer, since nothing became durable.
+    below_since: Option<Instant>,
 }
 
 /// One lane.
@@ -185,6 +187,7 @@ impl Lane {
             is_destaging: false,
             opened: Some(completer),
             below: None,
+            below_since: None,
         };
         let lane = Arc::new(Lane {
             id: LogId { epoch: context.epoch, lane },

@@ -292,3 +292,24 @@ fn memory_is_given_back_by_a_trim_and_by_a_flush_of_an_old_log() {
     subject.env.block_on(subject.env.sleep(std::time::Duration::from_secs(1)));
     assert!(nodes.bytes_taken() <= 3 * 80 * 1024, "{} bytes are taken by one empty segment", nodes.bytes_taken());
 }
+
+/// Whoever takes a log over frees its regions: a writer that stood still meanwhile hears nothing of it from the nodes at once, and the chain knows why.
+#[test]
+fn a_writer_that_stood_still_while_its_log_was_taken_over_learns_that() {
+    let world = World::new(7);
+    let nodes = Local::with(&NODES);
+    let tester = world.process("tester");
+    let subject = subject(&tester.env(), &nodes, 64 << 10);
+    let history = LogHistory::new(&subject);
+    let log = history.open(5, 1).expect("opening");
+    append(&subject.env, &*log, 0, &entry(0, 900)).expect("three nodes");
+    (10..).zip(&NODES).for_each(|(life, address)| nodes.start(address, life));
+    history.chain.refuse_next(Error::new(ErrorKind::Fenced, "epoch 9 holds it"));
+    let end = log.append(0, &entry(1, 900)).expect("room").end;
+    let waiting = log.durable(0, end);
+    tester.pause();
+    world.run_for(std::time::Duration::from_secs(10));
+    tester.resume();
+    let told = tester.block_on(waiting).expect("an answer").expect_err("nobody holds it");
+    assert_eq!(told.kind(), ErrorKind::Fenced, "{told}");
+}

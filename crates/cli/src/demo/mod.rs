@@ -1,8 +1,10 @@
 //! `tombolo demo`: the main job on real input, while everything that can happen to a writer happens to it.
 //!
 //! `writer 1 indexes → SIGSTOP → writer 2 takes over and goes on → SIGCONT 1: it learns that it is fenced → SIGKILL 2 → writer 3 takes over
-//! → SIGKILL … → the last writer closes → read back every acknowledged write`.
+//! → SIGKILL … → the last writer closes → read back every acknowledged write`. The log lies in the memory of nodes, unless a store or a log is named: one node
+//! is killed together with a writer, and another while a writer writes on.
 
+mod nodes;
 mod oracle;
 mod report;
 mod tree;
@@ -20,6 +22,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use tombolo::OpenMode;
 use tombolo_storage::Uri;
 
+use self::nodes::Nodes;
 use self::oracle::{Check, History, Oracle, Verdict};
 use self::report::{Report, Takeover};
 use crate::database::{self, HowArguments};
@@ -45,6 +48,11 @@ pub struct Arguments {
     /// The tree to index: path → size, mode, times, checksum. Default: /usr/share.
     #[arg(long, value_name = "DIRECTORY")]
     source: Option<PathBuf>,
+    /// Nodes to start, whose memory holds the log, and of which some are killed too; 0: the log lies beside the store.
+    ///
+    /// Three are needed for three copies, and a fourth takes the place of one that is lost. Default: 4, or 0 where --store or --log is given.
+    #[arg(long, value_name = "COUNT", conflicts_with = "log", value_parser = clap::value_parser!(u32).range(0..=16))]
+    nodes: Option<u32>,
     /// How many writers to kill with SIGKILL, after the one that is paused.
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(0..=100))]
     rounds: u32,
@@ -63,6 +71,11 @@ const TICK: Duration = Duration::from_millis(5);
 /// Acknowledged writes that a writer has made, at least, before the next thing happens to it.
 const WRITES_MIN: u64 = 20;
 
+/// With how many nodes, unless it is said.
+const NODES: u32 = 4;
+/// With fewer, the loss of one stops writes.
+const NODES_MIN: u32 = 3;
+
 /// Runs the demo.
 pub fn run(arguments: &Arguments, output: &Output) -> Result<()> {
     let source = arguments.source.clone().unwrap_or_else(tree::default_source);
@@ -78,7 +91,15 @@ pub fn run(arguments: &Arguments, output: &Output) -> Result<()> {
             )));
         }
     }
-    let mut show = Show::new(arguments, scratch.uri().to_owned(), source, output)?;
+    let is_placed = arguments.store.is_some() || arguments.how.log.is_some();
+    let nodes = match arguments.nodes.unwrap_or(if is_placed { 0 } else { NODES }) {
+        0 => None,
+        count if count < NODES_MIN => {
+            return Err(Failure::Usage(format!("--nodes {count}: a log on nodes needs {NODES_MIN} at least, one of which may be lost")));
+        }
+        count => Some(Nodes::start(count)?),
+    };
+    let mut show = Show::new(arguments, scratch.uri().to_owned(), source, nodes, output)?;
     let result = show.run();
     show.bar.finish_and_clear();
     let report = match result {
@@ -104,6 +125,9 @@ struct Show<'a> {
     output: &'a Output,
     store: String,
     source: PathBuf,
+    /// As given, with the log that lies on the nodes.
+    how: HowArguments,
+    nodes: Option<Nodes>,
     oracle: Arc<Mutex<Oracle>>,
     interrupted: Arc<AtomicBool>,
     bar: ProgressBar,
@@ -114,7 +138,8 @@ struct Show<'a> {
 }
 
 impl<'a> Show<'a> {
-    fn new(arguments: &'a Arguments, store: String, source: PathBuf, output: &'a Output) -> Result<Show<'a>> {
+    fn new(arguments: &'a Arguments, store: String, source: PathBuf, nodes: Option<Nodes>, output: &'a Output) -> Result<Show<'a>> {
+        let log = nodes.as_ref().map(Nodes::uri).or_else(|| arguments.how.log.clone());
         let interrupted = interrupt::listen()?;
         let bar = if output.is_watched() { ProgressBar::new_spinner() } else { ProgressBar::hidden() };
         if let Ok(style) = ProgressStyle::with_template("{spinner} {wide_msg}") {
@@ -125,6 +150,8 @@ impl<'a> Show<'a> {
             output,
             store,
             source,
+            how: HowArguments { log, ..arguments.how.clone() },
+            nodes,
             oracle: Arc::default(),
             interrupted,
             bar,
@@ -137,6 +164,9 @@ impl<'a> Show<'a> {
 
     fn run(&mut self) -> Result<Report> {
         self.say(&format!("indexing {} into {}", self.source.display(), self.store));
+        if let Some(nodes) = &self.nodes {
+            self.say(&format!("the log lies in the memory of three of {} nodes at a time, and is durable in two of them", nodes.count()));
+        }
         let phases = self.arguments.rounds + 3;
         let phase = Duration::from_secs(self.arguments.seconds) / phases;
         let writing = Instant::now();
@@ -167,16 +197,26 @@ impl<'a> Show<'a> {
             let number = round + 1;
             let killed = Instant::now();
             current.kill().map_err(|error| Failure::io(error, format!("killing writer {number}")))?;
+            // The first time with a node: what its memory held is gone in the same moment.
+            let lost = if round == 1 { self.kill_node()? } else { None };
+            let beside = lost.map_or_else(String::new, |node| format!(" together with node {node}"));
             self.say(&format!(
-                "writer {number} is killed (SIGKILL), kill {round} of {}; writer {} takes over",
+                "writer {number} is killed{beside} (SIGKILL), kill {round} of {}; writer {} takes over",
                 self.arguments.rounds,
                 number + 1
             ));
             self.phase = format!("writer {} takes over", number + 1);
             current = self.start(number + 1)?;
             self.until_opened(number + 1)?;
-            self.write_for(number + 1, phase, format!("writer {} writes", number + 1))?;
+            self.start_node_again(lost)?;
+            self.write_for(number + 1, phase / 2, format!("writer {} writes", number + 1))?;
             self.note_takeover(number + 1, killed, "killed");
+            let lost = if round == 2 { self.kill_node()? } else { None };
+            if let Some(node) = lost {
+                self.say(&format!("node {node} is killed (SIGKILL) while writer {} writes: another takes its place", number + 1));
+            }
+            self.write_for(number + 1, phase / 2, format!("writer {} writes", number + 1))?;
+            self.start_node_again(lost)?;
         }
 
         let number = self.arguments.rounds + 2;
@@ -191,7 +231,27 @@ impl<'a> Show<'a> {
         let verdict = self.read_back()?;
         let read = reading.elapsed();
         let oracle = self.oracle();
-        Ok(Report::new(&oracle, verdict, self.takeovers.clone(), &self.store, &self.source, [wrote, read, self.begun.elapsed()]))
+        let nodes = self.nodes.as_ref().map(|nodes| (nodes.count(), nodes.killed));
+        Ok(Report::new(
+            &oracle,
+            verdict,
+            self.takeovers.clone(),
+            [&self.store, &self.source.display().to_string()],
+            nodes,
+            [wrote, read, self.begun.elapsed()],
+        ))
+    }
+
+    /// Kills a node, where the log lies on some.
+    fn kill_node(&mut self) -> Result<Option<usize>> {
+        self.nodes.as_mut().map(Nodes::kill_next).transpose()
+    }
+
+    fn start_node_again(&mut self, killed: Option<usize>) -> Result<()> {
+        let (Some(nodes), Some(number)) = (&mut self.nodes, killed) else { return Ok(()) };
+        nodes.start_again(number)?;
+        self.say(&format!("node {number} is back, and empty"));
+        Ok(())
     }
 
     /// Whoever panicked while holding the lock has failed the demo already.
@@ -205,10 +265,10 @@ impl<'a> Show<'a> {
             arguments.extend([name.into(), value.to_string().into()]);
         }
         arguments.extend(["--source".into(), self.source.clone().into()]);
-        if let Some(log) = &self.arguments.how.log {
+        if let Some(log) = &self.how.log {
             arguments.extend(["--log".into(), log.into()]);
         }
-        for setting in &self.arguments.how.settings {
+        for setting in &self.how.settings {
             arguments.extend(["--set".into(), setting.into()]);
         }
         let oracle = Arc::clone(&self.oracle);
@@ -332,7 +392,7 @@ impl<'a> Show<'a> {
 
     fn read_back(&mut self) -> Result<Verdict> {
         self.say("the last writer has closed the database; every acknowledged write is read back");
-        let db = database::open(&self.store, &self.arguments.how, OpenMode::Open)?;
+        let db = database::open(&self.store, &self.how, OpenMode::Open)?;
         let (journal, files) = (db.keyspace(writer::JOURNAL)?, db.keyspace(writer::FILES)?);
         let mut oracle = self.oracle();
         let mut check = Check::new(&mut oracle);

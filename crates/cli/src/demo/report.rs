@@ -1,6 +1,5 @@
 //! What the demo shows at its end.
 
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use comfy_table::Table;
@@ -28,7 +27,9 @@ pub struct Takeover {
 /// All figures.
 pub struct Report {
     store: String,
-    source: PathBuf,
+    source: String,
+    /// On which the log lay, and of which so many were killed.
+    nodes: Option<(usize, u32)>,
     files: u64,
     unreadable: u64,
     acknowledged: u64,
@@ -43,12 +44,20 @@ pub struct Report {
 }
 
 impl Report {
-    /// Collects the figures; times are of writing, of reading back, and of the whole.
-    pub fn new(oracle: &Oracle, verdict: Verdict, takeovers: Vec<Takeover>, store: &str, source: &Path, times: [Duration; 3]) -> Report {
+    /// Collects the figures; places are the store and the tree, times are of writing, of reading back, and of the whole.
+    pub fn new(
+        oracle: &Oracle,
+        verdict: Verdict,
+        takeovers: Vec<Takeover>,
+        [store, source]: [&str; 2],
+        nodes: Option<(usize, u32)>,
+        times: [Duration; 3],
+    ) -> Report {
         let [wrote, read, whole] = times;
         Report {
             store: store.to_owned(),
-            source: source.to_path_buf(),
+            source: source.to_owned(),
+            nodes,
             files: oracle.paths(),
             unreadable: oracle.unreadable,
             acknowledged: oracle.acknowledged(),
@@ -90,8 +99,11 @@ impl Report {
         let mut row = |name: &str, value: String| {
             table.add_row([name.to_owned(), value]);
         };
-        row("indexed", self.source.display().to_string());
+        row("indexed", self.source.clone());
         row("into", self.store.clone());
+        if let Some((count, killed)) = self.nodes {
+            row("log", format!("in the memory of three of {count} nodes over TCP, durable in two; {killed} nodes killed"));
+        }
         row("files", text::count(self.files));
         if self.unreadable > 0 {
             row("unreadable, left out", text::count(self.unreadable));
@@ -142,7 +154,9 @@ impl Report {
             .collect();
         let Summary { count, mean, p50, p90, p99, p999, max } = self.latencies;
         json!({
-            "source": self.source.display().to_string(),
+            "source": self.source,
+            "nodes": self.nodes.map_or(0, |(count, _)| count),
+            "nodes_killed": self.nodes.map_or(0, |(_, killed)| killed),
             "store": self.store,
             "files": self.files,
             "unreadable": self.unreadable,

@@ -119,6 +119,7 @@ fn errors_are_json_for_machines() {
 fn the_demo_refuses_what_it_cannot_show() {
     let folder = tempfile::tempdir().unwrap();
     fails(&["demo", "--store", "mem://x"], 2, &["one process"]);
+    fails(&["demo", "--nodes", "2"], 2, &["--nodes 2", "3 at least"]);
     fails(&["demo", "--source", "/nowhere/at/all"], 2, &["--source"]);
     fails(&["demo", "--source", folder.path().to_str().unwrap(), "--seconds", "1"], 2, &["no readable file", "--source"]);
     fails(&["demo", "--set", "memory=1", "--source", "/usr"], 2, &["memory_bytes"]);

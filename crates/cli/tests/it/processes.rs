@@ -27,6 +27,7 @@ fn the_demo_loses_nothing() {
     assert!(report["writes_acknowledged"].as_u64().unwrap() >= 100, "{report}");
     assert!(report["entries_read_back"].as_u64() >= report["writes_acknowledged"].as_u64(), "{report}");
     assert_eq!(report["takeovers"].as_array().unwrap().len(), 3, "{report}");
+    assert_eq!((report["nodes"].as_u64(), report["nodes_killed"].as_u64()), (Some(4), Some(2)), "{report}");
 }
 
 #[test]

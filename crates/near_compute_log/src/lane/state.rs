@@ -84,7 +84,8 @@ impl State {
         let is_named = |segment: &Segment| matches!(&segment.place, Place::Regions(writer) if !writer.configured().is_empty());
         let opened = if self.segments.front().is_some_and(is_named) { self.opened.take() } else { None };
         if durable > self.durable {
-            (self.durable, self.durable_changed_at, self.below) = (durable, lane.env().now(), None);
+            (self.durable, self.durable_changed_at) = (durable, lane.env().now());
+            (self.below, self.below_since) = (None, None);
         }
         let mut done: Vec<(LogOffset, Completer<Result<()>>)> = Vec::new();
         if self.waiters.iter().any(|(end, _)| *end <= durable) {
@@ -93,7 +94,8 @@ impl State {
         (done.into_iter().map(|(_, waiter)| waiter).chain(opened).collect(), Ok(()))
     }
 
-    /// Tells those who wait when too few regions answer.
+    /// Tells those who wait when too few regions answer. Whoever takes a log over frees its regions, and a process that stood still finds them
+    /// silent before anything could answer: so the chain is asked first, by naming again what is named.
     pub(super) fn look_whether_below(&mut self, lane: &Lane, now: Instant) -> Done {
         let is_stuck = self.durable < self.end && now.since(self.durable_changed_at) >= PATIENCE;
         let first = self.segments.iter().find(|segment| !segment.is_complete());
@@ -103,8 +105,21 @@ impl State {
             self.below = None;
         }
         let is_opening = self.opened.is_some() && now.since(self.durable_changed_at) >= 2 * PATIENCE;
-        if !is_stuck && !is_opening || standing.healthy >= standing.needed {
+        if standing.healthy >= standing.needed {
+            self.below_since = None;
             return (Vec::new(), Ok(()));
+        }
+        if !is_stuck && !is_opening {
+            return (Vec::new(), Ok(()));
+        }
+        if !is_opening {
+            let since = *self.below_since.get_or_insert_with(|| {
+                self.is_stale = true;
+                now
+            });
+            if (self.is_stale || self.is_publishing) && now.since(since) < PATIENCE {
+                return (Vec::new(), Ok(()));
+            }
         }
         let troubles = lane.neighbours.troubles().told(&writer.silent(now));
         let message =
