@@ -201,9 +201,9 @@ pub fn page(about: &[String], records: &[Record]) -> String {
         let _ = write!(text, "<tr><td>{}</td><td class=\"text\">{}</td></tr>", escape(&way), escape(survives));
     }
     let recovery: Vec<String> = paper::RECOVERY.iter().map(|(name, seconds)| format!("{name} {seconds} s")).collect();
-    let _ = write!(
+    let _ = writeln!(
         text,
-        "</table></div><h2>All figures</h2><div class=\"scroll\"><pre>{}</pre></div><p>The paper's recovery of RocksDB with a log of 60 MB, read off its graph: {}.</p></body></html>\n",
+        "</table></div><h2>All figures</h2><div class=\"scroll\"><pre>{}</pre></div><p>The paper's recovery of RocksDB with a log of 60 MB, read off its graph: {}.</p></body></html>",
         escape(&table::text(records)),
         recovery.join(", ")
     );
