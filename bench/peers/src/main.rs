@@ -5,6 +5,7 @@
 //! $ tombolo-peers tombolo DIRECTORY num=2000000 -- 'open' 'run fillrandom' 'compact' 'warm' 'run readrandom seconds=10'
 //! ```
 
+mod delay;
 mod engine;
 mod measure;
 mod runner;
@@ -20,11 +21,13 @@ use self::runner::Job;
 use self::script::Step;
 
 const USAGE: &str = "\
-usage: tombolo-peers ENGINE DIRECTORY [num=N] [key=BYTES] [value=BYTES] [seed=N] -- STEP...
+usage: tombolo-peers ENGINE DIRECTORY [num=N] [key=BYTES] [value=BYTES] [seed=N] [bucket=URI counter=ADDRESS] -- STEP...
        tombolo-peers engines
+       tombolo-peers delay SERVER LATENCY
 
 A step is one argument: 'open', 'run fillrandom threads=2 settle=1', 'settle', 'compact', 'warm', 'run readrandom seconds=5'; src/script.rs has
-them all. The directory must not exist, and is not removed. Each step prints lines of JSON.";
+them all. The directory must not exist, and is not removed. Each step prints lines of JSON. With a bucket, s3://bucket/prefix?endpoint=http://HOST:PORT,
+the database lies there. `delay` serves between engines and a server: each request takes as long as LATENCY (s3, cluster, p50_us:740,…) says.";
 
 /// The engines that were built in.
 const ENGINES: &[&str] = &[
@@ -37,6 +40,8 @@ const ENGINES: &[&str] = &[
     "fjall",
     #[cfg(feature = "slatedb")]
     "slatedb",
+    #[cfg(feature = "slatedb")]
+    "slatedb-tuned",
     #[cfg(feature = "redb")]
     "redb",
     #[cfg(feature = "lmdb")]
@@ -45,6 +50,7 @@ const ENGINES: &[&str] = &[
 
 fn job(directory: &str, arguments: &[String]) -> Result<(Job, Vec<Step>), String> {
     let mut plan = Plan { key_bytes: 20, ..Plan::default() };
+    let (mut bucket, mut counter) = (None, None);
     let split = arguments.iter().position(|argument| argument == "--").ok_or("steps follow --")?;
     for argument in &arguments[..split] {
         let number = |text: &str| text.parse::<u64>().map_err(|_| format!("{argument}: a number is expected"));
@@ -53,7 +59,9 @@ fn job(directory: &str, arguments: &[String]) -> Result<(Job, Vec<Step>), String
             Some(("key", text)) => plan.key_bytes = usize::try_from(number(text)?).map_err(|error| error.to_string())?,
             Some(("value", text)) => plan.value_bytes = usize::try_from(number(text)?).map_err(|error| error.to_string())?,
             Some(("seed", text)) => plan.seed = number(text)?,
-            _ => return Err(format!("{argument}: num=, key=, value= or seed= is expected")),
+            Some(("bucket", text)) => bucket = Some(text.to_owned()),
+            Some(("counter", text)) => counter = Some(text.to_owned()),
+            _ => return Err(format!("{argument}: num=, key=, value=, seed=, bucket= or counter= is expected")),
         }
     }
     plan.check().map_err(|error| error.to_string())?;
@@ -62,10 +70,15 @@ fn job(directory: &str, arguments: &[String]) -> Result<(Job, Vec<Step>), String
     if directory.exists() {
         return Err(format!("{} exists: name a directory that does not", directory.display()));
     }
-    Ok((Job { directory, plan }, steps))
+    Ok((Job { directory, bucket: bucket.zip(counter), plan }, steps))
 }
 
 fn run(arguments: &[String]) -> Result<(), String> {
+    if let [verb, server, latency] = arguments
+        && verb == "delay"
+    {
+        return delay::serve(server, latency);
+    }
     let [engine, directory, rest @ ..] = arguments else { return Err(USAGE.to_owned()) };
     let (job, steps) = job(directory, rest)?;
     match engine.as_str() {
@@ -77,7 +90,9 @@ fn run(arguments: &[String]) -> Result<(), String> {
         #[cfg(feature = "fjall")]
         "fjall" => runner::script::<engine::fjall::Fjall>(&job, &steps),
         #[cfg(feature = "slatedb")]
-        "slatedb" => runner::script::<engine::slatedb::Slate>(&job, &steps),
+        "slatedb" => runner::script::<engine::slatedb::Slate<engine::slatedb::Plain>>(&job, &steps),
+        #[cfg(feature = "slatedb")]
+        "slatedb-tuned" => runner::script::<engine::slatedb::Slate<engine::slatedb::Tuned>>(&job, &steps),
         #[cfg(feature = "redb")]
         "redb" => runner::script::<engine::redb::Redb>(&job, &steps),
         #[cfg(feature = "lmdb")]

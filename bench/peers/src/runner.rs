@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use tombolo_workload::bench::{Benchmark, Outcome, Plan, Shared, Worker, work};
 use tombolo_workload::{Distribution, Durability, Session, TargetError, ycsb};
 
+use crate::delay::Moved;
 use crate::engine::{Config, Engine, error};
 use crate::measure;
 use crate::script::Step;
@@ -33,6 +34,8 @@ const WARM_STRIDE: u64 = 8;
 pub struct Job {
     /// The database's own directory.
     pub directory: PathBuf,
+    /// The database's URI in a bucket, and where requests are counted.
+    pub bucket: Option<(String, String)>,
     /// Sizes and seed.
     pub plan: Plan,
 }
@@ -186,7 +189,7 @@ fn run<E: Engine>(engine: &E, job: &Job, number: usize, step: &Step) -> Result<V
         _ => None,
     };
     let runs_before = engine.runs();
-    let (file_reads, read) = (engine.file_reads(), measure::read_bytes());
+    let (file_reads, read, moved) = (engine.file_reads(), measure::read_bytes(), requests(job)?);
     let (begun, cpu, written) = (Instant::now(), measure::cpu_time(), measure::written_bytes());
     let shared = Shared::new(plan.threads).sleeping(std::thread::sleep);
     let (measured, peak_bytes) = Watch::over(number, &|| shared.operations(), |_| {
@@ -230,6 +233,13 @@ fn run<E: Engine>(engine: &E, job: &Job, number: usize, step: &Step) -> Result<V
         "sorted_runs": runs_before,
     });
     if let Some(fields) = line.as_object_mut() {
+        if let (Some(before), Some(after)) = (moved, requests(job)?) {
+            #[allow(clippy::cast_precision_loss, reason = "a ratio")]
+            let requests = (after.requests - before.requests) as f64 / operations;
+            fields.insert("requests_per_operation".to_owned(), json!(requests));
+            fields.insert("bytes_sent".to_owned(), json!(after.sent - before.sent));
+            fields.insert("bytes_received".to_owned(), json!(after.received - before.received));
+        }
         if let Some(settled) = settled {
             let seconds = (settled - begun).as_secs_f64().max(outcome.elapsed().as_secs_f64());
             fields.insert("seconds_settled".to_owned(), json!(seconds));
@@ -243,6 +253,11 @@ fn run<E: Engine>(engine: &E, job: &Job, number: usize, step: &Step) -> Result<V
         }
     }
     Ok(line)
+}
+
+/// What went to and came from the bucket so far.
+fn requests(job: &Job) -> Result<Option<Moved>, TargetError> {
+    job.bucket.as_ref().map(|(_, counter)| Moved::ask(counter).map_err(error)).transpose()
 }
 
 /// Reads several keys of each block.
@@ -261,6 +276,7 @@ fn warm<E: Engine>(engine: &E, plan: &Plan, spaces: usize) -> Result<(), TargetE
 fn config(job: &Job, step: &Step) -> Result<Config, String> {
     Ok(Config {
         directory: job.directory.clone(),
+        bucket: job.bucket.as_ref().map(|(uri, _)| uri.clone()),
         cache_bytes: step.number("cache", 896 << 20)?,
         memtable_bytes: step.number("memtable", 64 << 20)?,
         direct: step.is_set("direct"),

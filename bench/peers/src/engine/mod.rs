@@ -24,6 +24,8 @@ use tombolo_workload::{Target, TargetError};
 pub struct Config {
     /// The database's own directory.
     pub directory: PathBuf,
+    /// The database's URI in a bucket, in place of the directory. Its credentials are in the environment.
+    pub bucket: Option<String>,
     /// Bytes of blocks in memory.
     pub cache_bytes: u64,
     /// Bytes of one memtable; two are allowed for.

@@ -1,6 +1,12 @@
 //! Tombolo: every setting at its default but the memory, which is what the others get for cache and memtables together.
+//!
+//! In a bucket, where accepted is as late as durable, accepted writes are issued and not waited for, as many as are allowed to be on their way: what is
+//! lost with the process is then what SlateDB loses with it.
 
-use tombolo::{Batch, BlockingKeyspace, Cursor, Db, ErrorKind, Keyspace, KeyspaceOptions, OpenMode, Options};
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use tombolo::{Batch, BlockingKeyspace, Cursor, Db, ErrorKind, Keyspace, KeyspaceOptions, Op, OpenMode, Options};
 use tombolo_storage::layer::RequestKind;
 use tombolo_workload::target::Seen;
 use tombolo_workload::{Durability, Session, Target, TargetError};
@@ -12,7 +18,13 @@ pub struct Tombolo {
     db: Db,
     spaces: Vec<(String, Keyspace)>,
     turn: Turn,
+    /// Whether it lies in a bucket.
+    is_remote: bool,
+    sessions: AtomicUsize,
 }
+
+/// Writes of all threads that may be on their way: half of what the engine allows, so that it never refuses one.
+const ON_THEIR_WAY_MAX: usize = 32_768;
 
 fn failed(error: tombolo::Error) -> TargetError {
     let retryable = matches!(error.kind(), ErrorKind::Retry | ErrorKind::Busy | ErrorKind::DeadlineExceeded);
@@ -24,7 +36,7 @@ impl Engine for Tombolo {
         let io = if config.direct { "?io=direct" } else { "" };
         let mut options = Options::default();
         options.memory_bytes = config.memory_bytes();
-        let store = format!("file://{}{io}", config.directory.display());
+        let store = config.bucket.clone().unwrap_or_else(|| format!("file://{}{io}", config.directory.display()));
         let db = Db::builder(store).mode(OpenMode::CreateOrOpen).options(options).open().wait().map_err(failed)?;
         let space = |number| {
             let name = format!("space-{number}");
@@ -35,7 +47,7 @@ impl Engine for Tombolo {
             Ok((name, keyspace.map_err(failed)?))
         };
         let spaces = (0..config.spaces).map(space).collect::<Result<_, TargetError>>()?;
-        Ok(Tombolo { db, spaces, turn: Turn::default() })
+        Ok(Tombolo { db, spaces, turn: Turn::default(), is_remote: config.bucket.is_some(), sessions: AtomicUsize::new(0) })
     }
 
     fn close(self) -> Result<(), TargetError> {
@@ -59,7 +71,12 @@ impl Engine for Tombolo {
     }
 
     fn settings(config: &Config) -> String {
-        format!("memory_bytes={}, all else default; accepted: in the mapped log; durable: fdatasync", config.memory_bytes())
+        let means = if config.bucket.is_some() {
+            "accepted: issued, not waited for, goes with the process; durable: in an object of the log"
+        } else {
+            "accepted: in the mapped log; durable: fdatasync"
+        };
+        format!("memory_bytes={}, all else default; {means}", config.memory_bytes())
     }
 }
 
@@ -73,7 +90,10 @@ impl Target for Tombolo {
             Durability::Durable => tombolo::Durability::Durable,
         };
         let (name, keyspace) = &self.spaces[self.turn.next(self.spaces.len())];
-        Thread { db: &self.db, keyspace, blocking: self.db.blocking().keyspace(name).ok(), durability }
+        self.sessions.fetch_add(1, Ordering::Relaxed);
+        let pipelined = self.is_remote && durability == tombolo::Durability::Accepted;
+        let blocking = self.db.blocking().keyspace(name).ok();
+        Thread { engine: self, keyspace, blocking, durability, pipelined, on_their_way: VecDeque::new() }
     }
 
     fn flush(&self) -> Result<(), TargetError> {
@@ -99,11 +119,37 @@ impl Target for Tombolo {
 
 /// One thread's handle.
 pub struct Thread<'a> {
-    db: &'a Db,
+    engine: &'a Tombolo,
     keyspace: &'a Keyspace,
     /// `None` only when the keyspace is gone: then every read says so.
     blocking: Option<BlockingKeyspace>,
     durability: tombolo::Durability,
+    /// Whether writes are issued and not waited for.
+    pipelined: bool,
+    on_their_way: VecDeque<Op<()>>,
+}
+
+impl Thread<'_> {
+    /// Waits for the write, or for the oldest on its way when there are too many.
+    fn written(&mut self, write: Op<()>) -> Result<(), TargetError> {
+        if !self.pipelined {
+            return write.wait().map_err(failed);
+        }
+        self.on_their_way.push_back(write);
+        let most = ON_THEIR_WAY_MAX / self.engine.sessions.load(Ordering::Relaxed).max(1);
+        while self.on_their_way.len() > most.max(1)
+            && let Some(oldest) = self.on_their_way.pop_front()
+        {
+            oldest.wait().map_err(failed)?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Thread<'_> {
+    fn drop(&mut self) {
+        self.engine.sessions.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 fn read(mut cursor: Cursor, from: Option<&[u8]>, entries: usize, seen: Seen<'_>) -> Result<usize, TargetError> {
@@ -124,7 +170,8 @@ fn read(mut cursor: Cursor, from: Option<&[u8]>, entries: usize, seen: Seen<'_>)
 
 impl Session for Thread<'_> {
     fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), TargetError> {
-        self.keyspace.put_with(key, value, self.durability).wait().map_err(failed)
+        let write = self.keyspace.put_with(key, value, self.durability);
+        self.written(write)
     }
 
     fn get(&mut self, key: &[u8], seen: &mut dyn FnMut(&[u8])) -> Result<bool, TargetError> {
@@ -136,7 +183,8 @@ impl Session for Thread<'_> {
     }
 
     fn delete(&mut self, key: &[u8]) -> Result<(), TargetError> {
-        self.keyspace.delete_with(key, self.durability).wait().map_err(failed)
+        let write = self.keyspace.delete_with(key, self.durability);
+        self.written(write)
     }
 
     fn multi_get(&mut self, keys: &[Vec<u8>], seen: &mut dyn FnMut(usize, &[u8])) -> Result<usize, TargetError> {
@@ -167,6 +215,7 @@ impl Session for Thread<'_> {
                 None => batch.delete(self.keyspace, key),
             };
         }
-        self.db.write_with(batch, self.durability).wait().map_err(failed)
+        let write = self.engine.db.write_with(batch, self.durability);
+        self.written(write)
     }
 }

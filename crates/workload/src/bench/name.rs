@@ -34,6 +34,8 @@ pub enum Work {
     ReadWhileWriting,
     /// Deletes, writes and reads short ranges at random: deleted keys lie in the way of the scans.
     DeleteScan,
+    /// Reads and overwrites keys drawn at random; so many of a hundred operations are reads.
+    ReadUpdate(u8),
     /// One of YCSB's core workloads.
     Ycsb(Core),
     /// The model of a production database.
@@ -92,6 +94,13 @@ impl Benchmark {
         benchmark("readwhilewriting", Work::ReadWhileWriting, "as readrandom, while one more thread overwrites"),
         benchmark("deleterandom", Work::DeleteRandom, "delete --num keys drawn at random"),
         benchmark("deletescan", Work::DeleteScan, "--reads operations: 50 % deletes, 30 % writes, 20 % scans of 1 to 100 entries"),
+        benchmark(
+            "readupdate-95",
+            Work::ReadUpdate(95),
+            "--reads operations: 95 % reads, 5 % overwrites of uniform keys (see --distribution)",
+        ),
+        benchmark("readupdate-50", Work::ReadUpdate(50), "the same with 50 % reads"),
+        benchmark("readupdate-5", Work::ReadUpdate(5), "the same with 5 % reads"),
         benchmark("ycsb-a", Work::Ycsb(Core::A), "--reads operations of YCSB A: 50 % reads, 50 % updates (see --distribution)"),
         benchmark("ycsb-b", Work::Ycsb(Core::B), "the same of B: 95 % reads, 5 % updates"),
         benchmark("ycsb-c", Work::Ycsb(Core::C), "the same of C: reads only"),
@@ -121,7 +130,7 @@ impl Benchmark {
 
     /// Whether it mixes reads and writes; it does as many operations as a reading one.
     pub fn is_mixed(&self) -> bool {
-        matches!(self.work, Work::DeleteScan | Work::Ycsb(_) | Work::Mixgraph)
+        matches!(self.work, Work::DeleteScan | Work::ReadUpdate(_) | Work::Ycsb(_) | Work::Mixgraph)
     }
 
     /// Whether a number of threads does it; the rest is one call.

@@ -91,7 +91,7 @@ impl Worker {
             Work::MultiRead => self.multi_get(&mut session, meter, timed),
             Work::Seek => self.seek(&mut session, meter, timed),
             Work::ReadSequential | Work::ReadReverse => self.read_all(&mut session, meter, part),
-            Work::DeleteScan | Work::Ycsb(_) | Work::Mixgraph => match self.source(shared) {
+            Work::DeleteScan | Work::ReadUpdate(_) | Work::Ycsb(_) | Work::Mixgraph => match self.source(shared) {
                 Ok(mut source) => self.serve(&mut session, meter, timed, &mut *source),
                 Err(message) => {
                     meter.end(None, 0, Err(TargetError { message, retryable: false }));
@@ -113,9 +113,15 @@ impl Worker {
                 Box::new(ycsb.map_err(|error| text(&error))?)
             }
             (_, Some(ranges)) => Box::new(Mixgraph::new(Arc::clone(ranges), self.encoding(), values, random)),
-            _ => {
-                let mix = Mix { delete: 0.5, put: 0.3, scan: 0.2, ..Mix::default() };
-                let keys = Keys::new(Distribution::Uniform, plan.num).map_err(|error| text(&error))?;
+            (mixed, _) => {
+                let (mix, distribution) = match mixed {
+                    Work::ReadUpdate(reads) => {
+                        let get = f64::from(reads) / 100.0;
+                        (Mix { get, put: 1.0 - get, ..Mix::default() }, plan.distribution.unwrap_or(Distribution::Uniform))
+                    }
+                    _ => (Mix { delete: 0.5, put: 0.3, scan: 0.2, ..Mix::default() }, Distribution::Uniform),
+                };
+                let keys = Keys::new(distribution, plan.num).map_err(|error| text(&error))?;
                 let generator = Generator::new(mix, keys, self.encoding(), values, SCAN_ENTRIES_MAX, random);
                 Box::new(generator.map_err(|error| text(&error))?)
             }

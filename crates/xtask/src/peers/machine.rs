@@ -48,6 +48,7 @@ fn versions_of(lock: &str, commit: &str) -> BTreeMap<String, String> {
         ("rocksdb-tuned", rocksdb),
         ("fjall", of("fjall")),
         ("slatedb", of("slatedb")),
+        ("slatedb-tuned", of("slatedb")),
         ("redb", of("redb")),
         ("lmdb", format!("(heed {})", of("heed"))),
     ];

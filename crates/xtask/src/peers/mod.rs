@@ -4,6 +4,7 @@
 //! its own; this side knows none of them. Each engine runs each scene of a round in a process of its own, so that memory, CPU time and bytes
 //! written are its own, and its crash is a row without figures.
 
+mod bucket;
 pub mod child;
 mod device;
 pub mod machine;
@@ -24,6 +25,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 
+use self::bucket::Far;
 use self::child::{Ended, Limits};
 use self::page::About;
 use self::record::{Figures, Key, Record};
@@ -35,20 +37,24 @@ Examples:
   cargo xtask peers --num 500000 --rounds 1 --engines tombolo,fjall --workloads fill      a first look, without RocksDB
   cargo xtask peers --rounds 5 --json peers.json --html peers.html                        all of it, for figures to publish
   cargo xtask peers --list                                                                rows, steps and bars; measures nothing
+  cargo xtask peers --bucket --rounds 5 --json bucket.json --html bucket.html             Tombolo and SlateDB in a bucket far away
   cargo xtask peers --read peers.json --html peers.html                                   draws a run again
 
 Building RocksDB takes 20 to 45 minutes, once: everything built is kept in ~/.cache/tombolo-peers, outside the repository. It needs a C++
 compiler, clang's library and liburing; `bench/peers/prepare` installs them on Debian. Without rocksdb among --engines none of that is needed.
 
 Each engine gets the same memory (896 MiB of blocks, two memtables of 64 MiB), LZ4, blocks of 8 KiB, 10 filter bits, checksums on, and accepted
-writes unless a row says durable; what that means in each is printed. A quiet machine matters more than many rounds: its load is printed too.";
+writes unless a row says durable; what that means in each is printed. A quiet machine matters more than many rounds: its load is printed too.
+
+With --bucket Tombolo and SlateDB (its defaults, and tuned) lie on a real server of S3, versitygw as `cargo xtask real` builds it, behind a proxy that
+gives every request of both the latency of a store of the cloud. Caches and memtables are equal, each row says in its steps how large.";
 
 /// Options of `peers`.
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Arguments {
-    /// Engines, separated by commas; RocksDB with everything equal, and as its guides recommend.
-    #[arg(long, value_delimiter = ',', value_parser = clap::builder::PossibleValuesParser::new(ENGINES), default_values = ENGINES.iter().copied())]
+    /// Engines, separated by commas; all that take part when not given. RocksDB with everything equal, and as its guides recommend.
+    #[arg(long, value_delimiter = ',', value_parser = clap::builder::PossibleValuesParser::new(ENGINES))]
     engines: Vec<String>,
     /// Workloads, separated by commas, each a name or how names begin (`ycsb`, `fill`); all when not given. `--list` shows them.
     #[arg(long, value_delimiter = ',')]
@@ -62,9 +68,9 @@ pub struct Arguments {
     /// Rounds, each of which runs every engine once; 5 or more for figures to publish.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
-    /// Keys of 20 bytes with values of 100.
-    #[arg(long, default_value_t = 2_000_000, value_parser = clap::value_parser!(u64).range(1000..=1_000_000_000))]
-    num: u64,
+    /// Keys of 20 bytes with values of 100, in a bucket of 400; 2,000,000, and in a bucket 300,000, when not given.
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1000..=1_000_000_000))]
+    num: Option<u64>,
     /// Seconds of each read.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=3600))]
     seconds: u64,
@@ -77,6 +83,12 @@ pub struct Arguments {
     /// Measures nothing: judges and draws the records of this file.
     #[arg(long, value_name = "FILE", conflicts_with = "list")]
     read: Option<PathBuf>,
+    /// The rows of databases in a bucket, in place of those on this machine's disk.
+    #[arg(long)]
+    bucket: bool,
+    /// Of a bucket, how long requests take: `s3`, `cluster`, or parts as in p50_us:740,p99_us:2000.
+    #[arg(long, default_value = "s3", requires = "bucket")]
+    latency: String,
     /// Prints the rows, their bars and the steps that measure them.
     #[arg(long)]
     list: bool,
@@ -94,9 +106,25 @@ impl Arguments {
         named(&self.workloads, &key.workload) && named(&self.shapes, &key.shape)
     }
 
+    /// Keys.
+    fn num(&self) -> u64 {
+        self.num.unwrap_or(if self.bucket { bucket::NUM } else { 2_000_000 })
+    }
+
+    /// The engines that take part.
+    fn engines(&self) -> Result<Vec<String>, String> {
+        let able = if self.bucket { bucket::ENGINES } else { ENGINES };
+        if let Some(unable) = self.engines.iter().find(|engine| !able.contains(&engine.as_str())) {
+            return Err(format!("{unable} keeps no database in a bucket; {} do", able.join(", ")));
+        }
+        let all = if self.bucket { bucket::ENGINES } else { rows::LOCAL };
+        Ok(if self.engines.is_empty() { all.iter().map(|engine| (*engine).to_owned()).collect() } else { self.engines.clone() })
+    }
+
     fn scenes(&self) -> Result<Vec<Scene>, String> {
-        let size = Size { num: self.num, seconds: self.seconds, threads: self.threads.clone() };
-        let scenes = rows::scenes(&size, &|key| self.wants(key));
+        let size = Size { num: self.num(), seconds: self.seconds, threads: self.threads.clone() };
+        let of = if self.bucket { bucket::scenes } else { rows::scenes };
+        let scenes = of(&size, &|key| self.wants(key));
         if scenes.is_empty() {
             return Err("no row is left: `cargo xtask peers --list` shows the names of workloads and shapes".to_owned());
         }
@@ -118,9 +146,10 @@ pub fn run(root: &Path, arguments: &Arguments) -> Result<(), String> {
         about.versions = records.iter().map(|record| (record.engine.clone(), record.version.clone())).collect();
         return show(arguments, &about, &records);
     }
-    let scenes = arguments.scenes()?;
+    let (scenes, engines) = (arguments.scenes()?, arguments.engines()?);
     let cache = cache()?;
-    let binary = build(root, &cache, &arguments.engines)?;
+    let binary = build(root, &cache, &engines, arguments.bucket)?;
+    let far = arguments.bucket.then(|| Far::start(&binary, &arguments.latency)).transpose()?;
     about.versions = machine::versions(root)?;
     let machine = machine::describe();
     let rows: usize = scenes
@@ -129,14 +158,23 @@ pub fn run(root: &Path, arguments: &Arguments) -> Result<(), String> {
         .map(|step| usize::from(step.row.is_some()) + usize::from(step.settled.is_some()))
         .sum();
     about.line = format!(
-        "{} keys of 20 B with values of 100 B, compressible by half; {rows} rows, {} round{}. {machine}.",
-        table::short(f64::from(u32::try_from(arguments.num).unwrap_or(u32::MAX))),
+        "{} keys of 20 B with values of {} B, compressible by half{}; {rows} rows, {} round{}. {machine}.",
+        table::short(f64::from(u32::try_from(arguments.num()).unwrap_or(u32::MAX))),
+        if arguments.bucket { bucket::VALUE_BYTES } else { 100 },
+        if arguments.bucket { format!(", in a bucket of versitygw behind latencies of {}", arguments.latency) } else { String::new() },
         arguments.rounds,
         if arguments.rounds == 1 { "" } else { "s, interleaved" }
     );
     println!("{}\nload {:.2} at the start", about.line, machine::load());
     let directory = arguments.directory.clone().unwrap_or_else(|| cache.join("data"));
-    let run = Run { arguments, binary, directory: directory.join(format!("run-{}", std::process::id())), versions: about.versions.clone() };
+    let run = Run {
+        arguments,
+        engines,
+        binary,
+        far,
+        directory: directory.join(format!("run-{}", std::process::id())),
+        versions: about.versions.clone(),
+    };
     let measured = run.rounds(&scenes);
     let removed = child::remove(&run.directory);
     let (records, settings) = measured?;
@@ -181,10 +219,11 @@ fn cache() -> Result<PathBuf, String> {
 }
 
 /// Builds the program with the engines that are asked for, and no others.
-fn build(root: &Path, cache: &Path, engines: &[String]) -> Result<PathBuf, String> {
+fn build(root: &Path, cache: &Path, engines: &[String], is_remote: bool) -> Result<PathBuf, String> {
     let target = cache.join("target");
     let mut features: Vec<&str> =
         engines.iter().map(|engine| engine.trim_end_matches("-tuned")).filter(|engine| *engine != "tombolo").collect();
+    features.extend(is_remote.then_some("cloud"));
     features.dedup();
     let features = features.join(",");
     eprintln!("$ cargo build --release --no-default-features --features {features:?}    (in bench/peers, into {})", target.display());
@@ -241,7 +280,10 @@ fn show(arguments: &Arguments, about: &About, records: &[Record]) -> Result<(), 
 /// A run.
 struct Run<'a> {
     arguments: &'a Arguments,
+    engines: Vec<String>,
     binary: PathBuf,
+    /// Where databases of a bucket lie.
+    far: Option<Far>,
     /// Of this run alone.
     directory: PathBuf,
     versions: BTreeMap<String, String>,
@@ -253,7 +295,7 @@ impl Run<'_> {
         let runs = |scene: &Scene, engine: &str| scene.engines.is_empty() || scene.engines.contains(&engine);
         let each: Vec<(&Scene, &String)> = scenes
             .iter()
-            .flat_map(|scene| self.arguments.engines.iter().map(move |engine| (scene, engine)))
+            .flat_map(|scene| self.engines.iter().map(move |engine| (scene, engine)))
             .filter(|(scene, engine)| runs(scene, engine))
             .collect();
         let bar = ProgressBar::new(each.len() as u64 * u64::from(self.arguments.rounds));
@@ -292,7 +334,12 @@ impl Run<'_> {
         let database = self.directory.join(engine);
         child::remove(&database)?;
         let mut command = Command::new(&self.binary);
-        command.arg(engine).arg(&database).arg(format!("num={}", self.arguments.num)).arg(format!("seed={round}")).arg("--");
+        command.arg(engine).arg(&database).arg(format!("num={}", self.arguments.num())).arg(format!("seed={round}"));
+        if let Some(far) = &self.far {
+            far.remove(engine)?;
+            far.tell(&mut command, engine);
+        }
+        command.arg("--");
         command.args(scene.steps.iter().map(|step| &step.text));
         let limits = Limits { silence: Duration::from_secs(120), step: Duration::from_secs(self.arguments.step_seconds) };
         let ended = child::run(command, limits, |step, operations| {
@@ -304,6 +351,9 @@ impl Run<'_> {
             };
             bar.set_message(format!("round {round}, {}, {engine}: {text}{done}", scene.name));
         });
+        if let Some(far) = &self.far {
+            far.remove(engine)?;
+        }
         child::remove(&database)?;
         Ok(ended)
     }

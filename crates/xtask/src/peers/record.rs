@@ -75,6 +75,15 @@ pub struct Figures {
     /// Sorted runs that reads had to look at.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sorted_runs: Option<u64>,
+    /// Of a database in a bucket: requests to the store by operation, those of the background included.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub requests_per_operation: Option<f64>,
+    /// Bytes that went to the store, heads of requests included.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bytes_sent: Option<u64>,
+    /// Bytes that came from it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bytes_received: Option<u64>,
     /// Reads that found something.
     pub found: u64,
     /// Operations that failed.

@@ -3,6 +3,7 @@
 //! A scene is one process with one engine: an empty database, then its steps in order. Writes stay in a scene even when nobody asked for
 //! their rows, because the reads after them need what they left.
 
+use super::bucket;
 use super::record::Key;
 
 /// Of what the rows are made.
@@ -26,7 +27,7 @@ pub struct Step {
     /// The row of its rate with the wait for the background.
     pub settled: Option<Key>,
     /// Whether later steps need what it leaves.
-    writes: bool,
+    pub(super) writes: bool,
 }
 
 /// One process's work.
@@ -41,9 +42,11 @@ pub struct Scene {
 }
 
 /// The engines, in the order in which they are drawn.
-pub const ENGINES: &[&str] = &["tombolo", "rocksdb", "rocksdb-tuned", "fjall", "slatedb", "redb", "lmdb"];
+pub const ENGINES: &[&str] = &["tombolo", "rocksdb", "rocksdb-tuned", "fjall", "slatedb", "slatedb-tuned", "redb", "lmdb"];
+/// Those that take part when nobody says which: what SlateDB's documentation advises is about buckets.
+pub const LOCAL: &[&str] = &["tombolo", "rocksdb", "rocksdb-tuned", "fjall", "slatedb", "redb", "lmdb"];
 /// Those that the bars speak of.
-pub const LSM_PEERS: &[&str] = &["rocksdb", "rocksdb-tuned", "fjall", "slatedb"];
+pub const LSM_PEERS: &[&str] = &["rocksdb", "rocksdb-tuned", "fjall", "slatedb", "slatedb-tuned"];
 /// Those that can read and write past the page cache.
 const DIRECT: &[&str] = &["tombolo", "rocksdb", "rocksdb-tuned"];
 
@@ -73,16 +76,16 @@ pub const DEVICE_READS: usize = 32;
 pub const DURABLE: &str = "durable";
 
 impl Scene {
-    fn new(name: impl Into<String>) -> Scene {
+    pub(super) fn new(name: impl Into<String>) -> Scene {
         Scene { name: name.into(), steps: Vec::new(), engines: &[] }
     }
 
-    fn setup(mut self, text: impl Into<String>) -> Scene {
+    pub(super) fn setup(mut self, text: impl Into<String>) -> Scene {
         self.steps.push(Step { text: text.into(), row: None, settled: None, writes: true });
         self
     }
 
-    fn read(mut self, workload: &str, shape: &str, threads: usize, text: impl Into<String>) -> Scene {
+    pub(super) fn read(mut self, workload: &str, shape: &str, threads: usize, text: impl Into<String>) -> Scene {
         let row = Some(Key::new(workload, shape, threads));
         self.steps.push(Step { text: text.into(), row, settled: None, writes: false });
         self
@@ -113,7 +116,7 @@ impl Scene {
     }
 
     /// Without the rows that nobody asked for; `None` when none is left.
-    fn filtered(mut self, wanted: &dyn Fn(&Key) -> bool) -> Option<Scene> {
+    pub(super) fn filtered(mut self, wanted: &dyn Fn(&Key) -> bool) -> Option<Scene> {
         for step in &mut self.steps {
             step.row = step.row.take().filter(|key| wanted(key));
             step.settled = step.settled.take().filter(|key| wanted(key));
@@ -236,6 +239,9 @@ pub struct Bar {
 
 /// The bar of a row, if it has one.
 pub fn bar(key: &Key) -> Option<Bar> {
+    if let Some(bar) = bucket::bar(key) {
+        return Some(bar);
+    }
     let rate = |rocksdb, peer| Some(Bar { measure: Measure::Rate, rocksdb: Some(rocksdb), peer });
     match (key.workload.as_str(), key.shape.as_str()) {
         ("fillseq" | "fillrandom" | "overwrite", _) if key.threads == 1 => rate(2.0, 1.3),

@@ -75,11 +75,11 @@ pub fn space(verdicts: &[Verdict]) -> String {
     text
 }
 
-/// What it cost: CPU, bytes, memory.
+/// What it cost: CPU, bytes, memory, and by operation the requests to a store that is far away.
 pub fn costs(verdicts: &[Verdict], records: &[Record], engines: &[String]) -> String {
     let mut text = format!(
-        "{:<32} {:<14} {:>9} {:>9} {:>8} {:>9} {:>9} {:>9} {:>5}\n",
-        "costs (medians)", "", "p50 us", "p99 us", "CPU us", "MB wrote", "MB disk", "MB peak", "runs"
+        "{:<32} {:<14} {:>9} {:>9} {:>8} {:>9} {:>9} {:>9} {:>5} {:>9}\n",
+        "costs (medians)", "", "p50 us", "p99 us", "CPU us", "MB wrote", "MB disk", "MB peak", "runs", "requests"
     );
     for verdict in verdicts {
         for engine in ENGINES.iter().filter(|engine| engines.iter().any(|name| name == *engine)) {
@@ -95,10 +95,11 @@ pub fn costs(verdicts: &[Verdict], records: &[Record], engines: &[String]) -> St
             };
             #[allow(clippy::cast_precision_loss, reason = "a few runs")]
             let runs = median(&|figures| figures.sorted_runs.map_or(f64::NAN, |runs| runs as f64));
+            let requests = median(&|figures| figures.requests_per_operation.unwrap_or(f64::NAN));
             let key = &verdict.key;
             let _ = writeln!(
                 text,
-                "{:<32} {engine:<14} {p50:>9.2} {:>9.2} {:>8.2} {:>9.1} {:>9.1} {:>9.1} {:>5}",
+                "{:<32} {engine:<14} {p50:>9.2} {:>9.2} {:>8.2} {:>9.1} {:>9.1} {:>9.1} {:>5} {:>9}",
                 format!("{} {} x{}", key.workload, key.shape, key.threads),
                 median(&|figures| figures.micros_p99).unwrap_or(0.0),
                 median(&|figures| figures.cpu_micros_per_operation).unwrap_or(0.0),
@@ -106,6 +107,7 @@ pub fn costs(verdicts: &[Verdict], records: &[Record], engines: &[String]) -> St
                 mega(|figures| figures.bytes_on_disk),
                 mega(|figures| figures.peak_bytes),
                 runs.map_or_else(|| "-".to_owned(), |runs| format!("{runs:.0}")),
+                requests.map_or_else(|| "-".to_owned(), |requests| format!("{requests:.3}")),
             );
         }
     }

@@ -142,7 +142,7 @@ pub mod tests {
         assert_eq!(verdict.to_peer.map(|(engine, ratio)| (engine, ratio.median)), Some(("fjall", 1.4)));
         assert_eq!(verdict.reached(), [Some(true), Some(false)]);
         assert_eq!(verdict.is_reached(), Some(false));
-        assert_eq!(verdict.rates[6].1.map(|spread| spread.median), Some(900.0));
+        assert_eq!(verdict.rates[7].1.map(|spread| spread.median), Some(900.0));
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! that fight, behind bad connections → stop`.
 
 mod misuse;
-mod servers;
+pub mod servers;
 
 use std::ffi::OsString;
 use std::path::Path;

@@ -142,7 +142,11 @@ impl Server {
 
     /// The URI of a database on it.
     pub fn uri(&self, database: &str) -> String {
-        let address = self.address();
+        self.uri_by_way_of(&self.address(), database)
+    }
+
+    /// The same by way of what listens at `address` and passes on to it.
+    pub fn uri_by_way_of(&self, address: &str, database: &str) -> String {
         match self.kind {
             Kind::Azurite => format!("az://{BUCKET}/{database}?endpoint=http://{address}/{AZURITE_ACCOUNT}&account={AZURITE_ACCOUNT}"),
             _ => format!("s3://{BUCKET}/{database}?endpoint=http://{address}"),
