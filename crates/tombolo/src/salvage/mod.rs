@@ -4,8 +4,8 @@
 //!  → a new database`. Nothing of the damaged one is changed, and nothing of it is claimed.
 //!
 //! The last consistent point is a state that the database once showed: every write up to a sequence number, and none after. Where there is none, or
-//! more is wanted, the newest state is taken without the tables that are damaged: then the ranges of those tables may show older values, values that
-//! were deleted, or nothing, and all other keys are right.
+//! more is wanted, the newest state is taken without the blocks of its tables that are damaged: then the ranges of those blocks may show older values,
+//! values that were deleted, or nothing, and all other keys are right. What is sound of a damaged table becomes a table of its own.
 //!
 //! Invariants:
 //! 1. Nothing is left out, and no older state taken, that the report does not tell.
@@ -19,7 +19,7 @@ mod tables;
 use std::sync::Arc;
 
 use tombolo_env::Env;
-use tombolo_format::manifest::Edit;
+use tombolo_format::manifest::{Edit, TableDescription};
 use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Epoch, Error, ErrorKind, LogContext, LogStore, ObjectStore, Purpose, Result};
 
@@ -28,11 +28,12 @@ use crate::checkpoint::{edits, last_sequence};
 use crate::engine::MAIN_LANE;
 use crate::manifest::driver::io::Io;
 use crate::manifest::{LogState, Manifest, State, names};
-use crate::options::Options;
+use crate::options::{KeyspaceOptions, Options};
 use crate::recovery::{claim_empty, copy_tables, refused};
+use crate::table::Part;
 use history::{Candidate, History, Whence};
 use logs::Found;
-use tables::Tables;
+use tables::{Rest, Tables};
 
 /// What is taken of a damaged database.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -40,7 +41,8 @@ pub enum SalvageMode {
     /// The newest state that is whole: what the database showed once, and nothing later.
     #[default]
     Consistent,
-    /// The newest state of all, without its damaged tables: keys in their ranges may be missing, or show what was overwritten or deleted.
+    /// The newest state of all, without what is damaged of its tables: keys in the ranges of damaged blocks may be missing, or show what was
+    /// overwritten or deleted.
     WithHoles,
 }
 
@@ -52,11 +54,11 @@ pub struct Loss {
     pub what: String,
     /// The keyspace of a damaged table.
     pub keyspace: Option<String>,
-    /// The first and the last key of a damaged table.
+    /// All keys that are lost lie in this range, bounds included: of a damaged table, or of blocks of it that follow each other.
     pub keys: Option<(Vec<u8>, Vec<u8>)>,
-    /// Entries of a damaged table.
+    /// Entries that are lost; the first of several losses of a table says it for all.
     pub entries: u64,
-    /// Its bytes.
+    /// Bytes that are lost, as far as the table still tells.
     pub bytes: u64,
 }
 
@@ -70,13 +72,13 @@ pub struct SalvageReport {
     pub slot: u64,
     /// The newest slot of the manifest that has a record, readable or not.
     pub newest_slot: u64,
-    /// The last sequence number in it: all writes up to it are there, but for the ranges of tables that were left out.
+    /// The last sequence number in it: all writes up to it are there, but for the ranges that are told as lost.
     pub last_sequence: u64,
     /// The last sequence number that is known to have been given out.
     pub newest_sequence: u64,
-    /// Tables in it.
+    /// Tables in it, those made of the sound blocks of damaged ones included.
     pub tables: u64,
-    /// Their bytes.
+    /// Their bytes; of the latter those of the sound blocks.
     pub table_bytes: u64,
     /// Entries of logs in it.
     pub log_entries: u64,
@@ -113,7 +115,7 @@ pub(crate) async fn salvage(request: SalvageRequest) -> Result<SalvageReport> {
     let history = history::load(&io).await?;
     let budget = MemoryBudget::private(options.memory_bytes)?;
     let mut tables = Tables::new(&objects, &budget, history.incarnation);
-    let (chosen, mut report) = choose(&history, &mut tables, mode).await?;
+    let Choice { candidate: chosen, mut report, rests } = choose(&history, &mut tables, mode).await?;
     let context = context(&env, &objects, &history, chosen, &budget);
     let found = logs::survey(&context, &*log_store, &chosen.state, history.newest_state(), &budget, options.memtable_bytes()).await?;
     report.log_entries = found.entries();
@@ -123,7 +125,16 @@ pub(crate) async fn salvage(request: SalvageRequest) -> Result<SalvageReport> {
     report.losses.extend(applications(&io, &history, &chosen.state).await?);
     if let Some((target, target_log)) = target {
         let edits = sound_edits(&chosen.state, &tables);
-        let source = Source { env: &env, objects: &objects, log_store: &*log_store, context: &context, history: &history, budget: &budget };
+        let source = Source {
+            env: &env,
+            objects: &objects,
+            log_store: &*log_store,
+            context: &context,
+            history: &history,
+            budget: &budget,
+            tables: &tables,
+            rests: &rests,
+        };
         source.write(edits, &found, &target, &*target_log).await?;
     }
     Ok(report)
@@ -143,21 +154,33 @@ async fn applications(io: &Io, history: &History, state: &State) -> Result<Vec<L
     Ok(losses)
 }
 
+/// The state to take.
+struct Choice<'a> {
+    candidate: &'a Candidate,
+    report: SalvageReport,
+    /// What is left of its damaged tables.
+    rests: Vec<Rest>,
+}
+
 /// The state to take, and what is lost of others for it.
-async fn choose<'a>(history: &'a History, tables: &mut Tables, mode: SalvageMode) -> Result<(&'a Candidate, SalvageReport)> {
+async fn choose<'a>(history: &'a History, tables: &mut Tables, mode: SalvageMode) -> Result<Choice<'a>> {
     let mut losses: Vec<Loss> = history.damage.iter().map(Loss::from).collect();
     let newest = history.candidates.first();
     for candidate in &history.candidates {
         let damaged = tables.damaged(&candidate.state).await?;
         let is_newest = newest.is_some_and(|newest| Arc::ptr_eq(&newest.state, &candidate.state));
-        if is_newest {
-            losses.extend(damaged.iter().map(|(table, error)| Loss {
-                keyspace: candidate.state.keyspace(table.keyspace).map(|keyspace| keyspace.name.to_string()),
-                keys: Some((table.first_key.to_vec(), table.last_key.to_vec())),
-                entries: table.entries,
-                bytes: table.length,
-                ..Loss::from(error)
-            }));
+        let mut rests = Vec::new();
+        for (table, error) in damaged.iter().filter(|_| is_newest) {
+            let keyspace = candidate.state.keyspace(table.keyspace);
+            let parts = if mode == SalvageMode::WithHoles { tables.parts(table).await? } else { None };
+            let rest = parts.zip(keyspace).map(|(parts, keyspace)| Rest {
+                description: Arc::clone(table),
+                // What a newer version set matters to a table's size and speed only.
+                options: KeyspaceOptions::from_manifest(&keyspace.options).unwrap_or_default(),
+                parts,
+            });
+            losses.extend(losses_of(table, keyspace.map(|keyspace| keyspace.name.to_string()), error, rest.as_ref()));
+            rests.extend(rest);
         }
         if damaged.is_empty() || mode == SalvageMode::WithHoles || is_enabled(Mutant::SalvageTakesDamagedState) {
             let gone = damaged.iter().map(|(table, _)| table.name).collect::<Vec<_>>();
@@ -170,20 +193,46 @@ async fn choose<'a>(history: &'a History, tables: &mut Tables, mode: SalvageMode
                 slot: candidate.state.slot(),
                 newest_slot: history.newest_slot,
                 newest_sequence: history.candidates.iter().map(|candidate| last_sequence(&candidate.state).0).max().unwrap_or(0),
-                tables: kept().count() as u64,
-                table_bytes: kept().map(|table| table.length).sum(),
+                tables: kept().count() as u64 + rests.len() as u64,
+                table_bytes: kept().map(|table| table.length).sum::<u64>() + rests.iter().map(Rest::bytes).sum::<u64>(),
                 losses,
                 ..SalvageReport::default()
             };
-            return Ok((candidate, report));
+            return Ok(Choice { candidate, report, rests });
         }
     }
     let told = losses.iter().map(|loss| loss.what.clone()).collect::<Vec<_>>().join("; ");
     let error = Error::new(ErrorKind::Corrupt, "no state of the database is left that is whole").found(told);
     Err(error.advice(match newest {
-        Some(_) => "salvage it with holes: everything but the ranges of the damaged tables",
+        Some(_) => "salvage it with holes: everything but the ranges of what is damaged",
         None => "restore the manifest's objects from a copy",
     }))
+}
+
+/// What is lost with a damaged table: its blocks that are, when there is a rest, else all of it.
+fn losses_of(table: &TableDescription, keyspace: Option<String>, error: &Error, rest: Option<&Rest>) -> Vec<Loss> {
+    let Some(rest) = rest else {
+        let keys = Some((table.first_key.to_vec(), table.last_key.to_vec()));
+        return vec![Loss { keyspace, keys, entries: table.entries, bytes: table.length, ..Loss::from(error) }];
+    };
+    let saved = format!("{} of its {} entries are saved", rest.entries(), table.entries);
+    let lost = table.entries.saturating_sub(rest.entries());
+    let mut losses: Vec<Loss> = Vec::new();
+    for part in &rest.parts {
+        let Part::Lost { first, last, bytes, error } = part else { continue };
+        losses.push(Loss {
+            what: format!("{error}; {saved}"),
+            keyspace: keyspace.clone(),
+            keys: Some((first.to_vec(), last.to_vec())),
+            entries: if losses.is_empty() { lost } else { 0 },
+            bytes: *bytes,
+        });
+    }
+    if losses.is_empty() {
+        // A filter, or a count: no entry.
+        losses.push(Loss { what: format!("{error}; {saved}"), keyspace, keys: None, entries: lost, bytes: 0 });
+    }
+    losses
 }
 
 /// What names the state in a new database, without the tables that are damaged, and without logs.
@@ -206,6 +255,9 @@ struct Source<'a> {
     context: &'a LogContext,
     history: &'a History,
     budget: &'a Arc<MemoryBudget>,
+    tables: &'a Tables,
+    /// What is left of damaged tables.
+    rests: &'a [Rest],
 }
 
 impl Source<'_> {
@@ -226,6 +278,9 @@ impl Source<'_> {
         manifest: &Manifest,
     ) -> Result<()> {
         let mut edits = copy_tables(self.objects, self.history.incarnation, edits, manifest, target).await?;
+        for rest in self.rests {
+            edits.extend(self.tables.rewrite(rest, self.env, manifest, target).await?.map(Edit::TableAdded));
+        }
         edits.extend(logs::copy(self.context, self.log_store, found, manifest, target_log, self.budget).await?);
         manifest.committed(edits).await.map(drop)
     }

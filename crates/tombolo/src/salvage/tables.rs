@@ -1,23 +1,47 @@
-//! Which tables are sound: each is read once, whatever states name it.
+//! Which tables are sound: each is read once, whatever states name it; and what is left of those that are not.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use tombolo_env::{BoxFuture, all};
+use tombolo_env::{BoxFuture, Env, all};
+use tombolo_format::FormatError;
+use tombolo_format::block::Cursor;
 use tombolo_format::manifest::{TableDescription, TableName};
-use tombolo_storage::{Epoch, Error, Incarnation, ObjectStore, Purpose, Request, Result};
+use tombolo_storage::{Epoch, Error, Incarnation, ObjectName, ObjectStore, Purpose, Request, Result};
 
 use super::history::is_damage;
 use crate::budget::MemoryBudget;
 use crate::cache::BlockCache;
-use crate::manifest::{State, names};
-use crate::table::{Table, check_description};
+use crate::manifest::{Manifest, State, names};
+use crate::options::KeyspaceOptions;
+use crate::table::{NewTable, Part, Table, TableWriter, check_description, piece_bytes};
+use crate::version::table_options;
 
 /// Tables read at once: each is in memory while it is checked.
 const TABLES_IN_FLIGHT_MAX: usize = 4;
 
 /// A table, and what is wrong with it.
 type Checked = (TableName, Option<Error>);
+
+/// What is left of a damaged table.
+pub(super) struct Rest {
+    pub(super) description: Arc<TableDescription>,
+    /// Those of its keyspace.
+    pub(super) options: KeyspaceOptions,
+    pub(super) parts: Vec<Part>,
+}
+
+impl Rest {
+    /// Entries that can still be had.
+    pub(super) fn entries(&self) -> u64 {
+        self.parts.iter().map(|part| if let Part::Sound { entries, .. } = part { *entries } else { 0 }).sum()
+    }
+
+    /// The bytes of their blocks.
+    pub(super) fn bytes(&self) -> u64 {
+        self.parts.iter().map(|part| if let Part::Sound { block, .. } = part { u64::from(block.length) } else { 0 }).sum()
+    }
+}
 
 /// What is known of the tables so far.
 pub(super) struct Tables {
@@ -50,6 +74,59 @@ impl Tables {
         Ok(damaged.collect())
     }
 
+    /// What can still be had of a damaged table; `None` when nothing can.
+    ///
+    /// # Errors
+    /// Those of the store that say nothing about the table.
+    pub(super) async fn parts(&self, description: &Arc<TableDescription>) -> Result<Option<Vec<Part>>> {
+        let object = names::table(self.incarnation, description.name);
+        if check_description(description, &object).is_err() {
+            return Ok(None);
+        }
+        let parts = self.open(description, object).parts(Request::new(Purpose::Verify, Epoch::NONE), is_damage).await?;
+        Ok(parts.filter(|parts| parts.iter().any(|part| matches!(part, Part::Sound { .. }))))
+    }
+
+    fn open(&self, description: &TableDescription, object: ObjectName) -> Table {
+        Table::new(description.clone(), object, Arc::clone(&self.objects), Arc::clone(&self.cache))
+    }
+
+    /// Writes what can be had of a damaged table as one of the database that `manifest` has claimed. Reads each block once more.
+    ///
+    /// # Errors
+    /// Those of both stores; `Corrupt` when a block that was sound is so no more.
+    pub(super) async fn rewrite(
+        &self,
+        rest: &Rest,
+        env: &Env,
+        manifest: &Manifest,
+        target: &Arc<dyn ObjectStore>,
+    ) -> Result<Option<TableDescription>> {
+        let Rest { description, options, parts } = rest;
+        let source = self.open(description, names::table(self.incarnation, description.name));
+        let name = manifest.fresh_table_name();
+        let bytes = piece_bytes(self.cache.budget().bytes());
+        let options = table_options(options, description.keyspace, false, description.oldest_unix_seconds, bytes);
+        let object = names::table(manifest.incarnation(), name);
+        let new = NewTable { name, object, identity: env.random_u64(), level: description.level, options };
+        let mut writer = TableWriter::create(&**target, Request::new(Purpose::Compaction, manifest.epoch()), new).await?;
+        for part in parts {
+            let Part::Sound { block, .. } = part else { continue };
+            let read = source.sound_block(Request::new(Purpose::Verify, Epoch::NONE), *block).await?;
+            let wrong = |error: FormatError| Error::format(source.object(), block.offset, error);
+            let mut cursor = Cursor::new();
+            cursor.first(&read).map_err(wrong)?;
+            while cursor.valid() {
+                writer.add(cursor.key(), cursor.value(&read))?;
+                cursor.next(&read).map_err(wrong)?;
+            }
+            if writer.wants_flush() {
+                writer.flush().await?;
+            }
+        }
+        writer.finish().await
+    }
+
     /// Whether a table that was looked at is damaged.
     pub(super) fn is_damaged(&self, name: TableName) -> bool {
         self.known.get(&name).is_some_and(Option::is_some)
@@ -60,8 +137,7 @@ impl Tables {
         if let Err(error) = check_description(description, &object) {
             return Ok((description.name, Some(error)));
         }
-        let table = Table::new((**description).clone(), object, Arc::clone(&self.objects), Arc::clone(&self.cache));
-        match table.verify(Request::new(Purpose::Verify, Epoch::NONE)).await {
+        match self.open(description, object).verify(Request::new(Purpose::Verify, Epoch::NONE)).await {
             Ok(()) => Ok((description.name, None)),
             Err(error) if is_damage(&error) => Ok((description.name, Some(error))),
             Err(error) => Err(error),

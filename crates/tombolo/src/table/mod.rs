@@ -18,6 +18,7 @@ mod approximate;
 mod damage;
 mod flight;
 mod iterator;
+mod parts;
 mod several;
 mod writer;
 
@@ -43,6 +44,7 @@ use flight::Flights;
 
 pub use ahead::KeyRange;
 pub use iterator::{Step, TableIterator};
+pub use parts::Part;
 pub use several::{Near, NearProbe};
 pub use tombolo_format::table::TableOptions;
 pub use writer::{NewTable, TableWriter, piece_bytes};

@@ -233,6 +233,32 @@ pub(crate) struct Output {
     pub(crate) purpose: Purpose,
 }
 
+/// How a keyspace's tables are built, in pieces of `output_bytes`; `lowest` says that nothing lies below.
+pub(crate) fn table_options(
+    options: &KeyspaceOptions,
+    keyspace: u32,
+    lowest: bool,
+    oldest_unix_seconds: u64,
+    output_bytes: usize,
+) -> TableOptions {
+    let compression = if lowest { options.compression_of_lowest() } else { options.compression };
+    let compression = match compression {
+        Compression::None => FormatCompression::None,
+        Compression::Lz4 => FormatCompression::Lz4,
+        Compression::Zstd => FormatCompression::Zstd,
+    };
+    TableOptions {
+        block_bytes: options.block_bytes as usize,
+        compression,
+        filter_bits_per_key: u32::from(options.filter_bits),
+        value_alignment: u32::from(options.value_alignment),
+        output_bytes,
+        keyspace,
+        oldest_unix_seconds,
+        ..TableOptions::default()
+    }
+}
+
 /// Writes a table, entries in order.
 #[derive(Debug)]
 pub(crate) struct TableWriter {
@@ -247,22 +273,9 @@ impl TableWriter {
     /// Begins a table under a fresh name. Nothing but the description that [`TableWriter::finish`] gives names it.
     pub(crate) async fn create(tables: &Tables, output: Output, options: &KeyspaceOptions) -> Result<TableWriter> {
         let Output { name, keyspace, level, lowest, oldest_unix_seconds, purpose } = output;
-        let compression = if lowest { options.compression_of_lowest() } else { options.compression };
-        let compression = match compression {
-            Compression::None => FormatCompression::None,
-            Compression::Lz4 => FormatCompression::Lz4,
-            Compression::Zstd => FormatCompression::Zstd,
-        };
-        let options = TableOptions {
-            block_bytes: options.block_bytes as usize,
-            compression,
-            filter_bits_per_key: u32::from(options.filter_bits),
-            value_alignment: u32::from(options.value_alignment),
-            output_bytes: piece_bytes(tables.cache.budget().bytes()),
-            keyspace,
-            oldest_unix_seconds: oldest_unix_seconds.unwrap_or_else(|| tables.env.unix_time().as_secs()),
-            ..TableOptions::default()
-        };
+        let bytes = piece_bytes(tables.cache.budget().bytes());
+        let oldest = oldest_unix_seconds.unwrap_or_else(|| tables.env.unix_time().as_secs());
+        let options = table_options(options, keyspace, lowest, oldest, bytes);
         let object = names::table(tables.incarnation, name);
         let new = NewTable { name, object, identity: tables.env.random_u64(), level, options };
         let writer = Writer::create(&*tables.objects, tables.request(purpose), new).await?;

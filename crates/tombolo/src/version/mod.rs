@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 use tombolo_format::manifest::{TableDescription, TableName};
 
 use crate::manifest::{KeyspaceState, Level, State};
-pub(crate) use handle::{Output, TableCursor, TableHandle, TableWriter, Tables};
+pub(crate) use handle::{Output, TableCursor, TableHandle, TableWriter, Tables, table_options};
 use run::Chunk;
 pub(crate) use run::SortedRun;
 

@@ -217,6 +217,107 @@ fn with_holes_all_keys_outside_of_what_is_told_are_right() {
     assert!(whole > 10 && part > 20, "{whole} whole, {part} in part, {nothing} not at all");
 }
 
+/// Keys of the large table.
+const LARGE: u32 = 4000;
+
+fn large_key(number: u32) -> Vec<u8> {
+    format!("key-{number:06}").into_bytes()
+}
+
+fn large_value(number: u32) -> Vec<u8> {
+    // Hardly compressible, so that the table has dozens of blocks.
+    (0..10).flat_map(|turn| (u64::from(number) * 11 + turn).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes()).collect()
+}
+
+fn large(env: &Env, place: &str) -> Builder {
+    Db::builder(format!("file://{place}")).env(env.clone()).options(Options::parse(["memory_bytes=16777216"]).unwrap())
+}
+
+/// Writes one table of dozens of blocks over an older one, whose values must not be taken for the newer ones.
+async fn write_large(env: Env) -> Result<()> {
+    let db = large(&env, "/db").open().await?;
+    let keys = db.default_keyspace();
+    for number in (0..LARGE).step_by(7) {
+        keys.put_with(large_key(number), b"old", Durability::Accepted).await?;
+    }
+    db.flush().await?;
+    for number in 0..LARGE {
+        keys.put_with(large_key(number), large_value(number), Durability::Accepted).await?;
+    }
+    db.flush().await?;
+    db.close().await
+}
+
+async fn salvage_large(env: Env) -> Result<(SalvageReport, Entries)> {
+    let surveyed = large(&env, "/db").survey_damage(SalvageMode::WithHoles).await?;
+    let report = large(&env, "/db").salvage_to(large(&env, "/saved"), SalvageMode::WithHoles).await?;
+    assert_eq!(surveyed, report, "what was announced is what was done");
+    let saved = large(&env, "/saved").open().await?;
+    assert!(saved.verify().await?.damage.is_empty());
+    let found = contents(&saved).await?;
+    saved.compact().await?;
+    assert_eq!(contents(&saved).await?, found);
+    Ok((report, found))
+}
+
+/// The bytes at these permilles of the large table are changed: what is salvaged of it is told with what is not, and outside of that every key is right.
+fn salvage_of_large_table(harmed: &[usize]) -> (SalvageReport, usize) {
+    let world = World::new(5);
+    let writer = world.process("writer");
+    writer.run(write_large(writer.env())).unwrap().unwrap();
+    let files = world.host(0).all_files();
+    let tables = files.iter().filter(|(path, _)| path.to_string_lossy().contains("/table/"));
+    let (path, bytes) = tables.max_by_key(|(_, bytes)| *bytes).expect("a table");
+    for permille in harmed {
+        let at = usize::try_from(*bytes).unwrap() * permille / 1000;
+        world.host(0).damage(path, |content| content[at] ^= 0x41).unwrap();
+    }
+    let salvager = world.process("salvager");
+    let (report, found) = salvager.run(salvage_large(salvager.env())).unwrap().unwrap();
+    let ranges: Vec<_> = report.losses.iter().filter_map(|loss| loss.keys.as_ref()).collect();
+    let lost = |key: &[u8]| ranges.iter().any(|(first, last)| **first <= *key && *key <= **last);
+    let mut saved = 0;
+    for number in 0..LARGE {
+        let (key, value) = (large_key(number), found.get(&large_key(number)));
+        if value == Some(&large_value(number)) {
+            saved += 1;
+        } else {
+            assert!(lost(&key), "{harmed:?}: key {number} is {value:?}, and not told as lost: {report:?}");
+            assert!(value.is_none_or(|value| value == b"old"), "{harmed:?}: key {number} was invented");
+        }
+    }
+    assert!(!report.is_whole());
+    (report, saved)
+}
+
+#[test]
+fn of_a_table_with_one_damaged_block_all_others_are_saved() {
+    for harmed in [0, 3, 250, 500, 777, 900] {
+        let (report, saved) = salvage_of_large_table(&[harmed]);
+        let [loss] = &report.losses[..] else { panic!("one block was damaged at {harmed}: {report:?}") };
+        let lost = usize::try_from(LARGE).unwrap() - saved;
+        assert!((1..300).contains(&lost), "{lost} keys are lost at {harmed}: {report:?}");
+        assert_eq!((loss.entries, loss.keyspace.as_deref()), (lost as u64, Some("default")));
+        assert!(loss.bytes > 0 && loss.bytes < 20_000, "{loss:?}");
+    }
+}
+
+#[test]
+fn each_range_of_damaged_blocks_is_told() {
+    let (report, saved) = salvage_of_large_table(&[100, 400, 800]);
+    assert_eq!(report.losses.len(), 3, "{report:?}");
+    let ranges: Vec<_> = report.losses.iter().map(|loss| loss.keys.clone().unwrap()).collect();
+    assert!(ranges.windows(2).all(|pair| pair[0].1 < pair[1].0), "{ranges:?}");
+    assert_eq!(report.losses[0].entries, u64::from(LARGE) - saved as u64);
+}
+
+#[test]
+fn a_table_without_its_tail_is_lost_as_a_whole() {
+    let (report, saved) = salvage_of_large_table(&[999]);
+    assert_eq!((saved, report.losses.len()), (0, 1), "{report:?}");
+    assert_eq!(report.losses[0].entries, u64::from(LARGE));
+}
+
 struct Stores {
     objects: Arc<dyn ObjectStore>,
     log: Arc<dyn LogStore>,
