@@ -83,7 +83,7 @@ pub const ALL: [Scenario; 12] = [
     },
     Scenario {
         name: "readers",
-        purpose: "readers that follow writers who take one database from each other, all paused and killed anywhere",
+        purpose: "readers that follow writers who take one database from each other, all paused and killed anywhere, clocks that jump",
         runs: 8,
         runs_whole: None,
         run: readers::run,

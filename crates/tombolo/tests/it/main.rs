@@ -5,6 +5,7 @@ mod allocator;
 mod application;
 mod basics;
 mod checkpoint;
+mod clock;
 mod compaction;
 mod credentials;
 mod cursor;
