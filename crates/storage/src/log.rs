@@ -179,7 +179,8 @@ pub trait LogStore: Send + Sync + fmt::Debug {
 pub struct Appended {
     /// The lane's end after this entry: hand it to [`Log::durable`].
     pub end: LogOffset,
-    /// `None`: accepted already. Otherwise it resolves when the entry is accepted; the completer gone means `Closed`.
+    /// `None`: accepted already. Otherwise it resolves when the entry is accepted; the completer gone means `Closed`. `DeadlineExceeded` is no end of
+    /// the log: it could not take the entry for long, and goes on trying. Any other error ends it.
     pub accepted: Option<Completion<Result<()>>>,
 }
 

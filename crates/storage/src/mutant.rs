@@ -110,6 +110,7 @@ pub enum Mutant {
     HedgeSlowStore,
     HedgeLosing,
     HedgeErrorEndsRead,
+    HedgeForgetsUnknownPut,
     FlowIgnoresRefusals,
     // The flash cache
     FlashIgnoresKey,

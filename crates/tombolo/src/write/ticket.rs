@@ -89,8 +89,8 @@ impl WriteTicket {
         result.map_err(|error| {
             self.engine.note(&error);
             match error.kind() {
-                ErrorKind::Retry | ErrorKind::Busy | ErrorKind::Closed => {
-                    Error::new(ErrorKind::OutcomeUnknown, format!("the write was accepted, but is not known to be durable: {error}"))
+                ErrorKind::Retry | ErrorKind::Busy | ErrorKind::Closed | ErrorKind::DeadlineExceeded => {
+                    Error::new(ErrorKind::OutcomeUnknown, format!("the write was made, but is not known to be durable: {error}"))
                         .source(error)
                 }
                 _ => error,
@@ -102,7 +102,10 @@ impl WriteTicket {
         self.accepted = None;
         let result = result.unwrap_or_else(|| Err(Error::new(ErrorKind::OutcomeUnknown, "the log ended before it accepted the write")));
         result.or_else(|error| {
-            self.engine.fail(&error);
+            // A log that has not taken it in time goes on with it, and with what follows it.
+            if error.kind() != ErrorKind::DeadlineExceeded {
+                self.engine.fail(&error);
+            }
             self.ended(Err(error))
         })
     }

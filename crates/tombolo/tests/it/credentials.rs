@@ -66,19 +66,45 @@ fn writes_and_flushes_wait_for_credentials_that_are_renewed_soon() {
 }
 
 #[test]
-fn credentials_that_stay_expired_end_writes_with_what_is_wrong_and_lose_nothing() {
+fn credentials_that_stay_expired_for_minutes_end_no_log_and_lose_nothing() {
     run(|bucket| async move {
         let db = bucket.open().await;
         let keys = db.default_keyspace();
         keys.put("before", "1").await.unwrap();
         bucket.expire();
         let error = keys.put("meanwhile", "2").await.unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{error}");
+        assert_eq!(error.kind(), ErrorKind::OutcomeUnknown, "{error}");
+        assert!(error.to_string().contains("PermissionDenied"), "{error}");
+        for _ in 0..300 {
+            let error = keys.put("refused", "3").await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{error}");
+            bucket.env.sleep(Duration::from_secs(1)).await;
+        }
         assert_eq!(keys.get("before").await.unwrap().unwrap(), b"1", "what memory holds is read");
         bucket.renew();
+        bucket.env.sleep(Duration::from_secs(10)).await;
+        keys.put("after", "4").await.unwrap();
+        assert!(db.failure().is_none(), "{:?}", db.failure());
         drop((db, keys));
+        let keys = bucket.open().await.default_keyspace();
+        for (key, value) in [("before", Some("1")), ("meanwhile", Some("2")), ("refused", None), ("after", Some("4"))] {
+            let found = keys.get(key).await.unwrap();
+            assert_eq!(found.as_deref(), value.map(str::as_bytes), "{key}");
+        }
+    });
+}
+
+#[test]
+fn a_database_whose_log_is_refused_can_be_closed() {
+    run(|bucket| async move {
         let db = bucket.open().await;
-        assert_eq!(db.default_keyspace().get("before").await.unwrap().unwrap(), b"1");
-        db.default_keyspace().put("after", "3").await.unwrap();
+        let keys = db.default_keyspace();
+        bucket.expire();
+        keys.put("meanwhile", "2").await.unwrap_err();
+        let error = db.close().await.unwrap_err();
+        assert!(error.to_string().contains("PermissionDenied"), "{error}");
+        bucket.renew();
+        drop((db, keys));
+        bucket.open().await.default_keyspace().put("after", "3").await.unwrap();
     });
 }

@@ -1,16 +1,21 @@
 //! One lane of this epoch's log: entries are gathered into objects, which are put into the next slots.
 //!
 //! Write path, steps 3 and 4, which are one here. The first entry that finds nothing on its way begins a put; those that come meanwhile wait
-//! together for the next one, unless they fill an object, which then goes at once.
+//! together for the next one, unless they fill an object, which then goes at once. Writers who wait come again when they are told: the next put waits a
+//! moment for them, so that all share an object instead of every other one.
 //!
 //! Invariants:
 //! 1. `acknowledged <` every slot in `outstanding`, and an entry is acknowledged only when its slot and all before were seen to hold the bytes
 //!    that were put (rule 10).
 //! 2. A slot's bytes never change once it was taken to be put, and a put of unknown outcome is made again until a read shows what holds it.
 //! 3. Once a seal, or anything foreign, was met, nothing more is put and nothing more acknowledged.
+//!
+//! A store that refuses ends nothing: what was taken is tried on for as long as the lane is open, whoever waits for it is told after about half a minute
+//! that it is of unknown outcome, and appends are refused until the store has taken an object.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -35,15 +40,23 @@ const WANTED_BYTES_MAX: u64 = 256 << 20;
 /// Objects not yet trimmed beyond which it does, however small they are: a takeover reads them 64 at once, each a round trip.
 const WANTED_OBJECTS_MAX: usize = 1024;
 
-/// How often an error that does not pass by itself is met again before the lane gives up: about half a minute. Rights and
-/// credentials are mended by people.
+/// How often an error that does not pass by itself is met again before those who wait are told: about half a minute. Rights and credentials are
+/// mended by people, who may take hours.
 const REFUSALS_MAX: u32 = 40;
+
+/// The next put waits at most this part of what a put takes for those who were just told, and so long.
+const GATHER_OF_LATENCY: u32 = 16;
+const GATHER_MAX: Duration = Duration::from_millis(4);
+/// Where puts take less, waiting costs as much as it brings.
+const GATHER_LATENCY_MIN: Duration = Duration::from_millis(2);
+/// Looks at whether they have come.
+const GATHER_LOOKS: u32 = 8;
 
 #[derive(Debug)]
 enum State {
     Open,
     Closed,
-    /// Fenced, or the store refused for good.
+    /// Fenced, or closed while the store refused.
     Ended(Error),
 }
 
@@ -58,6 +71,8 @@ struct Outstanding {
 #[derive(Debug)]
 struct Writer {
     state: State,
+    /// What the store has refused an object with for half a minute, until it takes one.
+    refused: Option<Error>,
     /// The slot that `open` will take.
     slot: u32,
     /// The object that is being filled; empty when it holds no entry.
@@ -80,6 +95,10 @@ struct Writer {
     memory: LaneMemory,
     /// Ascending as they came; not by offset.
     waiters: Vec<(LogOffset, Completer<Result<()>>)>,
+    /// How many were told together last.
+    told: usize,
+    /// About what a put takes.
+    latency: Duration,
     /// Objects not trimmed, oldest first. Invariant: slots without a gap.
     live: VecDeque<(u32, usize)>,
     live_bytes: u64,
@@ -102,6 +121,7 @@ impl Lane {
         let writer_id = place.env.random_u64();
         let writer = Writer {
             state: State::Open,
+            refused: None,
             slot: 1,
             open: Vec::new(),
             full: VecDeque::new(),
@@ -113,12 +133,14 @@ impl Lane {
             waiting_bytes: 0,
             memory,
             waiters: Vec::new(),
+            told: 0,
+            latency: Duration::ZERO,
             live: VecDeque::from([(0, 0)]),
             live_bytes: 0,
         };
         let lane = Arc::new(Lane { place, writer_id, object_bytes_wanted, writer: Mutex::new(writer) });
         let header = encode_data_header(&lane.place.identity(0), LOG_OBJECT_FIRST_BYTE, writer_id, 0);
-        lane.hold(0, Bytes::copy_from_slice(&header)).await?;
+        lane.hold(0, Bytes::copy_from_slice(&header), Refused::GivesUp).await?;
         Ok(lane)
     }
 
@@ -149,6 +171,9 @@ impl Lane {
         self.place.env.preemption_point();
         let mut writer = self.writer.lock();
         self.check_open(&writer.state)?;
+        if let Some(error) = &writer.refused {
+            return Err(refusal(error));
+        }
         if writer.waiting_bytes > 0 && writer.waiting_bytes + bytes > WAITING_BYTES_MAX.min(writer.memory.bytes_max()) {
             let message = format!("{} bytes of the log are on their way to the store; nothing took effect", writer.waiting_bytes);
             return Err(Error::new(ErrorKind::Busy, message)
@@ -233,18 +258,42 @@ impl Lane {
     /// Puts one object after the other as long as there is any.
     async fn put_on(self: Arc<Lane>) {
         while let Some((slot, bytes)) = self.next() {
-            match self.hold(slot, bytes).await {
+            let began = self.place.env.now();
+            match self.hold(slot, bytes, Refused::GoesOn).await {
                 Ok(()) => {
-                    self.held(slot);
+                    self.held(slot, self.place.env.now().since(began));
                     self.begin_put();
+                    self.gather().await;
                 }
                 Err(error) => self.end(error),
             }
         }
     }
 
+    /// Waits a moment for those who were told just now, when there were several and nothing else is on its way.
+    async fn gather(&self) {
+        let env = &self.place.env;
+        let (begun, wait) = {
+            let writer = self.writer.lock();
+            if writer.told < 2 || writer.latency < GATHER_LATENCY_MIN {
+                return;
+            }
+            (env.now(), (writer.latency / GATHER_OF_LATENCY).min(GATHER_MAX))
+        };
+        for look in 1..=GATHER_LOOKS {
+            {
+                let writer = self.writer.lock();
+                let is_alone = writer.putting == 1 && writer.full.is_empty() && matches!(writer.state, State::Open);
+                if !is_alone || writer.waiters.len() >= writer.told {
+                    return;
+                }
+            }
+            env.sleep_until(begun + wait * look / GATHER_LOOKS).await;
+        }
+    }
+
     /// Puts bytes into a slot until it was seen what the slot holds. Never gives up a put that may still land.
-    async fn hold(&self, slot: u32, bytes: Bytes) -> Result<()> {
+    async fn hold(&self, slot: u32, bytes: Bytes, refused: Refused) -> Result<()> {
         let (mut backoff, mut refusals, mut is_unknown) = (Backoff::new(), 0, false);
         loop {
             match self.place.put(self.epoch(), slot, bytes.clone()).await {
@@ -261,8 +310,12 @@ impl Lane {
                 Err(error) if error.kind() == ErrorKind::OutcomeUnknown => is_unknown = true,
                 Err(error) => {
                     refusals += 1;
-                    if refusals >= REFUSALS_MAX && !is_unknown {
-                        return Err(error.context("the store refuses the log; what was in flight is not in it"));
+                    if refusals >= REFUSALS_MAX {
+                        let is_last = refused == Refused::GivesUp || matches!(self.writer.lock().state, State::Closed);
+                        if is_last && !is_unknown {
+                            return Err(error.context("the store refuses the log; what was in flight is not in it"));
+                        }
+                        self.refuse(&error);
                     }
                     tracing::warn!(%error, slot, "the store refuses the log; trying again");
                 }
@@ -298,19 +351,31 @@ impl Lane {
         }
     }
 
+    /// The store has refused for long: those who wait are told, and nothing more is taken until it takes an object.
+    fn refuse(&self, error: &Error) {
+        let waiters = {
+            let mut writer = self.writer.lock();
+            writer.refused = Some(error.clone());
+            std::mem::take(&mut writer.waiters)
+        };
+        wake(waiters, &Err(late(error)));
+    }
+
     fn fenced(&self, by: u64) -> Error {
         Error::new(ErrorKind::Fenced, format!("epoch {by} has sealed this log; what was in flight is of unknown outcome"))
             .object(&self.place)
             .advice("this handle is finished: open the database again, which takes it over")
     }
 
-    /// A slot was seen to hold what was put: acknowledges what can be.
-    fn held(&self, slot: u32) {
+    /// A slot was seen to hold what was put, which took so long: acknowledges what can be.
+    fn held(&self, slot: u32, took: Duration) {
         let done = {
             let mut writer = self.writer.lock();
             if matches!(writer.state, State::Ended(_)) {
                 return;
             }
+            writer.refused = None;
+            writer.latency = if writer.latency.is_zero() { took } else { (writer.latency * 3 + took) / 4 };
             if let Some(outstanding) = writer.outstanding.get_mut(&slot) {
                 outstanding.is_held = true;
             }
@@ -331,8 +396,8 @@ impl Lane {
             let waiting_bytes = writer.waiting_bytes;
             writer.memory.set(waiting_bytes);
             let durable = writer.durable;
-            let (done, waiting) = std::mem::take(&mut writer.waiters).into_iter().partition(|(end, _)| *end <= durable);
-            writer.waiters = waiting;
+            let (done, waiting): (Vec<_>, Vec<_>) = std::mem::take(&mut writer.waiters).into_iter().partition(|(end, _)| *end <= durable);
+            (writer.waiters, writer.told) = (waiting, done.len());
             done
         };
         wake(done, &Ok(()));
@@ -360,9 +425,10 @@ impl Lane {
         let (completer, waiting) = completion();
         let known = {
             let mut writer = self.writer.lock();
-            match &writer.state {
+            match (&writer.state, &writer.refused) {
                 _ if end <= writer.durable => Ok(()),
-                State::Ended(error) => Err(error.clone()),
+                (State::Ended(error), _) => Err(error.clone()),
+                (_, Some(error)) => Err(late(error)),
                 _ if end > writer.end => {
                     Err(Error::new(ErrorKind::Bug, format!("a sync to {end}, beyond the end {}", writer.end)).object(&self.place))
                 }
@@ -452,6 +518,31 @@ impl Lane {
         }
         writer.state = State::Closed;
         Ok(writer.end)
+    }
+}
+
+/// What a store that refuses for long does to who puts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Refused {
+    /// Beginning a lane ends with the error: nothing is in the lane yet.
+    GivesUp,
+    /// What was taken is tried on.
+    GoesOn,
+}
+
+/// Of what was taken, and not in the store after half a minute.
+fn late(error: &Error) -> Error {
+    Error::new(ErrorKind::DeadlineExceeded, format!("the store has refused the log for long, and is tried on: {error}"))
+        .source(error.clone())
+        .advice("mend what the store complains of: what was written goes to the log by itself then, and new writes are taken again")
+}
+
+/// Of what is not taken while the store refuses.
+fn refusal(error: &Error) -> Error {
+    const WHAT: &str = "the store refuses the log: nothing took effect, and writes are taken again as soon as it takes the log";
+    match error.kind() {
+        ErrorKind::PermissionDenied | ErrorKind::OutOfSpace | ErrorKind::Invalid | ErrorKind::Unsupported => error.clone().context(WHAT),
+        _ => Error::new(ErrorKind::Retry, format!("{WHAT}: {error}")).source(error.clone()),
     }
 }
 

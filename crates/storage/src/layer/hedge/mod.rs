@@ -1,11 +1,12 @@
-//! A second request for a read that takes long, at a store where one request in a hundred takes ten times as long as the others.
+//! A second request for what takes long, a read or a put of the log, at a store where one request in a hundred takes ten times as long as the others.
 //!
 //! Read path, between the retry layer and a remote store. After a delay that follows what reads of the same size took lately, the same range is asked for
 //! once more; the first answer counts, and the other request is given up. So a read waits for the slower of two only when both are slow.
 //!
 //! | not hedged | because |
 //! |---|---|
-//! | puts, deletions, lists, lengths | only ranged reads of immutable objects are the same whoever answers |
+//! | other puts, deletions, lists, lengths | ranged reads of immutable objects are the same whoever answers; an object of the log is put with the same bytes until it was seen to be there, so that a second put is one more try. Others' puts have one answer |
+//! | puts of more than 512 KiB | their second request is not cheap |
 //! | reads that nobody waits for (compaction, flush, verification) | their tail costs nobody time |
 //! | more than one read in twenty | a second request is work for the store; a part of one is earned by each read |
 //! | while the median itself rose | the store as a whole is slow: more requests would make it slower |
@@ -14,7 +15,8 @@
 //! | before 64 reads of a size were seen | nothing is known |
 //!
 //! Errors: those of the first request mean what they always do. One that passes waits for a second request that is on its way; any other ends the read.
-//! An error of the second request leaves the first one to answer. Deadlines go down with both requests.
+//! An error of the second request leaves the first one to answer. Deadlines go down with both requests. Of a put made twice the first success counts,
+//! and `Exists` is one: it may be this very object. Without any the outcome is unknown, unless both say that nothing took effect.
 //!
 //! Invariants: those of `judge`; and a read that ended, or was dropped, leaves no request of its own.
 
@@ -36,7 +38,10 @@ use tombolo_env::{BoxFuture, Env, Instant};
 
 use self::judge::{Judge, Size};
 use crate::mutant::{Mutant, is_enabled};
-use crate::{Error, ErrorKind, ObjectName, ObjectStore, Priority, Pulse, Request, Result};
+use crate::{Error, ErrorKind, ObjectName, ObjectStore, Placement, Priority, Pulse, Purpose, PutOutcome, Request, Result};
+
+/// Puts of the log are made twice up to this size.
+const PUT_BYTES_MAX: usize = 512 << 10;
 
 /// Wraps a store; see the module's documentation.
 #[derive(Clone, Debug)]
@@ -44,14 +49,17 @@ pub struct HedgeObjectStore {
     env: Env,
     inner: Arc<dyn ObjectStore>,
     judge: Arc<Mutex<Judge>>,
+    /// Of puts, which take another time than reads.
+    puts: Arc<Mutex<Judge>>,
 }
 
 type Reading<'a> = BoxFuture<'a, Result<Bytes>>;
+type Putting<'a> = BoxFuture<'a, Result<PutOutcome>>;
 
 impl HedgeObjectStore {
     /// Wraps `inner`.
     pub fn new(env: &Env, inner: Arc<dyn ObjectStore>) -> HedgeObjectStore {
-        HedgeObjectStore { env: env.clone(), inner, judge: Arc::default() }
+        HedgeObjectStore { env: env.clone(), inner, judge: Arc::default(), puts: Arc::default() }
     }
 
     async fn read_once_or_twice(&self, request: Request, name: &ObjectName, range: Range<u64>) -> Result<Bytes> {
@@ -73,6 +81,35 @@ impl HedgeObjectStore {
         }
         let result = first.await;
         self.first_ended(result, began)
+    }
+
+    async fn put_once_or_twice(&self, request: Request, name: &ObjectName, placement: Placement, bytes: Bytes) -> Result<PutOutcome> {
+        let (length, began) = (bytes.len() as u64, self.env.now());
+        let size = Size::of(length);
+        let ended = |result: Result<PutOutcome>| {
+            let now = self.env.now();
+            match &result {
+                Ok(_) => self.puts.lock().took(length, now.since(began)),
+                Err(error) => self.puts.lock().failed(error.kind(), now),
+            }
+            result
+        };
+        let delay = self.puts.lock().begin(size);
+        let mut first = self.inner.put_if_absent(request, name, placement, bytes.clone());
+        if let Some(delay) = delay {
+            let timer = self.env.sleep_until(began + delay);
+            if let Some(result) = before(&mut first, timer).await {
+                return ended(result);
+            }
+            if self.puts.lock().hedge(size, self.env.now()) {
+                let second = self.inner.put_if_absent(request, name, placement, bytes);
+                let (result, won) = race_puts(first, second).await;
+                self.puts.lock().hedged(won);
+                return ended(result);
+            }
+        }
+        let result = first.await;
+        ended(result)
     }
 
     /// Learns from a first request; from one that was overtaken, that it took at least so long.
@@ -124,8 +161,34 @@ impl HedgeObjectStore {
     }
 }
 
+/// The first success of two puts of the same bytes, and whether it is the second's; the error that both come to, without one.
+async fn race_puts<'a>(first: Putting<'a>, second: Putting<'a>) -> (Result<PutOutcome>, bool) {
+    let mut puts = [Some(first), Some(second)];
+    let mut errors = [None, None];
+    poll_fn(move |context| {
+        for (which, put) in puts.iter_mut().enumerate() {
+            let Some(Poll::Ready(result)) = put.as_mut().map(|put| put.as_mut().poll(context)) else { continue };
+            *put = None;
+            match result {
+                Ok(outcome) => return Poll::Ready((Ok(outcome), which == 1)),
+                Err(error) => errors[which] = Some(error),
+            }
+        }
+        match &mut errors {
+            [Some(first), Some(second)] => {
+                // One that may still land decides.
+                let is_unknown = second.kind() == ErrorKind::OutcomeUnknown && !is_enabled(Mutant::HedgeForgetsUnknownPut);
+                let error = if is_unknown { second } else { first };
+                Poll::Ready((Err(error.clone()), false))
+            }
+            _ => Poll::Pending,
+        }
+    })
+    .await
+}
+
 /// What a request answers before a timer ends; it stays as it is otherwise.
-async fn before(request: &mut Reading<'_>, mut timer: BoxFuture<'static, ()>) -> Option<Result<Bytes>> {
+async fn before<T>(request: &mut BoxFuture<'_, T>, mut timer: BoxFuture<'static, ()>) -> Option<T> {
     poll_fn(|context| match request.as_mut().poll(context) {
         Poll::Ready(result) => Poll::Ready(Some(result)),
         Poll::Pending => Pin::new(&mut timer).poll(context).map(|()| None),
@@ -151,9 +214,23 @@ impl ObjectStore for HedgeObjectStore {
         }
     }
 
+    fn put_if_absent<'a>(
+        &'a self,
+        request: Request,
+        name: &'a ObjectName,
+        placement: Placement,
+        bytes: Bytes,
+    ) -> BoxFuture<'a, Result<PutOutcome>> {
+        if request.purpose == Purpose::Log && bytes.len() <= PUT_BYTES_MAX {
+            Box::pin(self.put_once_or_twice(request, name, placement, bytes))
+        } else {
+            self.inner.put_if_absent(request, name, placement, bytes)
+        }
+    }
+
     fn pulse(&self) -> Option<Pulse> {
         Some(self.judge.lock().pulse())
     }
 
-    leave_to_inner!(create put_if_absent with_held read_ranges length list delete copy place adopt sweep facts meter must_prove_put_if_absent survival describe);
+    leave_to_inner!(create with_held read_ranges length list delete copy place adopt sweep facts meter must_prove_put_if_absent survival describe);
 }

@@ -291,6 +291,77 @@ fn a_first_request_that_fails_in_passing_waits_for_the_second() {
     });
 }
 
+fn put_request(purpose: Purpose) -> Request {
+    Request::new(purpose, Epoch::NONE)
+}
+
+/// A put of the log that takes long is made once more; nobody else's is.
+#[test]
+fn puts_of_the_log_are_made_twice_when_they_take_long() {
+    simulate(of_latency(Latency::S3), |bench| async move {
+        let mut took = Vec::new();
+        for number in 0..3000u32 {
+            let (name, began) = (ObjectName::new(format!("log/{number:08}")).expect("a name"), bench.env.now());
+            let placement = Placement::new(ObjectKind::Log, Life::Short);
+            let put = bench.store.put_if_absent(put_request(Purpose::Log), &name, placement, Bytes::from_static(b"frames")).await;
+            // `Exists` is what the second one finds where the first has landed.
+            assert!(matches!(put, Ok(PutOutcome::Created | PutOutcome::Exists)), "{put:?}");
+            assert_eq!(bench.plain.read(request(), &name, 0..100).await.expect("it is there"), "frames");
+            if number >= 500 {
+                took.push(bench.env.now().since(began));
+            }
+        }
+        let puts = bench.tracer.of_kind(RequestKind::Put).requests;
+        assert!((3030..=3000 + 3000 / 20 + 16).contains(&puts), "{puts} puts of 3000");
+        bench.tracer.reset();
+        for number in 0..300u32 {
+            let name = ObjectName::new(format!("manifest/{number:08}")).expect("a name");
+            let placement = Placement::new(ObjectKind::Log, Life::Short);
+            bench.store.put_if_absent(put_request(Purpose::Manifest), &name, placement, Bytes::new()).await.expect("it puts");
+        }
+        assert_eq!(bench.tracer.of_kind(RequestKind::Put).requests, 300);
+    });
+}
+
+/// What two puts of the same bytes come to.
+fn two_puts_come_to_what_both_may_have_done() {
+    simulate(of_latency(Latency::fixed(STEADY)), |bench| async move {
+        let put = |after: Duration, result: Result<PutOutcome>| -> Putting<'static> {
+            let env = bench.env.clone();
+            Box::pin(async move {
+                env.sleep(after).await;
+                result
+            })
+        };
+        let error = |kind| Err(Error::new(kind, "one of them"));
+        use ErrorKind::{OutcomeUnknown, Retry};
+        let cases = [
+            (error(Retry), Ok(PutOutcome::Created), Ok((PutOutcome::Created, true))),
+            (error(OutcomeUnknown), Ok(PutOutcome::Exists), Ok((PutOutcome::Exists, true))),
+            (Ok(PutOutcome::Created), error(Retry), Ok((PutOutcome::Created, false))),
+            (error(Retry), error(OutcomeUnknown), Err(OutcomeUnknown)),
+            (error(OutcomeUnknown), error(Retry), Err(OutcomeUnknown)),
+            (error(Retry), error(Retry), Err(Retry)),
+        ];
+        for (first, second, expected) in cases {
+            for (one, other) in [(STEADY, STEADY * 2), (STEADY * 2, STEADY)] {
+                let told = format!("{first:?} {second:?}");
+                let (result, won) = race_puts(put(one, first.clone()), put(other, second.clone())).await;
+                match (&result, &expected) {
+                    (Ok(outcome), Ok((wanted, by))) => assert_eq!((*outcome, won), (*wanted, *by), "{told}"),
+                    (Err(error), Err(kind)) => assert_eq!(error.kind(), *kind, "{told}"),
+                    _ => panic!("{told} came to {result:?}"),
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn of_two_puts_without_success_one_of_unknown_outcome_decides() {
+    two_puts_come_to_what_both_may_have_done();
+}
+
 #[test]
 fn only_reads_that_somebody_waits_for_are_asked_for_twice() {
     simulate(of_latency(Latency::fixed(STEADY)), |bench| async move {
@@ -355,5 +426,10 @@ mod mutants {
     #[test]
     fn when_an_error_of_the_second_ends_the_read() {
         notices(Mutant::HedgeErrorEndsRead, super::errors_mean_what_they_do);
+    }
+
+    #[test]
+    fn a_put_that_may_still_land_must_not_be_forgotten() {
+        notices(Mutant::HedgeForgetsUnknownPut, super::two_puts_come_to_what_both_may_have_done);
     }
 }

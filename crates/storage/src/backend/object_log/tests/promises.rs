@@ -1,10 +1,11 @@
 //! The promises of a log store, over every object store that is at hand.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use tombolo_env::Env;
 use tombolo_env::simulated::World;
+use tombolo_env::{Env, TaskClass};
 
 use super::harness::{BAD, Case};
 use crate::backend::memory::MemoryObjectStore;
@@ -12,6 +13,7 @@ use crate::backend::object_log::ObjectLogStore;
 use crate::conformance::log::{LogSubject, check_log_store, entry};
 use crate::layer::RequestKind;
 use crate::layer::fault::Chances;
+use crate::layer::throttle::{Latency, Throttle, ThrottleObjectStore};
 use crate::layer::trace::{TraceObjectStore, Tracer};
 use crate::log_memory::books::Books;
 use crate::{ErrorKind, LogContext, LogStore, ObjectStore, Registry, Uri};
@@ -72,6 +74,39 @@ fn writes_cost_one_put_each_and_idleness_nothing() {
     let puts = tracer.of_kind(RequestKind::Put).requests;
     assert!((2..=31).contains(&puts), "{puts} puts of 30 entries");
     assert_eq!(tracer.of_kind(RequestKind::List).requests, 1, "one list at opening looks for garbage");
+}
+
+/// Writers who wait for each write share every object, not every other one.
+#[test]
+fn writers_who_come_again_at_once_share_an_object() {
+    const WRITERS: u64 = 16;
+    const LATENCY: Duration = Duration::from_millis(20);
+    let case = Case::new(2, Chances::NONE);
+    let process = case.world.process("writer");
+    let env = process.env();
+    let throttle = Throttle { latency: Latency::fixed(LATENCY), ..Throttle::default() };
+    let slow = Arc::new(ThrottleObjectStore::new(&env, Arc::clone(&case.objects), throttle));
+    let case = Case { objects: slow, ..case };
+    let log = process.block_on(case.store(&process).with_object_bytes(1 << 20).open(&case.context(&process, 1), 1)).expect("opening");
+    let written = Arc::new(AtomicU64::new(0));
+    for writer in 0..WRITERS {
+        let (log, written, env) = (Arc::clone(&log), Arc::clone(&written), env.clone());
+        let write = async move {
+            for turn in 0.. {
+                let accepted = log.append(0, &entry(turn * WRITERS + writer, 100)).expect("appending").accepted.expect("a ticket");
+                if !matches!(accepted.await, Some(Ok(()))) {
+                    return;
+                }
+                written.fetch_add(1, Ordering::Relaxed);
+                // As long as a thread takes to be woken.
+                env.sleep(Duration::from_micros(10 * writer)).await;
+            }
+        };
+        process.spawn(TaskClass::Foreground, "write", write).detach();
+    }
+    case.world.run_for(LATENCY * 100);
+    let rounds = written.load(Ordering::Relaxed) / WRITERS;
+    assert!(rounds >= 85, "{rounds} writes of each in a hundred latencies");
 }
 
 #[test]

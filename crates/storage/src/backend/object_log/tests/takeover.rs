@@ -9,7 +9,7 @@ use super::harness::{Case, contest};
 use crate::backend::object_log::ObjectLogStore;
 use crate::conformance::log::{append, entry};
 use crate::layer::RequestKind;
-use crate::layer::fault::{Chances, Fault, Lateness, Rule};
+use crate::layer::fault::{Asked, Chances, Fault, Lateness, Rule};
 use crate::{ErrorKind, LogContext, LogOffset, LogStore, ObjectName, Purpose, Request, Result};
 
 #[test]
@@ -120,24 +120,55 @@ fn a_second_writer_of_an_epoch_is_noticed() {
     assert!(error.kind() == ErrorKind::Corrupt && error.to_string().contains("another process"), "{error}");
 }
 
-/// A store that fails for a while delays writes; one that refuses for good ends the log, and says so.
+/// A store that fails for a while delays writes; one that refuses for longer has them told, and takes none until it takes an object again.
 #[test]
-fn failures_pass_and_refusals_end() {
+fn failures_pass_and_refusals_too() {
     let case = Case::new(6, Chances::NONE);
     let process = case.world.process("writer");
     let env = process.env();
     let log = env.block_on(case.store(&process).open(&case.context(&process, 1), 1)).expect("opened");
+    let append = |number| log.append(0, &entry(number, 10));
     case.plan.inject(Rule::of_kind(RequestKind::Put, Fault::Error(ErrorKind::Retry)));
-    let waiting = log.append(0, &entry(0, 10)).expect("appended").accepted.expect("not yet accepted");
+    let waiting = append(0).expect("appended").accepted.expect("not yet accepted");
     case.world.run_for(Duration::from_secs(600));
     assert!(!waiting.is_ready());
     case.plan.clear();
     env.block_on(waiting).expect("it resolves").expect("accepted once the store is back");
+    let durable = log.durable_through(0);
+
     case.plan.inject(Rule::of_kind(RequestKind::Put, Fault::Error(ErrorKind::PermissionDenied)));
-    let refused = log.append(0, &entry(1, 10)).expect("appended").accepted.expect("not yet accepted");
-    let error = env.block_on(refused).expect("it resolves").expect_err("refused for good");
-    assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{error}");
-    assert_eq!(log.sync(0, LogOffset::new(9, 9)).expect_err("ended").kind(), ErrorKind::PermissionDenied);
+    let refused = append(1).expect("appended");
+    let error = env.block_on(refused.accepted.expect("not yet accepted")).expect("it resolves").expect_err("not taken in time");
+    assert!(error.kind() == ErrorKind::DeadlineExceeded && error.to_string().contains("PermissionDenied"), "{error}");
+    for _ in 0..100 {
+        assert_eq!(append(2).expect_err("not taken").kind(), ErrorKind::PermissionDenied);
+        assert_eq!(log.sync(0, refused.end).expect_err("not durable").kind(), ErrorKind::DeadlineExceeded);
+        case.world.run_for(Duration::from_secs(6));
+    }
+    assert_eq!(log.durable_through(0), durable, "nothing that was refused counts");
+    case.plan.clear();
+    case.world.run_for(Duration::from_secs(3));
+    assert!(log.durable_through(0) >= refused.end, "what was taken is tried on");
+    env.block_on(append(2).expect("taken again").accepted.expect("a ticket")).expect("it resolves").expect("accepted");
+}
+
+/// A successor that comes while the store refuses has the log, and its writer is told.
+#[test]
+fn a_refused_log_can_be_fenced() {
+    let case = Case::new(8, Chances::NONE);
+    let process = case.world.process("writer");
+    let env = process.env();
+    let log = env.block_on(case.store(&process).open(&case.context(&process, 1), 1)).expect("opened");
+    let is_data = |asked: &Asked<'_>| asked.kind == RequestKind::Put && asked.bytes > SEAL_BYTES as u64;
+    case.plan.inject(Rule::new(is_data, Fault::Error(ErrorKind::OutOfSpace)));
+    let refused = log.append(0, &entry(0, 1000)).expect("appended");
+    env.block_on(refused.accepted.expect("not yet accepted")).expect("it resolves").expect_err("not taken in time");
+    let (successor, record) = (case.world.process("successor"), case.record().expect("it is named"));
+    let sealed = successor.env().block_on(case.store(&successor).fence(&case.context(&successor, 2), &record, LogOffset::ZERO));
+    assert_eq!(sealed.expect("fenced"), LogOffset::ZERO);
+    case.plan.clear();
+    case.world.run_for(Duration::from_secs(3));
+    assert_eq!(log.append(0, &entry(1, 10)).expect_err("fenced").kind(), ErrorKind::Fenced);
 }
 
 /// What a fenced writer puts behind the seal is found and deleted by the next opening.
