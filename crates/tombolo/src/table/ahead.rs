@@ -11,6 +11,8 @@
 //! latency is measured they follow it ([`Reach`]): what moves in the time of one request's latency costs little more than the request.
 //! Both pieces are charged to the memory budget; without room there, blocks are read one by one.
 //!
+//! There a seek reads at once what walks that begin with one usually come to ([`Habit`]), and a few blocks at least.
+//!
 //! Invariants:
 //! 1. The coming piece begins where the current one ends, in the direction of the walk; a block may lie in both.
 //! 2. What was read ahead is a hope: when it fails or falls short, the block is read alone, and that read's error counts.
@@ -19,6 +21,7 @@ use std::future::poll_fn;
 use std::ops::{Bound, Range};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::{Bytes, BytesMut};
 use tombolo_env::{Completion, Env, Task, TaskClass, completion};
@@ -42,6 +45,8 @@ const FAR_BYTES_MAX: u64 = 4 << 20;
 const SEEK_BYTES_MAX: u64 = 64 << 10;
 /// What a seek reads beyond its block takes at most this part of the latency.
 const SEEK_OF_LATENCY: u64 = 16;
+/// What a walk that goes on adds to what is usual, beside an eighth of it.
+const HABIT_STEP_BYTES: u64 = 8 << 10;
 /// What the first piece of a walk takes at most this part of the latency.
 const FIRST_OF_LATENCY: u64 = 4;
 
@@ -58,6 +63,15 @@ pub(super) struct Reach {
 }
 
 impl Reach {
+    /// Bytes that a seek reads, at most, where walks usually come so far.
+    pub(super) fn seek(self, habit: u64) -> u64 {
+        if self.seek_bytes == 0 || habit <= self.seek_bytes {
+            return self.seek_bytes;
+        }
+        // Somewhat more: who falls short by a block waits for another request.
+        (habit + habit / 8 + HABIT_STEP_BYTES).min(self.bytes_max)
+    }
+
     /// At a store of this host, or one of which nothing is known.
     const NEAR: Reach = Reach { seek_bytes: 0, first_bytes: BYTES_MIN, bytes_max: BYTES_MAX, slow_bytes_max: SLOW_BYTES_MAX };
 
@@ -69,6 +83,29 @@ impl Reach {
             bytes_max: bytes.clamp(BYTES_MAX, SLOW_BYTES_MAX),
             slow_bytes_max: bytes.saturating_mul(2).clamp(SLOW_BYTES_MAX, FAR_BYTES_MAX),
         }
+    }
+}
+
+/// How far walks that begin with a seek usually go in a table: about the median, in bytes, found by going up or down an eighth with each of them. Half of
+/// the seeks then read too much, and half too little: at a far store, where bytes are cheap and requests are not, that is a good place.
+#[derive(Debug, Default)]
+pub(super) struct Habit(AtomicU64);
+
+impl Habit {
+    /// A walk has ended after so many bytes.
+    pub(super) fn saw(&self, bytes: u64) {
+        // Of two that come at once one may be lost.
+        let usual = self.0.load(Ordering::Relaxed);
+        let step = usual / 8 + HABIT_STEP_BYTES;
+        let next = if bytes > usual { bytes.min(usual + step) } else { bytes.max(usual.saturating_sub(step)) };
+        if next != usual {
+            self.0.store(next, Ordering::Relaxed);
+        }
+    }
+
+    /// What is usual; 0 when nothing is known.
+    pub(super) fn bytes(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
     }
 }
 
@@ -288,6 +325,17 @@ mod tests {
     use super::*;
 
     #[test]
+    fn what_is_usual_follows_the_median() {
+        let habit = Habit::default();
+        (0..40).for_each(|_| habit.saw(300_000));
+        assert_eq!(habit.bytes(), 300_000);
+        // Rare long ones do not matter.
+        (0..200).for_each(|turn| habit.saw(if turn % 10 == 0 { 50_000_000 } else { 9_000 }));
+        assert!((9_000..60_000).contains(&habit.bytes()), "{}", habit.bytes());
+        assert_eq!(Reach::NEAR.seek(300_000), 0);
+    }
+
+    #[test]
     fn pieces_follow_what_is_measured() {
         assert_eq!(Reach::of(None), Reach::NEAR);
         assert_eq!(Reach::of(Some(Pulse::default())), Reach::NEAR, "nothing is measured yet");
@@ -296,6 +344,7 @@ mod tests {
         };
         let cloud = pulse(25_000, 90_000_000);
         assert_eq!((cloud.seek_bytes, cloud.bytes_max, cloud.slow_bytes_max), (64 << 10, 1 << 20, 4 << 20));
+        assert_eq!((cloud.seek(0), cloud.seek(300_000), cloud.seek(9 << 20)), (64 << 10, 345_692, 1 << 20));
         let cluster = pulse(740, 400_000_000);
         assert_eq!((cluster.seek_bytes, cluster.first_bytes, cluster.slow_bytes_max), (18_500, 74_000, 1 << 20));
         let mut pace = Pace::default();

@@ -8,7 +8,7 @@
 //!
 //! Read-ahead (see [`super::ahead`]): the third block in a row, forward or backward, asks for more than itself; a seek begins anew, and brings a few blocks
 //! at a store where requests take long. What is
-//! read ahead ends at the walk's bounds and at blocks that are in the cache. It stays with the iterator; reached, a block goes to the cache
+//! read ahead ends at the walk's bounds and at blocks that are in the cache, or, at such a store, at more of them than are cheaper not to read. It stays with the iterator; reached, a block goes to the cache
 //! only where nothing else has to leave for it: a scan does not drive out what is read again and again.
 
 use std::ops::Range;
@@ -94,6 +94,10 @@ pub struct TableIterator {
     /// What `load` fetched last, for the stage that waits for it; at most one, so that a cache too small for it does not matter.
     loaded: Option<(u64, Kept)>,
     ahead: ReadAhead,
+    /// Bytes of the blocks that were entered since the last seek; `None` when the walk began otherwise.
+    walked: Option<u64>,
+    /// Whether a block had to be fetched since then.
+    missed: bool,
     /// The pace at which the next seek begins.
     pace: Pace,
     /// Where the next piece is read while this one is walked through; without it, pieces are read one after the other.
@@ -123,6 +127,8 @@ impl TableIterator {
             entries: Cursor::new(),
             loaded: None,
             ahead: ReadAhead::default(),
+            walked: None,
+            missed: false,
             pace,
             env: None,
             range: None,
@@ -167,12 +173,23 @@ impl TableIterator {
 
     fn set_out(&mut self, entry: Entry) {
         self.entries.clear();
+        self.learn();
+        self.walked = matches!(entry, Entry::Seek | Entry::SeekBefore).then_some(0);
         self.ahead = ReadAhead::at(self.pace);
         if self.request.purpose != Purpose::Compaction {
             self.pace = Pace::default();
         }
         self.need = None;
         self.stage = Stage::Top(entry);
+    }
+
+    /// Remembers how far the walk went that ends here.
+    fn learn(&mut self) {
+        // Those in memory alone tell nothing, and share nothing with other threads.
+        let missed = std::mem::take(&mut self.missed) && self.request.purpose != Purpose::Compaction;
+        if let Some(walked) = self.walked.take().filter(|walked| missed && *walked > 0) {
+            self.table.habit.saw(walked);
+        }
     }
 
     /// Goes on with the move until it is done or needs something.
@@ -267,6 +284,9 @@ impl TableIterator {
                 return Ok(false);
             };
             (self.block, self.block_at) = (Some(kept), handle.offset);
+            if let Some(walked) = &mut self.walked {
+                *walked += u64::from(handle.length);
+            }
         }
         Ok(true)
     }
@@ -345,27 +365,34 @@ impl TableIterator {
     fn read_on(&mut self, table: &Arc<Table>) {
         let Some(env) = self.env.as_ref().filter(|_| self.ahead.pace.is_sequential()) else { return };
         let Some(edge) = self.ahead.edge() else { return };
-        let range = self.piece_from(table, edge, self.ahead.pace.wanted(Reach::of(table.store.pulse())));
+        let reach = Reach::of(table.store.pulse());
+        let range = self.piece_from(table, edge, self.ahead.pace.wanted(reach), reach.seek_bytes);
         self.ahead.start(env, table, self.request, range);
     }
 
-    /// What to read ahead from `edge` on, in the walk's direction: about `wanted` bytes, up to a block that is in the cache, and not beyond
-    /// the walk's range. Empty when there is nothing to read.
-    fn piece_from(&self, table: &Table, edge: u64, wanted: u64) -> Range<u64> {
+    /// What to read ahead from `edge` on, in the walk's direction: about `wanted` bytes, up to more than `along` bytes of blocks that are in the cache,
+    /// and not beyond the walk's range. Empty when there is nothing to read.
+    fn piece_from(&self, table: &Table, edge: u64, wanted: u64, along: u64) -> Range<u64> {
         let data_end = table.opened.get().map_or(edge, |opened| opened.top.footer.data_end);
         let Some(partition) = self.partition.as_ref().and_then(Kept::partition) else { return edge..edge };
         let Ok(mut blocks) = self.blocks.to_cursor(&partition.index) else { return edge..edge };
         let backward = self.ahead.pace.backward;
         let limit = if backward { edge.saturating_sub(wanted) } else { edge.saturating_add(wanted).min(data_end) };
         let mut reached = edge;
+        // Where the blocks begin that are in the cache, when the last ones are: the piece is not to end with them.
+        let mut cached_from: Option<u64> = None;
         let piece = |reached: u64| if backward { reached..edge } else { edge..reached };
         let mut here = true;
         while blocks.valid() {
             // Damage is told when the walk gets there.
-            let Ok(handle) = decode_block_handle(blocks.value(&partition.index), data_end) else { return piece(reached) };
+            let until = cached_from.unwrap_or(reached);
+            let Ok(handle) = decode_block_handle(blocks.value(&partition.index), data_end) else { return piece(until) };
             let begins_beyond = if backward { handle.end() <= edge } else { handle.offset >= edge };
-            if begins_beyond && !here && table.cache.has(&table.key(handle.offset)) {
-                return piece(reached);
+            cached_from = (begins_beyond && !here && table.cache.has(&table.key(handle.offset))).then_some(until);
+            if cached_from.is_some()
+                && (if backward { until - handle.offset.min(until) } else { handle.end() - until.min(handle.end()) }) > along
+            {
+                return piece(until);
             }
             here = false;
             reached = if backward { reached.min(handle.offset) } else { reached.max(handle.end()) };
@@ -375,12 +402,15 @@ impl TableIterator {
                 self.range.as_ref().is_some_and(|range| if backward { range.is_below(key) } else { range.is_above(key) })
             };
             if limit_reached || !backward && separator_is_beyond(&blocks) {
-                return piece(reached);
+                return piece(cached_from.unwrap_or(reached));
             }
             let moved = if backward { blocks.prev(&partition.index) } else { blocks.next(&partition.index) };
             if moved.is_err() || backward && blocks.valid() && separator_is_beyond(&blocks) {
-                return piece(reached);
+                return piece(cached_from.unwrap_or(reached));
             }
+        }
+        if let Some(from) = cached_from {
+            return piece(from);
         }
         // Data goes on behind the partition that is known.
         piece(if backward { reached.min(limit) } else { reached.max(limit) })
@@ -406,6 +436,7 @@ impl TableIterator {
     }
 
     async fn fetch_block(&mut self, table: &Arc<Table>, handle: BlockHandle) -> Result<Kept> {
+        self.missed = true;
         if self.ahead.awaits(handle) {
             let come = self.ahead.wait(handle).await;
             if let Some(kept) = come.and_then(|(piece, start)| self.take_from(table, handle, &piece, start).ok()) {
@@ -416,8 +447,9 @@ impl TableIterator {
         self.ahead.clear();
         let edge = if self.ahead.pace.backward { handle.end() } else { handle.offset };
         let (sequential, reach) = (self.ahead.pace.is_sequential(), Reach::of(table.store.pulse()));
-        let wanted = if sequential { self.ahead.pace.wanted(reach) } else { reach.seek_bytes };
-        let range = (sequential || self.fill_cache && wanted > u64::from(handle.length)).then(|| self.piece_from(table, edge, wanted));
+        let wanted = if sequential { self.ahead.pace.wanted(reach) } else { reach.seek(table.habit.bytes()) };
+        let wants_more = sequential || self.fill_cache && wanted > u64::from(handle.length);
+        let range = wants_more.then(|| self.piece_from(table, edge, wanted, reach.seek_bytes));
         let range = range.filter(|range| range.start <= handle.offset && handle.end() <= range.end);
         let charged = range.and_then(|range| ReadAhead::room(table, self.request, &range).map(|charge| (range, charge)));
         let Some((range, charge)) = charged else {
@@ -437,6 +469,12 @@ impl TableIterator {
         self.ahead.install(range.start, piece, charge);
         self.read_on(table);
         Ok(kept)
+    }
+}
+
+impl Drop for TableIterator {
+    fn drop(&mut self) {
+        self.learn();
     }
 }
 

@@ -42,6 +42,7 @@ use crate::cache::{BlockCache, CacheKey, Kept, Pinned, Resident};
 use crate::flash::FlashCache;
 use flight::Flights;
 
+use ahead::Habit;
 pub use ahead::KeyRange;
 pub use iterator::{Step, TableIterator};
 pub use parts::Part;
@@ -109,6 +110,8 @@ pub struct Table {
     opened: OnceLock<Opened>,
     /// What is being fetched, by offset; opening at [`OPENING`].
     flights: Arc<Flights<Result<Option<Kept>>>>,
+    /// How far walks through it usually go.
+    habit: Habit,
 }
 
 /// Where no block begins.
@@ -129,7 +132,7 @@ impl std::fmt::Debug for Table {
 impl Table {
     /// The table that `description` says `object` holds. Reads nothing yet.
     pub fn new(description: TableDescription, object: ObjectName, store: Arc<dyn ObjectStore>, cache: Arc<BlockCache>) -> Table {
-        Table { description, object, store, cache, flash: None, opened: OnceLock::new(), flights: Arc::default() }
+        Table { description, object, store, cache, flash: None, opened: OnceLock::new(), flights: Arc::default(), habit: Habit::default() }
     }
 
     /// Looks into `flash` before it asks the store.

@@ -186,6 +186,55 @@ fn a_scan_is_not_bound_by_latency() {
     assert!(far.reads() < 120, "{} requests", far.reads());
 }
 
+/// Walks that usually go far are asked for at once; those that do not, are not.
+#[test]
+fn a_seek_brings_what_walks_usually_come_to() {
+    let far = Far::warm(0);
+    let walk = |start: u32, entries: u32| {
+        far.tracer.reset();
+        let took = far.latencies(|keyspace| {
+            let mut cursor = keyspace.cursor::<&[u8]>(..);
+            assert!(cursor.seek(key(start)).unwrap());
+            for number in 0..entries {
+                assert_eq!(cursor.key(), &key(start + 2 * number)[..]);
+                assert!(cursor.next().unwrap());
+            }
+        });
+        (took, far.reads())
+    };
+    let before = walk(2, 600);
+    // A table remembers for itself.
+    for turn in 0..30 {
+        walk(1200 + turn * 100, 600);
+    }
+    // Its index is known, as that of the first walk was.
+    for number in [5800, 7400] {
+        assert!(far.keyspace.get(key(number)).wait().unwrap().is_some());
+    }
+    // 600 entries are a quarter of a megabyte, which moves in a tenth of the latency.
+    let (took, reads) = walk(6000, 600);
+    assert!(took < 1.4 && reads <= 2 && before.0 > 1.8, "{took} latencies, {reads} requests; before that {before:?}");
+    for turn in 0..40 {
+        walk(8200 + turn * 200, 3);
+    }
+    far.tracer.reset();
+    walk(17_000, 3);
+    let bytes = far.tracer.of_kind(RequestKind::Read).bytes;
+    assert!(bytes <= 100_000, "{bytes} bytes for three entries, when nobody goes far any more");
+}
+
+/// Blocks that memory holds, here and there, do not cut what is read ahead into small pieces.
+#[test]
+fn a_scan_reads_over_what_is_in_memory() {
+    let far = Far::warm(0);
+    for number in (0..KEYS).step_by(160) {
+        assert!(far.keyspace.get(key(number)).wait().unwrap().is_some());
+    }
+    far.tracer.reset();
+    let took = far.latencies(|keyspace| assert_eq!(keyspace.scan::<&[u8]>(..).count(), KEYS as usize / 2));
+    assert!(far.reads() < 40, "{took} latencies, {} requests", far.reads());
+}
+
 /// What nobody waits for any more is not asked for any more.
 #[test]
 fn a_deadline_cancels_the_requests_below() {
