@@ -9,7 +9,7 @@
 //! 1. One thread leads at a time. While nobody does, a thread that waits has been called and takes it or calls another, or the pool's thread looks within
 //!    [`STAND_BY`].
 //! 2. Whoever leads and waits is woken by what is scheduled.
-//! 3. A thread that waits runs nothing once it was woken.
+//! 3. A thread that waits runs few tasks once it was woken: at most [`LEFT_MAX`].
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -32,6 +32,8 @@ use crate::BoxFuture;
 const RUN_MAX: usize = 64;
 /// So long after a waiting thread has led the pool's own does not; and threads that wait more seldom than that do not lead.
 const STAND_BY: Duration = Duration::from_micros(500);
+/// Tasks that a waiting thread runs after it was woken, before it goes.
+const LEFT_MAX: usize = 8;
 /// The longest it stands by while another thread leads on and on.
 const STAND_BY_MAX: Duration = Duration::from_millis(64);
 
@@ -249,10 +251,21 @@ impl NetworkPool {
             self.look(state, who, &mut events);
         }
         EVENTS.set(events);
-        (state.leader, state.is_wanted) = (Leader::Nobody, false);
-        if matches!(who, Who::Waiter(..)) {
+        let is_waiter = matches!(who, Who::Waiter(..));
+        for _ in 0..LEFT_MAX {
+            // To wake the pool's thread for these would cost more than they do.
+            if !is_waiter {
+                break;
+            }
+            let Some(runnable) = state.queue.pop_front() else { break };
+            state.leader = Leader::Running;
+            MutexGuard::unlocked(state, || run(runnable, who));
+        }
+        if is_waiter || state.is_wanted {
+            // Whoever is called comes first: the pool's thread is nearer.
             state.led = Some(Instant::now());
         }
+        (state.leader, state.is_wanted) = (Leader::Nobody, false);
         self.call_another(state);
     }
 
