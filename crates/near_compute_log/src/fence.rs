@@ -15,6 +15,7 @@ use tombolo_segment::call::{Call, CallId, Member, Outcome, Shape};
 use tombolo_segment::message::{Body, Request};
 use tombolo_segment::takeover::{Progress, Recovered, Recovery, Takeover};
 use tombolo_segment::writer::{Ended, Job, Published, Writer};
+use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Error, ErrorKind, LogContext, LogOffset, LogRecord, Result};
 
 use crate::configuration::{decode, encode, members, regions};
@@ -114,6 +115,9 @@ impl Taking<'_> {
         let sealed = recovered.last().map_or(from, |last| LogOffset::new(last.kept.number, narrow(last.kept.records.len()))).max(from);
         if recovered.first().is_some_and(|first| first.kept.number == from.segment() && narrow(first.kept.records.len()) < from.byte()) {
             return Err(self.gone(from.segment(), &format!("{} bytes at least", from.byte()), "fewer"));
+        }
+        if is_enabled(Mutant::NearTakeoverFreesBeforePublished) {
+            self.free(&lane.segments);
         }
         let published = self.copy(shape, &recovered).await?;
         let goes_on = |region: &NearRegion| published.iter().any(|segment| segment.regions.contains(region));

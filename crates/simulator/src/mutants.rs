@@ -65,6 +65,8 @@ pub const ALL: &[Hunt] = &[
     hunt(Mutant::SegmentOldFreedBeforePublished, "segments", 20_000),
     hunt(Mutant::SegmentKeepsOthers, "segments", 20_000),
     hunt(Mutant::SegmentFollowerShowsUncommitted, "segments", 20_000),
+    hunt(Mutant::DestagedFreedBeforeNamed, "near-log", 400),
+    hunt(Mutant::NearTakeoverFreesBeforePublished, "near-log", 400),
 ];
 
 impl Hunt {

@@ -163,6 +163,8 @@ pub enum Mutant {
     DestagedFreedBeforeNamed,
     // What a follower shows (rule 6)
     SegmentFollowerShowsUncommitted,
+    // When a takeover of a whole lane frees what was there before (rule 5)
+    NearTakeoverFreesBeforePublished,
 }
 
 #[cfg(feature = "mutants")]

@@ -16,7 +16,7 @@ use tombolo_env::simulated::Process;
 use crate::failure::Violation;
 use crate::oracle::{Change, SessionId, Shared, State, View, WriteId};
 
-pub use step::{Entry, Step, key, random_step, random_steps};
+pub use step::{Entry, Step, key, large_write, random_step, random_steps};
 
 /// Why a client cannot go on.
 #[derive(Debug)]

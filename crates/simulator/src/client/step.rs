@@ -183,6 +183,12 @@ pub fn random_step(random: &mut Random) -> Step {
     }
 }
 
+/// A write of tens of kilobytes: a few of them fill a segment of a log.
+pub fn large_write(random: &mut Random) -> Step {
+    let length = 8_000 + random.index(40_000);
+    Step::Write(vec![Entry::Put(keyspace(random), key(random), length)], durability(random))
+}
+
 /// Some steps by chance.
 pub fn random_steps(random: &mut Random, count: usize) -> Vec<Step> {
     (0..count).map(|_| random_step(random)).collect()

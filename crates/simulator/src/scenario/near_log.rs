@@ -37,7 +37,7 @@ impl Neighbour {
                 listen: format!("0.0.0.0:{}", Form::NODE_PORT),
                 bytes_max: NODE_BYTES,
                 domain: "a rack".into(),
-                secret: None,
+                credentials: None,
                 connections_max: CONNECTIONS_MAX,
                 disk: None,
                 share: None,
@@ -83,6 +83,16 @@ fn heal(run: &Run, neighbours: &mut [Neighbour]) {
     }
 }
 
+/// Half of the contests are about a log that outgrows its memory, so that segments become objects.
+fn contest(run: &Run, random: &mut Random) -> Contest {
+    let mut contest = Contest::new(run, Setup::small(Form::Near));
+    if random.percent(50) {
+        contest.setup.memtable_bytes = 256 << 10;
+        contest.large_percent = 25;
+    }
+    contest
+}
+
 /// Runs a seed.
 pub(super) fn run(seed: u64) -> Result<Report, Failure> {
     guarded(
@@ -95,7 +105,7 @@ pub(super) fn run(seed: u64) -> Result<Report, Failure> {
             run.world.set_preemption_probability([0.01, 0.05, 0.2][random.index(3)]);
             let mut neighbours: Vec<Neighbour> = Form::NODES.iter().map(|name| Neighbour::start(run.world.add_host(name))).collect();
             let victim = random.index(neighbours.len());
-            let contest = Contest::new(run, Setup::small(Form::Near));
+            let contest = contest(run, &mut random);
             let mut started = 1 + random.below(2);
             let mut processes: Vec<Process> = (0..started).map(|number| start(run, &contest, number, &mut random)).collect();
             for _ in 0..40 {

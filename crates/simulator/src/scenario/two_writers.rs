@@ -12,7 +12,7 @@ use tombolo_env::TaskClass;
 use tombolo_env::simulated::{Crash, Process};
 
 use super::{Run, guarded, log_of, mix};
-use crate::client::{Client, Setup, Step, Stop, random_step};
+use crate::client::{Client, Setup, Step, Stop, large_write, random_step};
 use crate::failure::{Failure, Report, Violation};
 use crate::oracle::Shared;
 use crate::random::Random;
@@ -26,12 +26,14 @@ pub(super) struct Contest {
     oracle: Shared,
     pub(super) violation: Arc<Mutex<Option<Violation>>>,
     pub(super) over: Arc<Mutex<bool>>,
+    /// How many steps of a hundred are large writes.
+    pub(super) large_percent: u64,
 }
 
 impl Contest {
     pub(super) fn new(run: &Run, setup: Setup) -> Contest {
         let (violation, over) = (Arc::new(Mutex::new(None)), Arc::new(Mutex::new(false)));
-        Contest { setup, oracle: run.oracle.clone(), violation, over }
+        Contest { setup, oracle: run.oracle.clone(), violation, over, large_percent: 0 }
     }
 
     fn violated(&self, violation: Violation) {
@@ -69,7 +71,8 @@ async fn session(process: &Process, contest: &Contest, random: &mut Random) -> R
             break;
         }
         // Keyspaces that come and go hide what is looked for here.
-        match random_step(random) {
+        let is_large = contest.large_percent > 0 && random.percent(contest.large_percent);
+        match if is_large { large_write(random) } else { random_step(random) } {
             Step::Drop(_) => {}
             step => client.step(&step).await?,
         }

@@ -507,14 +507,22 @@ impl Engine {
         if let Some(reads) = self.read_only.get().filter(|_| error.kind() == ErrorKind::Corrupt) {
             return self.judge_read_only(reads, error).await;
         }
-        if error.kind() == ErrorKind::Corrupt
-            && let Err(fenced) = self.log.confirm().await
-            && fenced.kind() == ErrorKind::Fenced
-        {
-            self.note(&fenced);
-            return fenced.source(error);
+        if error.kind() != ErrorKind::Corrupt {
+            return error;
         }
-        error
+        let fenced = match self.log.confirm().await {
+            Ok(()) => return error,
+            Err(fenced) if fenced.kind() == ErrorKind::Fenced => fenced,
+            // The log cannot be asked: its nodes may be out of reach while the store is not. A successor deletes nothing before its claim is there.
+            Err(unknown) => match manifest::load(&self.env, &self.objects).await {
+                Ok(newest) if (newest.incarnation, newest.state.epoch()) == (self.context.incarnation, self.context.epoch) => return error,
+                Err(unreachable) if unreachable.kind() != ErrorKind::NotFound => return unknown.source(error),
+                // Claimed by another, or destroyed.
+                _ => manifest::fenced_error(),
+            },
+        };
+        self.note(&fenced);
+        fenced.source(error)
     }
 
     /// Finishes the handle if `error` says that it must be.

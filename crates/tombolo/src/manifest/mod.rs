@@ -17,5 +17,6 @@ pub mod driver;
 pub mod names;
 pub mod state;
 
+pub(crate) use driver::fenced_error;
 pub use driver::{Loaded, Manifest, ManifestOptions, OpenMode, load};
 pub use state::{KeyspaceState, Level, LevelChunk, LogState, NamedTable, State, TableStatus};

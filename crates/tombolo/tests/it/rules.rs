@@ -6,6 +6,8 @@ use std::time::Duration;
 use tombolo::{Builder, Db, Durability, Env, ErrorKind, Options};
 use tombolo_env::simulated::World;
 use tombolo_storage::backend::memory::{MemoryLogStore, MemoryObjectStore};
+use tombolo_storage::layer::RequestKind;
+use tombolo_storage::layer::fault::{Fault, FaultLogStore, FaultPlan, Rule};
 use tombolo_storage::layer::trace::{TraceLogStore, TraceObjectStore, Tracer};
 use tombolo_storage::{LogStore, ObjectStore};
 
@@ -51,6 +53,38 @@ fn a_fenced_answer_ends_the_handle() {
         stores.env.sleep(Duration::from_secs(300)).await;
         assert_eq!(tracer.counters().values().map(|counters| counters.requests).sum::<u64>(), 0, "{:?}", tracer.counters());
         assert_eq!(second.default_keyspace().get(b"k").await.unwrap().unwrap(), b"1");
+    });
+}
+
+/// What a successor deleted is no damage, also to who cannot ask its log whether there is one: the store knows.
+#[test]
+fn a_deleted_table_is_no_damage_when_the_log_cannot_be_asked() {
+    const KEYS: u8 = 200;
+    run(|stores| async move {
+        let plan = FaultPlan::scripted();
+        let log: Arc<dyn LogStore> = Arc::new(FaultLogStore::new(&stores.env, Arc::clone(&stores.log), plan.clone()));
+        let first = stores.builder(&stores.objects, &log).open().await.unwrap();
+        let keys = first.default_keyspace();
+        // More than the cache holds.
+        for key in 0..KEYS {
+            keys.put([key], [key; 20_000]).await.unwrap();
+        }
+        first.flush().await.unwrap();
+        let second = stores.builder(&stores.objects, &stores.log).open().await.unwrap();
+        for key in 0..KEYS {
+            second.default_keyspace().delete([key]).await.unwrap();
+        }
+        second.compact().await.unwrap();
+        stores.env.sleep(Duration::from_secs(5)).await;
+        plan.inject(Rule::of_kind(RequestKind::LogConfirm, Fault::Error(ErrorKind::Retry)).times(1000));
+        let mut refused = 0;
+        for key in 0..KEYS {
+            if let Err(error) = keys.get([key]).await {
+                assert_eq!(error.kind(), ErrorKind::Fenced, "{error}");
+                refused += 1;
+            }
+        }
+        assert!(refused > 0, "nothing was deleted");
     });
 }
 

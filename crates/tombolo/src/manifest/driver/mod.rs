@@ -300,7 +300,7 @@ impl Manifest {
 }
 
 /// Another process has claimed the database.
-fn fenced_error() -> Error {
+pub(crate) fn fenced_error() -> Error {
     Error::new(ErrorKind::Fenced, "another process has taken the database over")
         .advice("close this handle; what was in flight is of unknown outcome; open the database again to take it back")
 }
