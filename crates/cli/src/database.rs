@@ -62,7 +62,7 @@ impl DatabaseArguments {
 pub fn registry() -> Registry {
     let mut registry = Registry::with_defaults();
     // A wrong one is told when a log is opened with it: most commands have none.
-    tombolo_near_compute_log::register(&mut registry, crate::serve::secret(None).ok().flatten());
+    tombolo_near_compute_log::register(&mut registry, crate::serve::Showing::default().credentials().ok().flatten());
     registry
 }
 

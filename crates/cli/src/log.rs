@@ -8,7 +8,7 @@ use tombolo_storage::{LogRecord, Uri};
 
 use crate::failure::Result;
 use crate::output::Output;
-use crate::serve::secret;
+use crate::serve::Showing;
 
 /// What to ask of a log.
 #[derive(Subcommand)]
@@ -27,9 +27,8 @@ pub struct Arguments {
     /// The store that holds the database, as a URI.
     #[arg(value_name = "URI")]
     store: String,
-    /// A file with the secret of the nodes; else the environment variable TOMBOLO_NODE_SECRET.
-    #[arg(long, value_name = "FILE")]
-    secret_file: Option<String>,
+    #[command(flatten)]
+    showing: Showing,
 }
 
 /// Runs it.
@@ -37,14 +36,14 @@ pub fn run(command: &Command, output: &Output) -> Result<()> {
     let Command::Status(arguments) = command;
     let env = Env::real();
     let objects = crate::database::registry().open_object_store(&env, &Uri::parse(&arguments.store)?)?;
-    let secret = secret(arguments.secret_file.as_deref())?;
+    let credentials = arguments.showing.credentials()?;
     let world = env.clone();
     let found = env.block_on(async move {
         let loaded = tombolo::manifest::load(&world, &objects).await?;
         let database = loaded.state.database().map_or(0, |database| database.id);
         let mut found = Vec::new();
         for log in loaded.state.log_records() {
-            let segments = log_status(&world, secret.as_ref(), loaded.incarnation, database, &log).await?;
+            let segments = log_status(&world, credentials.as_ref(), loaded.incarnation, database, &log).await?;
             let known = loaded.state.logs().get(&log.id);
             let (sealed, replay) = known.map_or((None, None), |known| (known.sealed, Some(known.replay_point)));
             found.push((log, sealed.map(|sealed| sealed.to_string()), replay.map(|replay| replay.to_string()), segments));

@@ -18,6 +18,7 @@ pub mod real;
 pub mod simulated;
 pub mod task;
 pub mod together;
+pub mod wait;
 
 use std::fmt;
 use std::future::Future;
@@ -32,6 +33,7 @@ pub use host::{FileSystemFacts, HostFacts};
 pub use network::{Connection, Listener, Network};
 pub use task::{Task, TaskClass};
 pub use together::all;
+pub use wait::{Either, either, within};
 
 /// A boxed future that may move between threads.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;

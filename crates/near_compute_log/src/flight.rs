@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use tombolo_env::{Completion, Env};
+use tombolo_env::{Completion, Env, within};
 use tombolo_segment::call::{Call, CallId, Lost, Outcome};
 use tombolo_segment::message::{Answer, Request};
 use tombolo_storage::Result;
@@ -97,25 +97,14 @@ impl<T: Copy> Flight<T> {
 
     /// The next answers; none when `patience` is over before.
     pub(crate) async fn next(&mut self, env: &Env, patience: std::time::Duration) -> Vec<Landed<T>> {
-        let mut timer = env.sleep(patience);
-        std::future::poll_fn(|context| match self.poll_landed(context) {
-            Poll::Ready(landed) => Poll::Ready(landed),
-            Poll::Pending => timer.as_mut().poll(context).map(|()| Vec::new()),
-        })
-        .await
+        within(env, patience, std::future::poll_fn(|context| self.poll_landed(context))).await.unwrap_or_default()
     }
 }
 
 /// One call, and its answer; `Lost` when none came within `patience`.
 pub(crate) async fn ask(env: &Env, neighbours: &Neighbours, node: &Arc<str>, request: Request, patience: std::time::Duration) -> Outcome {
     let Ok(peer) = neighbours.peer(node) else { return Err(Lost) };
-    let mut answer = peer.call(request);
-    let mut timer = env.sleep(patience);
-    let answered = std::future::poll_fn(|context| match Pin::new(&mut answer).poll(context) {
-        Poll::Ready(answer) => Poll::Ready(answer),
-        Poll::Pending => timer.as_mut().poll(context).map(|()| None),
-    });
-    match answered.await {
+    match within(env, patience, peer.call(request)).await.flatten() {
         Some(Ok(answer)) => Ok(answer),
         Some(Err(_)) | None => Err(Lost),
     }

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
-use tombolo_env::{Completer, Completion, Env, Instant, TaskClass, completion};
+use tombolo_env::{Completer, Completion, Env, Instant, TaskClass, completion, within};
 use tombolo_format::log_frame::SegmentIdentity;
 use tombolo_format::near_log::{
     NEAR_COMMITTED, NEAR_END, NEAR_ENTRY_HEADER_BYTES, NEAR_SEGMENTS_MAX, NearLane, NearSegment, encode_near_entry,
@@ -366,16 +366,7 @@ impl Lane {
                 *self.parked.lock() = Some(completer);
                 // What became busy before it was parked is seen now.
                 if !self.state.lock().is_busy() {
-                    let mut timer = self.env().sleep(IDLE_TICK);
-                    let mut parked = parked;
-                    std::future::poll_fn(|context| {
-                        use std::future::Future;
-                        match std::pin::Pin::new(&mut parked).poll(context) {
-                            std::task::Poll::Ready(_) => std::task::Poll::Ready(()),
-                            std::task::Poll::Pending => timer.as_mut().poll(context),
-                        }
-                    })
-                    .await;
+                    let _woken = within(self.env(), IDLE_TICK, parked).await;
                 }
             }
             self.tick();

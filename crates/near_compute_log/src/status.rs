@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use tombolo_env::{BoxFuture, Env, all};
+use tombolo_env::{BoxFuture, Env, all, within};
 use tombolo_format::log_frame::SegmentIdentity;
 use tombolo_format::segment_record::first_digest;
 use tombolo_segment::call::Member;
 use tombolo_segment::message::{Answer, Body, Refusal, Request};
 use tombolo_segment::peer::Peer;
 use tombolo_segment::tcp::TcpPeer;
-use tombolo_segment::wire::secret::Secret;
+use tombolo_segment::wire::credentials::Credentials;
 use tombolo_storage::{Incarnation, LogRecord, Result};
 
 use crate::configuration::{decode, members};
@@ -66,7 +66,7 @@ pub struct SegmentStatus {
 /// `Corrupt` when the record is that of another kind of log.
 pub async fn log_status(
     env: &Env,
-    secret: Option<&Secret>,
+    credentials: Option<&Credentials>,
     incarnation: Incarnation,
     database: u64,
     log: &LogRecord,
@@ -77,7 +77,7 @@ pub async fn log_status(
         let identity = SegmentIdentity { incarnation: incarnation.0, epoch: log.id.epoch.0, lane: log.id.lane, segment: segment.number };
         let calls = members(&segment.regions).into_iter().map(|member| -> BoxFuture<'_, RegionStatus> {
             Box::pin(async move {
-                let state = ask(env, secret, &member, &identity, database, log).await;
+                let state = ask(env, credentials, &member, &identity, database, log).await;
                 RegionStatus { member, state }
             })
         });
@@ -90,27 +90,18 @@ pub async fn log_status(
 /// An append of nothing changes nothing, and is answered with what the region holds.
 async fn ask(
     env: &Env,
-    secret: Option<&Secret>,
+    credentials: Option<&Credentials>,
     member: &Member,
     identity: &SegmentIdentity,
     database: u64,
     log: &LogRecord,
 ) -> RegionState {
-    let peer: Arc<dyn Peer> = Arc::new(TcpPeer::new(env, &member.node, secret.cloned()));
+    let peer: Arc<dyn Peer> = Arc::new(TcpPeer::new(env, &member.node, credentials.cloned()));
     let body = Body::Append { offset: 0, predecessor: first_digest(database, identity), records: Bytes::new() };
     let mut epoch = log.id.epoch;
     loop {
         let request = Request { incarnation: member.incarnation, region: member.region, epoch, body: body.clone() };
-        let mut answer = peer.call(request);
-        let mut timer = env.sleep(PATIENCE);
-        let said = std::future::poll_fn(|context| {
-            use std::future::Future;
-            match std::pin::Pin::new(&mut answer).poll(context) {
-                std::task::Poll::Ready(said) => std::task::Poll::Ready(said),
-                std::task::Poll::Pending => timer.as_mut().poll(context).map(|()| None),
-            }
-        });
-        return match said.await {
+        return match within(env, PATIENCE, peer.call(request)).await.flatten() {
             None => RegionState::Silent("no answer in time".into()),
             Some(Err(error)) => RegionState::Silent(error.message().to_owned()),
             Some(Ok(Answer::Held(extent))) => RegionState::Open { length: extent.length, committed: extent.committed },

@@ -1,18 +1,16 @@
-//! `near://host:port,host:port,…?copies=3`: the nodes, and how many of them hold each segment; or `near://name`: those that announce themselves in the
-//! database's own store as of the registry of that name.
+//! `near://host:port,host:port,…?copies=3`: the nodes, and how many of them hold each segment; or `near://name`: those that announce themselves as of the
+//! registry of that name, in the database's own store or, with `registry=URI`, in another store or in etcd.
 
-use std::path::Path;
 use std::sync::Arc;
 
-use tombolo_env::file::read_exact_at;
-use tombolo_env::{Access, Env};
+use tombolo_env::Env;
 use tombolo_format::near_log::{NEAR_REGIONS_MAX, NODE_ADDRESS_BYTES_MAX};
 use tombolo_segment::announce;
 use tombolo_segment::call::Shape;
 use tombolo_segment::peer::Peer;
 use tombolo_segment::shared::SharedPeer;
 use tombolo_segment::tcp::TcpPeer;
-use tombolo_segment::wire::secret::{SECRET_BYTES_MAX, Secret};
+use tombolo_segment::wire::credentials::Credentials;
 use tombolo_storage::{Error, ErrorKind, LogStore, ObjectStore, Registry, Result, Uri};
 
 use crate::peers::{Connect, Neighbours};
@@ -21,16 +19,21 @@ use crate::store::{NearLogStore, Replication};
 /// Parameters of `near://`.
 const COPIES: &str = "copies";
 const SECRET_FILE: &str = "secret_file";
+const TLS: &str = "tls";
+const REGISTRY: &str = "registry";
 
 /// Most nodes that a URI names.
 const NODES_MAX: usize = 64;
 
 /// Registers `near://`: one call, and every command and the engine know it.
 ///
-/// Copies are 3 unless said otherwise, 1 to 7; acknowledged is what a majority holds. `secret` is what nodes must be told where the URI names no file.
-pub fn register(registry: &mut Registry, secret: Option<Secret>) {
+/// Copies are 3 unless said otherwise, 1 to 7; acknowledged is what a majority holds. `credentials` are what nodes are shown where the URI names
+/// neither `secret_file` nor `tls`, a directory of certificates.
+/// Nodes may announce themselves in etcd, and in every store whose scheme is registered before.
+pub fn register(registry: &mut Registry, credentials: Option<Credentials>) {
+    let stores = registry.clone();
     let open = move |env: &Env, uri: &Uri, objects: &Arc<dyn ObjectStore>| {
-        Ok(Arc::new(open(env, uri, objects, secret.as_ref())?) as Arc<dyn LogStore>)
+        Ok(Arc::new(open(env, uri, objects, &stores, credentials.as_ref())?) as Arc<dyn LogStore>)
     };
     registry.register_log_store("near", Arc::new(open));
 }
@@ -38,22 +41,28 @@ pub fn register(registry: &mut Registry, secret: Option<Secret>) {
 /// Nodes over TCP, and those of this host over the memory that they share, if they do.
 #[derive(Debug)]
 struct Tcp {
-    secret: Option<Secret>,
+    credentials: Option<Credentials>,
 }
 
 impl Connect for Tcp {
     fn connect(&self, env: &Env, address: &str) -> Result<Arc<dyn Peer>> {
         let is_local = ["127.", "localhost:", "[::1]:"].iter().any(|local| address.starts_with(local));
         Ok(if is_local {
-            Arc::new(SharedPeer::new(env, address, self.secret.clone()))
+            Arc::new(SharedPeer::new(env, address, self.credentials.clone()))
         } else {
-            Arc::new(TcpPeer::new(env, address, self.secret.clone()))
+            Arc::new(TcpPeer::new(env, address, self.credentials.clone()))
         })
     }
 }
 
-fn open(env: &Env, uri: &Uri, objects: &Arc<dyn ObjectStore>, secret: Option<&Secret>) -> Result<NearLogStore> {
-    uri.allow_parameters(&[COPIES, SECRET_FILE])?;
+fn open(
+    env: &Env,
+    uri: &Uri,
+    objects: &Arc<dyn ObjectStore>,
+    stores: &Registry,
+    credentials: Option<&Credentials>,
+) -> Result<NearLogStore> {
+    uri.allow_parameters(&[COPIES, REGISTRY, SECRET_FILE, TLS])?;
     let invalid = |what: String| Error::new(ErrorKind::Invalid, format!("{what} in {}", uri.shown()));
     let addresses: Vec<&str> = uri.rest.trim_end_matches('/').split(',').collect();
     let is_address = |address: &&str| {
@@ -80,27 +89,22 @@ fn open(env: &Env, uri: &Uri, objects: &Arc<dyn ObjectStore>, secret: Option<&Se
         let what = format!("{} nodes for {copies} copies, of which {} acknowledge", addresses.len(), shape.quorum);
         return Err(invalid(what).advice("name as many nodes as copies, better one more"));
     }
-    let of_file = uri.parameter(SECRET_FILE).map(|path| read_secret(env, path)).transpose()?;
-    let connect = Arc::new(Tcp { secret: of_file.or_else(|| secret.cloned()) });
+    let named = Credentials::read(env, uri.parameter(SECRET_FILE), uri.parameter(TLS))?;
+    let connect = Arc::new(Tcp { credentials: named.or_else(|| credentials.cloned()) });
     let replication = Replication { shape, ..Replication::default() };
+    let place = match uri.parameter(REGISTRY) {
+        Some(_) if !is_registry => {
+            let what = invalid(format!("the parameter {REGISTRY} beside addresses of nodes"));
+            return Err(what.advice(format!("name the registry: near://NAME?{REGISTRY}=URI")));
+        }
+        Some(place) => announce::Place::open(env, stores, place)?,
+        None => announce::Place::Store(Arc::clone(objects)),
+    };
     if is_registry {
-        let announced = announce::Registry::new(env, Arc::clone(objects), uri.rest.trim_end_matches('/'))?;
+        let announced = announce::Registry::new(env, place, uri.rest.trim_end_matches('/'))?;
         return Ok(NearLogStore::of(env, Neighbours::announced(env, connect, announced), replication));
     }
     Ok(NearLogStore::new(env, connect, Neighbours::at(&addresses), replication))
-}
-
-fn read_secret(env: &Env, path: &str) -> Result<Secret> {
-    let name = Path::new(path);
-    let read = || {
-        let file = env.files().open(name, Access::Read)?;
-        let length = file.length()?.min(SECRET_BYTES_MAX as u64 + 64);
-        let mut bytes = vec![0; usize::try_from(length).unwrap_or(0)];
-        read_exact_at(&*file, &mut bytes, 0)?;
-        Ok(bytes)
-    };
-    let bytes = read().map_err(|error: std::io::Error| Error::io(error, "reading the secret of a near-compute log", path))?;
-    Secret::new(&bytes)
 }
 
 #[cfg(test)]
@@ -122,11 +126,23 @@ mod tests {
             ("near://a:1,b:2,c:3?copies=8", "copies=8"),
             ("near://a:1,b:2?copies=5", "5 copies"),
             ("near://a:1,b:2,c:3?speed=9", "speed"),
-            ("near://a:1,b:2,c:3?secret_file=/no/such/file", "secret"),
+            ("near://a:1,b:2,c:3?secret_file=/no/such/file", "/no/such/file"),
+            ("near://a:1,b:2,c:3?tls=/no/such/directory", "ca.crt"),
+            ("near://a:1,b:2,c:3?tls=/no/such/directory&secret_file=/no/such/file", "one of them"),
+            ("near://a:1,b:2,c:3?registry=mem://nodes", "registry"),
+            ("near://nodes?registry=nowhere://nodes", "nowhere"),
+            ("near://nodes?registry=etcd://nodes", "etcd"),
         ] {
             let error = open(wrong).expect_err(wrong);
             assert!(error.to_string().contains(word), "{wrong}: {error}");
         }
-        assert_eq!(open("near://a:1,b:2,[::1]:3?copies=3").expect("a right one").identity(), "near");
+        for right in [
+            "near://a:1,b:2,[::1]:3?copies=3",
+            "near://nodes",
+            "near://nodes?registry=mem://other",
+            "near://nodes?registry=etcd://a:2379,b:2379",
+        ] {
+            assert_eq!(open(right).expect(right).identity(), "near");
+        }
     }
 }

@@ -18,6 +18,7 @@ use tombolo_segment::node::{Node, NodeOptions};
 use tombolo_segment::peer::Peer;
 use tombolo_segment::shared::SharedPeer;
 use tombolo_segment::tcp::TcpPeer;
+use tombolo_segment::wire::credentials::Credentials;
 use tombolo_segment::wire::secret::Secret;
 use tombolo_storage::{Epoch, Result};
 
@@ -27,7 +28,7 @@ const SEGMENT: SegmentIdentity = SegmentIdentity { incarnation: 1, epoch: 1, lan
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let secret = std::env::var("SECRET").ok().map(|text| Secret::new(text.as_bytes()).expect("a secret of 16 bytes or more"));
+    let secret = std::env::var("SECRET").ok().map(|text| Secret::new(text.as_bytes()).expect("a secret of 16 bytes or more").into());
     match &arguments[..] {
         [node, address] if node == "node" => serve(address, secret),
         addresses if !addresses.is_empty() => measure(addresses, secret.as_ref()),
@@ -35,13 +36,13 @@ fn main() {
     }
 }
 
-fn serve(address: &str, secret: Option<Secret>) {
+fn serve(address: &str, secret: Option<Credentials>) {
     let env = Env::real();
     let options = NodeOptions {
         listen: address.to_owned(),
         bytes_max: 1 << 30,
         domain: String::new(),
-        secret,
+        credentials: secret,
         connections_max: 16,
         disk: None,
         share: std::env::var_os("SHARED").map(|root| std::path::Path::new(&root).join(address)),
@@ -97,7 +98,7 @@ async fn some_of(answers: &mut [Option<Completion<Result<Answer>>>], count: usiz
     .await;
 }
 
-fn measure(addresses: &[String], secret: Option<&Secret>) {
+fn measure(addresses: &[String], secret: Option<&Credentials>) {
     report("bare round trip of 512 B", bare());
     let env = Env::real();
     let peers: Vec<Box<dyn Peer>> = addresses.iter().map(|address| peer(&env, address, secret)).collect();
@@ -137,7 +138,7 @@ fn measure(addresses: &[String], secret: Option<&Secret>) {
     }
 }
 
-fn peer(env: &Env, address: &str, secret: Option<&Secret>) -> Box<dyn Peer> {
+fn peer(env: &Env, address: &str, secret: Option<&Credentials>) -> Box<dyn Peer> {
     match std::env::var_os("SHARED") {
         Some(_) => Box::new(SharedPeer::new(env, address, secret.cloned())),
         None => Box::new(TcpPeer::new(env, address, secret.cloned())),

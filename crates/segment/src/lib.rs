@@ -33,6 +33,5 @@ mod replica;
 pub mod shared;
 pub mod takeover;
 pub mod tcp;
-mod wait;
 pub mod wire;
 pub mod writer;

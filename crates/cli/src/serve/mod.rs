@@ -4,10 +4,12 @@ mod node;
 mod pressure;
 mod status;
 
-use clap::Subcommand;
+use clap::{Args, Subcommand};
+use tombolo_env::Env;
+use tombolo_segment::wire::credentials::Credentials;
 use tombolo_segment::wire::secret::Secret;
 
-use crate::failure::{Failure, Result};
+use crate::failure::Result;
 use crate::output::Output;
 
 /// What to serve.
@@ -34,17 +36,35 @@ fn show_events() {
     let _already = subscriber.try_init();
 }
 
-/// The environment variable that a secret is taken from when no file is named.
+/// The environment variable that a secret is taken from when nothing is named.
 pub const SECRET_VARIABLE: &str = "TOMBOLO_NODE_SECRET";
+/// The same of a directory of certificates.
+pub const TLS_VARIABLE: &str = "TOMBOLO_NODE_TLS";
 
-/// The secret that nodes and writers share, of a file or of the environment.
-pub fn secret(file: Option<&str>) -> Result<Option<Secret>> {
-    let bytes = match file {
-        Some(path) => std::fs::read(path).map_err(|error| Failure::io(error, format!("reading the secret file {path}")))?,
-        None => match std::env::var_os(SECRET_VARIABLE) {
-            Some(value) => value.into_encoded_bytes(),
-            None => return Ok(None),
-        },
-    };
-    Ok(Some(Secret::new(&bytes)?))
+/// How nodes and writers show each other that they belong together.
+#[derive(Args, Clone, Debug, Default)]
+pub struct Showing {
+    /// A file with the secret that nodes and writers share; else the environment variable TOMBOLO_NODE_SECRET.
+    #[arg(long, value_name = "FILE", conflicts_with = "tls")]
+    secret_file: Option<String>,
+    /// A directory with ca.crt, tls.crt and tls.key (PEM), in the place of a secret; else the environment variable TOMBOLO_NODE_TLS.
+    #[arg(long, value_name = "DIRECTORY")]
+    tls: Option<String>,
+}
+
+impl Showing {
+    /// What is named, or else what the environment has.
+    pub fn credentials(&self) -> Result<Option<Credentials>> {
+        let env = Env::real();
+        if self.secret_file.is_some() || self.tls.is_some() {
+            return Ok(Credentials::read(&env, self.secret_file.as_deref(), self.tls.as_deref())?);
+        }
+        if let Some(secret) = std::env::var_os(SECRET_VARIABLE) {
+            return Ok(Some(Secret::new(&secret.into_encoded_bytes())?.into()));
+        }
+        match std::env::var(TLS_VARIABLE) {
+            Ok(directory) => Ok(Credentials::read(&env, None, Some(&directory))?),
+            Err(_) => Ok(None),
+        }
+    }
 }

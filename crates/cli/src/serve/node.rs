@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 use tombolo_env::Env;
-use tombolo_segment::announce::{Announcer, PERIOD};
+use tombolo_segment::announce::{Announcer, Place};
 use tombolo_segment::node::{CONNECTIONS_MAX, Node, NodeCounters, NodeDisk, NodeOptions};
-use tombolo_storage::registry::{Registry, Uri};
+use tombolo_storage::Registry;
 
 use super::pressure::{self, Lending};
-use super::{SECRET_VARIABLE, secret, show_events, status};
+use super::{SECRET_VARIABLE, Showing, show_events, status};
 use crate::failure::{Failure, Result};
 use crate::interrupt;
 use crate::output::Output;
@@ -35,9 +35,11 @@ Examples:
   tombolo serve node --memory 512MiB                                   for writers on this host, without a secret
   openssl rand -hex 32 > secret; chmod 600 secret
   tombolo serve node --listen 10.0.0.7:7420 --memory 8GiB --secret-file secret --domain rack-7
+  tombolo serve node --listen 10.0.0.7:7420 --memory 8GiB --tls /etc/tombolo/tls      with certificates instead of a secret
   tombolo serve node --memory 1GiB --disk /var/lib/tombolo-node        what it holds survives the node
   tombolo serve node --memory 1GiB --shared-memory /dev/shm/node-1     for writers of this host and user, in a microsecond
   tombolo serve node --memory 1GiB --announce s3://bucket/registry     writers look for it there
+  tombolo serve node --memory 1GiB --announce etcd://10.0.0.1:2379     or there
 
 A log that is kept near its writer lies in the memory of three nodes, and a write is durable once two of them hold it. Run the three where they do
 not fail together, and say with --domain what fails together: a rack, a zone, a power supply.
@@ -49,7 +51,7 @@ over stops and says so. A writer that lives repairs any number.
 Ctrl-C and SIGTERM drain: no new regions, the owners of those that are there are asked to move, and the node ends when the last has gone, or after
 --drain-seconds. When the host runs short of memory (pressure stall information), owners are asked to give half of it back.")]
 pub struct Arguments {
-    /// Where to listen, host:port; an address that others reach needs a secret.
+    /// Where to listen, host:port; an address that others reach needs a secret or certificates.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7420")]
     listen: String,
     /// How much memory to lend: 512MiB, 8GiB, or a number of bytes. The process takes some more for connections.
@@ -64,16 +66,15 @@ pub struct Arguments {
     /// A directory of its own on a tmpfs (/dev/shm/NAME), to share memory with writers of this host and user: an append is then a store, in microseconds.
     #[arg(long, value_name = "DIRECTORY", conflicts_with = "disk")]
     shared_memory: Option<String>,
-    /// A file with the secret that writers must know; else the environment variable TOMBOLO_NODE_SECRET.
-    #[arg(long, value_name = "FILE")]
-    secret_file: Option<String>,
+    #[command(flatten)]
+    showing: Showing,
     /// What fails together with this node.
     #[arg(long, value_name = "NAME", default_value = "")]
     domain: String,
-    /// A store to announce the node in, as a URI, so that writers find it.
+    /// A store, or an etcd (etcd://host:2379), to announce the node in, so that writers find it.
     #[arg(long, value_name = "URI")]
     announce: Option<String>,
-    /// The name of the registry within that store.
+    /// The name of the registry within it.
     #[arg(long, value_name = "NAME", default_value = "default", requires = "announce")]
     registry: String,
     /// Where writers reach the node, host:port, when that is not where it listens.
@@ -126,11 +127,11 @@ fn is_loopback(address: &str) -> bool {
 
 /// Runs it.
 pub fn run(arguments: &Arguments, output: &Output) -> Result<()> {
-    let secret = secret(arguments.secret_file.as_deref())?;
-    if secret.is_none() && !is_loopback(&arguments.listen) {
+    let credentials = arguments.showing.credentials()?;
+    if credentials.is_none() && !is_loopback(&arguments.listen) {
         let listen = &arguments.listen;
         return Err(Failure::Usage(format!(
-            "{listen} can be reached from other hosts: give --secret-file FILE or {SECRET_VARIABLE} (make one: openssl rand -hex 32)"
+            "{listen} can be reached from other hosts: give --secret-file FILE or {SECRET_VARIABLE} (make one: openssl rand -hex 32), or --tls DIRECTORY"
         )));
     }
     show_events();
@@ -144,7 +145,7 @@ pub fn run(arguments: &Arguments, output: &Output) -> Result<()> {
         listen: arguments.listen.clone(),
         bytes_max: arguments.memory,
         domain: arguments.domain.clone(),
-        secret,
+        credentials,
         connections_max: arguments.connections_max,
         disk,
         share: arguments.shared_memory.as_ref().map(Into::into),
@@ -154,8 +155,8 @@ pub fn run(arguments: &Arguments, output: &Output) -> Result<()> {
     let announcer = match &arguments.announce {
         None => None,
         Some(uri) => {
-            let store = Registry::with_defaults().open_object_store(&env, &Uri::parse(uri)?)?;
-            Some(Announcer::new(&env, store, &arguments.registry, address)?)
+            let place = Place::open(&env, &Registry::with_defaults(), uri)?;
+            Some(Announcer::new(&env, place, &arguments.registry, address)?)
         }
     };
     output.result(
@@ -226,7 +227,7 @@ impl Serving {
     /// Announces the node when it is time; a store that fails is told once, and asked again.
     fn announce(&mut self, now: Instant) {
         let Some(announcer) = &mut self.announcer else { return };
-        if self.announced.is_some_and(|last| now.duration_since(last) < PERIOD) {
+        if self.announced.is_some_and(|last| now.duration_since(last) < announcer.period()) {
             return;
         }
         self.announced = Some(now);

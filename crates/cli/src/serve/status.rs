@@ -9,7 +9,7 @@ use tombolo_segment::message::{NodeMedium, NodeStatus};
 use tombolo_segment::peer::Peer;
 use tombolo_segment::tcp::TcpPeer;
 
-use super::secret;
+use super::Showing;
 use crate::failure::{Failure, Result};
 use crate::output::Output;
 use crate::text;
@@ -24,9 +24,8 @@ pub struct Arguments {
     /// Where the node listens, host:port.
     #[arg(value_name = "ADDRESS")]
     address: String,
-    /// A file with the secret of the node; else the environment variable TOMBOLO_NODE_SECRET.
-    #[arg(long, value_name = "FILE")]
-    secret_file: Option<String>,
+    #[command(flatten)]
+    showing: Showing,
 }
 
 /// How long it may take.
@@ -35,7 +34,7 @@ const ANSWER_MAX: Duration = Duration::from_secs(6);
 /// Runs it.
 pub fn run(arguments: &Arguments, output: &Output) -> Result<()> {
     let env = Env::real();
-    let peer = TcpPeer::new(&env, &arguments.address, secret(arguments.secret_file.as_deref())?);
+    let peer = TcpPeer::new(&env, &arguments.address, arguments.showing.credentials()?);
     let answer = env.block_on_until(peer.status(), env.now() + ANSWER_MAX).flatten();
     let status = answer.ok_or_else(|| Failure::NotFound(format!("node {} does not answer", arguments.address)))??;
     output.result(|| as_json(&status), || as_text(&status))

@@ -1,10 +1,13 @@
 //! Nodes as processes: started, asked, told to end.
 
 use std::io::{BufRead, BufReader};
+use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, date_time_ymd};
 
 use super::{fails, json, ok, uri};
 
@@ -44,6 +47,46 @@ fn a_node_is_asked_and_drains() {
     assert_eq!(status["incarnation"], node.begun["node"]["incarnation"]);
     let end = node.end();
     assert_eq!((end["drained"].as_bool(), end["counters"]["connections_accepted"].as_u64()), (Some(true), Some(1)), "{end}");
+}
+
+/// A directory with the files of `--tls`: signed by `issuer`, whose certificate is `authority`.
+fn certificates(folder: &Path, name: &str, issuer: &Issuer<'_, KeyPair>, authority: &str, year: i32) -> String {
+    let directory = folder.join(name);
+    std::fs::create_dir(&directory).unwrap();
+    let key = KeyPair::generate().unwrap();
+    let mut parameters = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
+    parameters.not_after = date_time_ymd(year, 12, 31);
+    let certificate = parameters.signed_by(&key, issuer).unwrap().pem();
+    for (file, text) in [("ca.crt", authority), ("tls.crt", &certificate), ("tls.key", &key.serialize_pem())] {
+        std::fs::write(directory.join(file), text).unwrap();
+    }
+    directory.to_str().unwrap().to_owned()
+}
+
+#[test]
+fn a_node_with_certificates_answers_who_shows_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let (key, mut parameters) = (KeyPair::generate().unwrap(), CertificateParams::new(Vec::new()).unwrap());
+    parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let authority = parameters.self_signed(&key).unwrap().pem();
+    let issuer = Issuer::new(parameters, key);
+    let side = |name: &str, year| certificates(folder.path(), name, &issuer, &authority, year);
+    let (of_node, right, expired) = (side("node", 4000), side("right", 4000), side("expired", 2001));
+    let nodes: Vec<Node> = (0..3).map(|_| Node::start(&["--tls", &of_node, "--drain-seconds", "0"])).collect();
+    let address = nodes[0].address.as_str();
+    assert!(ok(&["serve", "status", address, "--tls", &right]).contains("acknowledges from memory"));
+    fails(&["serve", "status", address, "--tls", &expired], 6, &["refuses this side's certificate", "expired"]);
+    fails(&["serve", "status", address], 6, &["takes certificates only"]);
+    fails(&["serve", "status", address, "--tls", "/no/such/directory"], 3, &["ca.crt"]);
+    let store = uri(&folder.path().join("orders"));
+    let addresses: Vec<&str> = nodes.iter().map(|node| node.address.as_str()).collect();
+    let log = |directory: &str| format!("near://{}?tls={directory}", addresses.join(","));
+    ok(&["db", "create", &store, "--log", &log(&right)]);
+    ok(&["db", "put", &store, "a", "1", "--log", &log(&right)]);
+    assert_eq!(ok(&["db", "get", &store, "a", "--log", &log(&right)]).trim(), "1");
+    for node in nodes {
+        node.end();
+    }
 }
 
 #[test]

@@ -1,8 +1,7 @@
-//! How nodes say in an object store that they are there, and how writers find them.
+//! How nodes say in an object store, or in etcd, that they are there, and how writers find them.
 //!
-//! A node puts `nodes/{registry}/{id}.{!beat}` again and again, its id drawn when it starts, `!beat` = `u64::MAX` − beat with 16 hexadecimal digits, and
-//! deletes the one before. Whoever looks takes the newest of each id for a hint and no more: a node is there when it answers. By the clock of who looks, a node
-//! whose beats stand still for [`LEASE_PERIODS`] of its periods is gone; other nodes delete what it left.
+//! Whoever looks takes the newest announcement of each node for a hint and no more: a node is there when it answers. So no clock and no lease matters to
+//! safety. In an object store a node that stands still for [`LEASE_PERIODS`] of its periods is gone; in etcd its lease ends by etcd's own clock.
 //!
 //! **Announcement**:
 //!
@@ -17,20 +16,27 @@
 //! | … | | the node's status, as on the wire ([`crate::wire::body`]) |
 //! | end − 4 | 4 | CRC-32C of all before |
 
-use std::collections::BTreeMap;
+mod etcd;
+mod http;
+mod objects;
+
+use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use tombolo_env::{Env, Instant};
+use tombolo_env::Env;
 use tombolo_format::checksum::crc32c;
 use tombolo_format::codec::{Reader, put_prefixed};
 use tombolo_format::{FormatError, Result as FormatResult};
-use tombolo_storage::object::read_whole;
-use tombolo_storage::{Epoch, Error, ErrorKind, Life, ObjectKind, ObjectName, ObjectStore, Placement, Purpose, Request, Result};
+use tombolo_storage::{Error, ErrorKind, ObjectStore, Registry as Stores, Result, Uri};
 
 use crate::message::NodeStatus;
 use crate::wire::body::{put_status, take_status};
+use etcd::{Entries, Leased};
+use objects::{Beats, Objects};
+
+pub use etcd::Etcd;
 
 #[cfg(test)]
 mod tests;
@@ -113,117 +119,78 @@ impl Announcement {
     }
 }
 
+/// What an announcement says; one that is damaged, or a newer version's, is left out and told.
+fn decode(name: &dyn Display, bytes: &[u8]) -> Option<Announcement> {
+    let decoded = Announcement::decode(bytes);
+    decoded.map_err(|error| tracing::warn!(%name, %error, "a node's announcement cannot be read: it is left out")).ok()
+}
+
+/// Where nodes announce themselves.
+#[derive(Clone, Debug)]
+pub enum Place {
+    /// As objects of a store.
+    Store(Arc<dyn ObjectStore>),
+    /// As entries of etcd.
+    Etcd(Etcd),
+}
+
+impl Place {
+    /// What `uri` names: an etcd, or a store that `stores` knows.
+    ///
+    /// # Errors
+    /// `Invalid` for a wrong URI; those of opening the store. Of etcd nothing is asked.
+    pub fn open(env: &Env, stores: &Stores, uri: &str) -> Result<Place> {
+        let uri = Uri::parse(uri)?;
+        Ok(match Etcd::of(&uri)? {
+            Some(etcd) => Place::Etcd(etcd),
+            None => Place::Store(stores.open_object_store(env, &uri)?),
+        })
+    }
+}
+
 /// The nodes of a registry, as somebody sees them who looks now and then.
 #[derive(Debug)]
-pub struct Registry {
-    env: Env,
-    store: Arc<dyn ObjectStore>,
-    prefix: String,
-    /// The newest beat of each node, and when it was seen first.
-    seen: BTreeMap<u64, Seen>,
-}
+pub struct Registry(Look);
 
-#[derive(Clone, Debug)]
-struct Seen {
-    beat: u64,
-    since: Instant,
-    /// `None`: it could not be read.
-    announcement: Option<Announcement>,
-}
-
-fn name(prefix: &str, id: u64, beat: u64) -> Result<ObjectName> {
-    ObjectName::new(format!("{prefix}{id:016x}.{:016x}", u64::MAX - beat))
-}
-
-/// The id and beat that a name says.
-fn parse_name(prefix: &str, name: &str) -> Option<(u64, u64)> {
-    let (id, beat) = name.strip_prefix(prefix)?.split_once('.')?;
-    Some((u64::from_str_radix(id, 16).ok()?, u64::MAX - u64::from_str_radix(beat, 16).ok()?))
-}
-
-fn request() -> Request {
-    Request::new(Purpose::Log, Epoch::NONE)
+#[derive(Debug)]
+enum Look {
+    Objects(Objects),
+    Etcd(Entries),
 }
 
 impl Registry {
-    /// The registry `registry` of a store. Nothing is asked for yet.
+    /// The registry `registry` of a place. Nothing is asked for yet.
     ///
     /// # Errors
     /// `Invalid` when it is no name: letters, digits, `.`, `_`, `-` and `~`.
-    pub fn new(env: &Env, store: Arc<dyn ObjectStore>, registry: &str) -> Result<Registry> {
-        let prefix = format!("nodes/{registry}/");
-        name(&prefix, 0, 0)?;
-        Ok(Registry { env: env.clone(), store, prefix, seen: BTreeMap::new() })
+    pub fn new(env: &Env, place: Place, registry: &str) -> Result<Registry> {
+        Ok(Registry(match place {
+            Place::Store(store) => Look::Objects(Objects::new(env, store, registry)?),
+            Place::Etcd(etcd) => Look::Etcd(Entries::new(env, etcd, registry)?),
+        }))
     }
 
-    /// Nodes that have announced themselves and are not known to be gone, in the order of their ids. One list, and a read for each node that has
+    /// Nodes that have announced themselves and are not known to be gone, in the order of their ids. One list, and in a store a read for each node that has
     /// announced something new.
     ///
     /// # Errors
     /// What the store says. An announcement that is damaged, or a newer version's, is left out and told.
     pub async fn look(&mut self) -> Result<Vec<Announcement>> {
-        self.refresh().await?;
-        let now = self.env.now();
-        let live = self.seen.values().filter(|seen| !seen.is_gone(now));
-        Ok(live.filter_map(|seen| seen.announcement.clone()).collect())
-    }
-
-    /// Names that serve nobody: those before the newest beat, and those of nodes that are gone.
-    async fn refresh(&mut self) -> Result<Vec<ObjectName>> {
-        let listed = self.store.list(request(), &self.prefix, None, 4 * NODES_MAX).await?;
-        let now = self.env.now();
-        let (mut found, mut old) = (BTreeMap::new(), Vec::new());
-        for object in listed.objects {
-            let Some((id, beat)) = parse_name(&self.prefix, object.name.as_str()) else { continue };
-            // The newest of an id sorts first.
-            if found.contains_key(&id) {
-                old.push(object.name);
-            } else if found.len() < NODES_MAX {
-                let before = self.seen.remove(&id).filter(|seen| seen.beat == beat);
-                let seen = match before {
-                    Some(seen) => seen,
-                    None => Seen { beat, since: now, announcement: self.read(&object.name).await? },
-                };
-                if seen.is_gone(now) {
-                    old.push(object.name);
-                }
-                found.insert(id, seen);
-            }
+        match &mut self.0 {
+            Look::Objects(objects) => objects.look().await,
+            Look::Etcd(entries) => entries.look().await,
         }
-        self.seen = found;
-        Ok(old)
-    }
-
-    async fn read(&self, name: &ObjectName) -> Result<Option<Announcement>> {
-        match read_whole(&*self.store, request(), name, ANNOUNCEMENT_BYTES_MAX).await {
-            Ok(bytes) => match Announcement::decode(&bytes) {
-                Ok(announcement) => Ok(Some(announcement)),
-                Err(error) => {
-                    tracing::warn!(%name, %error, "a node's announcement cannot be read: it is left out");
-                    Ok(None)
-                }
-            },
-            // Its node has put the next one meanwhile.
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error),
-        }
-    }
-}
-
-impl Seen {
-    fn is_gone(&self, now: Instant) -> bool {
-        let period = self.announcement.as_ref().map_or(PERIOD, |announcement| announcement.period.min(PERIOD * 10));
-        now.since(self.since) > period * LEASE_PERIODS
     }
 }
 
 /// A node's own announcements.
 #[derive(Debug)]
-pub struct Announcer {
-    registry: Registry,
-    id: u64,
-    beat: u64,
-    address: String,
+pub struct Announcer(Say);
+
+#[derive(Debug)]
+enum Say {
+    Objects(Beats),
+    Etcd(Leased),
 }
 
 impl Announcer {
@@ -231,25 +198,31 @@ impl Announcer {
     ///
     /// # Errors
     /// As [`Registry::new`].
-    pub fn new(env: &Env, store: Arc<dyn ObjectStore>, registry: &str, address: &str) -> Result<Announcer> {
-        let registry = Registry::new(env, store, registry)?;
-        Ok(Announcer { registry, id: env.random_u64(), beat: 0, address: address.to_owned() })
+    pub fn new(env: &Env, place: Place, registry: &str, address: &str) -> Result<Announcer> {
+        Ok(Announcer(match place {
+            Place::Store(store) => Say::Objects(Beats::new(env, store, registry, address)?),
+            Place::Etcd(etcd) => Say::Etcd(Leased::new(env, etcd, registry, address)?),
+        }))
     }
 
-    /// Puts the next announcement, and deletes what serves nobody any more: two requests, a list, and a read for each other node.
+    /// How often [`Announcer::announce`] is to be called.
+    pub fn period(&self) -> Duration {
+        match self.0 {
+            Say::Objects(_) => PERIOD,
+            Say::Etcd(_) => etcd::PERIOD,
+        }
+    }
+
+    /// Puts the next announcement, and deletes what serves nobody any more. In a store: two requests, a list, and a read for each other node; in
+    /// etcd two requests.
     ///
     /// # Errors
     /// What the store says.
     pub async fn announce(&mut self, status: NodeStatus) -> Result<()> {
-        self.beat += 1;
-        let announcement = Announcement { address: self.address.clone(), period: PERIOD, status };
-        let name = name(&self.registry.prefix, self.id, self.beat)?;
-        let placement = Placement::new(ObjectKind::Other, Life::Short);
-        self.registry.store.put_if_absent(request(), &name, placement, announcement.encode()?).await?;
-        for old in self.registry.refresh().await? {
-            self.registry.store.delete(request(), &old).await?;
+        match &mut self.0 {
+            Say::Objects(beats) => beats.announce(status).await,
+            Say::Etcd(leased) => leased.announce(status).await,
         }
-        Ok(())
     }
 
     /// Takes the node's announcements back: it ends.
@@ -257,9 +230,9 @@ impl Announcer {
     /// # Errors
     /// What the store says.
     pub async fn withdraw(self) -> Result<()> {
-        for beat in [self.beat.saturating_sub(1), self.beat] {
-            self.registry.store.delete(request(), &name(&self.registry.prefix, self.id, beat)?).await?;
+        match self.0 {
+            Say::Objects(beats) => beats.withdraw().await,
+            Say::Etcd(leased) => leased.withdraw().await,
         }
-        Ok(())
     }
 }

@@ -5,19 +5,19 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use tombolo_env::Connection;
 use tombolo_env::network::{ReadHalf, WriteHalf};
+use tombolo_env::{Connection, Either, either, within};
 use tombolo_format::FormatError;
 use tombolo_storage::mutant::{Mutant, is_enabled};
 
 use super::lives::Wait;
 use super::{Line, Shared};
 use crate::message::RegionId;
-use crate::wait::{Either, either, within};
 use crate::wire::body::{Message, put_status};
+use crate::wire::credentials::Credentials;
 use crate::wire::hello::{Challenge, Farewell, Hello, PROOF_BYTES};
 use crate::wire::inbox::{INBOX_BYTES, Inbox};
-use crate::wire::secret::{Introduction, Way, fresh_nonce, is_same_proof};
+use crate::wire::secret::{Introduction, Secret, Way, fresh_nonce, is_same_proof};
 use crate::wire::{Kind, VERSION, append_frame};
 
 /// How long an introduction may take.
@@ -55,6 +55,8 @@ impl From<FormatError> for End {
 struct Served {
     shared: Arc<Shared>,
     number: u64,
+    /// The node's, or that of this connection alone where certificates were shown.
+    secret: Option<Secret>,
     read: Box<dyn ReadHalf>,
     write: Box<dyn WriteHalf>,
     inbox: Inbox,
@@ -68,13 +70,22 @@ struct Served {
     told: BTreeSet<RegionId>,
 }
 
-pub(super) async fn serve(shared: Arc<Shared>, connection: Box<dyn Connection>, number: u64) {
+pub(super) async fn serve(shared: Arc<Shared>, mut connection: Box<dyn Connection>, number: u64) {
     let peer = connection.peer_address();
+    let env = shared.env.clone();
+    let admitted = within(&env, INTRODUCTION_MAX, admit(&shared, &mut *connection)).await;
+    let admitted =
+        admitted.unwrap_or_else(|| Err(End::Said(Farewell::WrongCertificate, format!("no handshake within {INTRODUCTION_MAX:?}"))));
     let (read, write) = connection.split();
     let (to_node, to_writer) = (Way::plain(), Way::plain());
+    let (secret, refused) = match admitted {
+        Ok(secret) => (secret, None),
+        Err(end) => (None, Some(end)),
+    };
     let mut served = Served {
         shared,
         number,
+        secret,
         read,
         write,
         inbox: Inbox::new(),
@@ -84,10 +95,13 @@ pub(super) async fn serve(shared: Arc<Shared>, connection: Box<dyn Connection>, 
         waits: Vec::new(),
         told: BTreeSet::new(),
     };
-    let end = match within(&served.shared.env.clone(), INTRODUCTION_MAX, served.introduce()).await {
-        None => Err(End::Said(Farewell::Malformed, format!("no introduction within {INTRODUCTION_MAX:?}"))),
-        Some(Err(end)) => Err(end),
-        Some(Ok(line)) => served.go_on(&line).await,
+    let end = match refused {
+        Some(end) => Err(end),
+        None => match within(&env, INTRODUCTION_MAX, served.introduce()).await {
+            None => Err(End::Said(Farewell::Malformed, format!("no introduction within {INTRODUCTION_MAX:?}"))),
+            Some(Err(end)) => Err(end),
+            Some(Ok(line)) => served.go_on(&line).await,
+        },
     };
     if let Err(End::Said(farewell, detail)) = &end {
         let farewell = *farewell;
@@ -101,10 +115,23 @@ pub(super) async fn serve(shared: Arc<Shared>, connection: Box<dyn Connection>, 
     served.shared.close_line(number);
 }
 
+/// Checks the writer's certificate where the node takes those. The secret that the introduction is to show.
+async fn admit(shared: &Shared, connection: &mut dyn Connection) -> Result<Option<Secret>, End> {
+    match &shared.options.credentials {
+        None => Ok(None),
+        Some(Credentials::Secret(secret)) => Ok(Some(secret.clone())),
+        Some(Credentials::Tls(tls)) => match tls.admit(connection).await {
+            Ok(secret) => Ok(Some(secret)),
+            Err(trouble) if trouble.is_gone() => Err(End::Gone),
+            Err(trouble) => Err(End::Said(Farewell::WrongCertificate, trouble.to_string())),
+        },
+    }
+}
+
 impl Served {
     async fn introduce(&mut self) -> Result<Arc<Line>, End> {
         let hello = Hello::decode(&self.receive(Kind::Hello).await?)?;
-        let secret = self.shared.options.secret.clone();
+        let secret = self.secret.clone();
         let Ok(nonce) = fresh_nonce(&self.shared.env) else { return Err(End::Gone) };
         let challenge = Challenge { version: VERSION, has_secret: secret.is_some(), nonce };
         append_frame(&mut self.out, &mut self.to_writer, Kind::Challenge, 0, |out| out.extend_from_slice(&challenge.encode()));

@@ -1,6 +1,6 @@
 //! A node: lends memory in regions to writers that come by the network.
 //!
-//! 1. A connection is accepted, and its writer shows that it knows the secret (`connection`).
+//! 1. A connection is accepted, and its writer shows that it belongs here (`connection`).
 //! 2. Each request that has arrived is carried out by [`Regions`], one step each, in the order of the connection.
 //! 3. With a disk, what was carried out is noted in a journal ([`NodeDisk`]); answers wait until it is durable, or not, as the node was started.
 //! 4. Answers to what arrived together go back together.
@@ -42,8 +42,8 @@ use tombolo_storage::{Epoch, Error, ErrorKind, Result};
 use crate::message::{Answer, Body, DOMAIN_BYTES_MAX, NodeIncarnation, NodeMedium, NodeStatus, Refusal, RegionId, Request};
 use crate::region::{Occupancy, Regions};
 use crate::wire::BODY_BYTES_MAX;
+use crate::wire::credentials::Credentials;
 use crate::wire::hello::Farewell;
-use crate::wire::secret::Secret;
 use budget::Budget;
 use journal::Journal;
 pub(crate) use journal::recover::take as take_directory;
@@ -76,8 +76,8 @@ pub struct NodeOptions {
     pub bytes_max: u64,
     /// What fails together with it: a rack, a power supply. Writers spread over these.
     pub domain: String,
-    /// What writers must know.
-    pub secret: Option<Secret>,
+    /// What writers must show. `None`: nothing.
+    pub credentials: Option<Credentials>,
     /// Connections at once, of writers that were welcomed.
     pub connections_max: usize,
     /// Where it keeps a copy; `None`: in memory only.
@@ -113,7 +113,7 @@ pub struct NodeCounters {
     pub connections: u64,
     /// Connections that were accepted.
     pub connections_accepted: u64,
-    /// Connections that were refused: by a wrong secret, another version, or because there were too many.
+    /// Connections that were refused: by a wrong secret or certificate, another version, or because there were too many.
     pub connections_refused: u64,
     /// Connections that ended with what is no frame.
     pub connections_malformed: u64,
@@ -539,7 +539,7 @@ impl Shared {
     fn note_trouble(&self, peer: &str, farewell: Farewell, detail: &str) {
         let counter = match farewell {
             Farewell::Malformed => &self.counters.malformed,
-            Farewell::OtherVersion | Farewell::WrongSecret | Farewell::TooMany => &self.counters.refused,
+            Farewell::OtherVersion | Farewell::WrongSecret | Farewell::WrongCertificate | Farewell::TooMany => &self.counters.refused,
             Farewell::Superseded | Farewell::Ending => return,
         };
         counter.fetch_add(1, Ordering::Relaxed);

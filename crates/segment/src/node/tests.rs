@@ -14,7 +14,7 @@ fn options() -> NodeOptions {
         listen: ADDRESS.into(),
         bytes_max: 64 << 20,
         domain: String::new(),
-        secret: None,
+        credentials: None,
         connections_max: CONNECTIONS_MAX,
         disk: None,
         share: None,

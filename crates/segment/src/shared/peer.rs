@@ -14,7 +14,7 @@ use super::{Sealed, SharedMemory};
 use crate::message::{Answer, Body, Extent, NodeIncarnation, NodeStatus, Refusal, RegionId, Request};
 use crate::peer::Peer;
 use crate::tcp::TcpPeer;
-use crate::wire::secret::Secret;
+use crate::wire::credentials::Credentials;
 
 /// A node of the same host. Appends to regions that it made here are stores to shared memory; all else goes the way of a [`TcpPeer`], and so do appends
 /// to other regions, and all of them where the node shares no memory.
@@ -49,10 +49,10 @@ struct Shared {
 
 impl SharedPeer {
     /// The node at `address`, of this host.
-    pub fn new(env: &Env, address: &str, secret: Option<Secret>) -> SharedPeer {
+    pub fn new(env: &Env, address: &str, credentials: Option<Credentials>) -> SharedPeer {
         let regions = Arc::new(Mutex::new(HashMap::new()));
         let held = Arc::clone(&regions);
-        let node = TcpPeer::ending_with(env, address, secret, move || {
+        let node = TcpPeer::ending_with(env, address, credentials, move || {
             let ended = std::mem::take(&mut *held.lock());
             drop(ended);
         });

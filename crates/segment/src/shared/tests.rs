@@ -27,7 +27,7 @@ fn options(directory: &str) -> NodeOptions {
         listen: ADDRESS.into(),
         bytes_max: 64 << 20,
         domain: String::new(),
-        secret: None,
+        credentials: None,
         connections_max: CONNECTIONS_MAX,
         disk: None,
         share: Some(directory.into()),

@@ -7,9 +7,10 @@ use tombolo_format::{FormatError, Result as FormatResult};
 use tombolo_storage::{Error, ErrorKind, Result};
 
 use crate::wire::body::take_status;
+use crate::wire::credentials::Credentials;
 use crate::wire::hello::{Challenge, Farewell, Hello, PROOF_BYTES};
 use crate::wire::inbox::Inbox;
-use crate::wire::secret::{Introduction, Secret, Way, fresh_nonce, is_same_proof};
+use crate::wire::secret::{Introduction, Way, fresh_nonce, is_same_proof};
 use crate::wire::{Kind, VERSION, append_frame};
 
 /// A connection to a node that has shown that it knows the secret.
@@ -68,13 +69,14 @@ impl Stream<'_> {
 /// What a farewell means to a writer.
 fn refused(address: &str, reason: Farewell) -> Error {
     let kind = match reason {
-        Farewell::WrongSecret => ErrorKind::PermissionDenied,
+        Farewell::WrongSecret | Farewell::WrongCertificate => ErrorKind::PermissionDenied,
         Farewell::OtherVersion => ErrorKind::Unsupported,
         _ => ErrorKind::Retry,
     };
     let error = Error::new(kind, format!("node {address} refuses the connection: {reason}"));
     match reason {
         Farewell::WrongSecret => error.advice("give both sides the same secret file"),
+        Farewell::WrongCertificate => error.advice("give this side a certificate that the node believes: tls=/directory"),
         Farewell::OtherVersion => error.advice("run the same version of Tombolo on nodes and writers"),
         _ => error,
     }
@@ -83,13 +85,21 @@ fn refused(address: &str, reason: Farewell) -> Error {
 /// Connects to a node and makes its acquaintance.
 ///
 /// # Errors
-/// `Retry` when it cannot be reached; `PermissionDenied` for a wrong secret, its or ours; `Unsupported` for another version; `Corrupt` when what
+/// `Retry` when it cannot be reached; `PermissionDenied` for a wrong secret or certificate, its or ours; `Unsupported` for another version; `Corrupt` when what
 /// answers is no node.
-pub(super) async fn introduce(env: &Env, address: &str, secret: Option<&Secret>, client: u64) -> Result<Introduced> {
-    let connection = env.network().connect(address).await.map_err(|error| {
+pub(super) async fn introduce(env: &Env, address: &str, credentials: Option<&Credentials>, client: u64) -> Result<Introduced> {
+    let mut connection = env.network().connect(address).await.map_err(|error| {
         Error::new(ErrorKind::Retry, format!("no connection to node {address}: {error}"))
             .advice("check the address, and that the node runs")
     })?;
+    let of_connection = match credentials {
+        Some(Credentials::Tls(tls)) => Some(tls.greet(&mut *connection, address).await?),
+        _ => None,
+    };
+    let secret = match credentials {
+        Some(Credentials::Secret(secret)) => Some(secret),
+        _ => of_connection.as_ref(),
+    };
     let (read, write) = connection.split();
     let mut stream = Stream { address, read, write, inbox: Inbox::for_long_frames() };
     let hello = Hello { version: VERSION, has_secret: secret.is_some(), nonce: fresh_nonce(env)?, client };

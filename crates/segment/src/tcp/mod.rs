@@ -31,16 +31,16 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tombolo_env::network::{ReadHalf, WriteHalf};
-use tombolo_env::{Completer, Completion, Env, Instant, Task, TaskClass, completion};
+use tombolo_env::{Completer, Completion, Env, Instant, Task, TaskClass, completion, within};
 use tombolo_storage::{Error, ErrorKind, Result};
 
 use crate::message::{APPEND_BYTES_MAX, Answer, Body, NodeStatus, RegionId, Request};
 use crate::peer::Peer;
-use crate::wait::within;
 use crate::wire::body::Message;
+use crate::wire::credentials::Credentials;
 use crate::wire::hello::Farewell;
 use crate::wire::inbox::Inbox;
-use crate::wire::secret::{Secret, Way};
+use crate::wire::secret::Way;
 use crate::wire::{Header, Kind, append_frame};
 use introduce::{Introduced, introduce};
 
@@ -71,7 +71,7 @@ impl fmt::Debug for TcpPeer {
 struct Shared {
     env: Env,
     address: String,
-    secret: Option<Secret>,
+    credentials: Option<Credentials>,
     /// Whom its connections speak for.
     client: u64,
     /// Called when a connection has ended, under no lock.
@@ -154,21 +154,32 @@ impl Up {
 
 impl TcpPeer {
     /// The node at `address` (`host:port`). Connects with the first call.
-    pub fn new(env: &Env, address: &str, secret: Option<Secret>) -> TcpPeer {
-        TcpPeer::speaking_for(env, address, secret, env.random_u64(), None)
+    pub fn new(env: &Env, address: &str, credentials: Option<Credentials>) -> TcpPeer {
+        TcpPeer::speaking_for(env, address, credentials, env.random_u64(), None)
     }
 
     /// As [`TcpPeer::new`]; `at_end` is called whenever a connection has ended.
-    pub(crate) fn ending_with(env: &Env, address: &str, secret: Option<Secret>, at_end: impl Fn() + Send + Sync + 'static) -> TcpPeer {
-        TcpPeer::speaking_for(env, address, secret, env.random_u64(), Some(Box::new(at_end)))
+    pub(crate) fn ending_with(
+        env: &Env,
+        address: &str,
+        credentials: Option<Credentials>,
+        at_end: impl Fn() + Send + Sync + 'static,
+    ) -> TcpPeer {
+        TcpPeer::speaking_for(env, address, credentials, env.random_u64(), Some(Box::new(at_end)))
     }
 
-    fn speaking_for(env: &Env, address: &str, secret: Option<Secret>, client: u64, at_end: Option<Box<dyn Fn() + Send + Sync>>) -> TcpPeer {
+    fn speaking_for(
+        env: &Env,
+        address: &str,
+        credentials: Option<Credentials>,
+        client: u64,
+        at_end: Option<Box<dyn Fn() + Send + Sync>>,
+    ) -> TcpPeer {
         let never = Error::new(ErrorKind::Retry, "no connection yet");
         TcpPeer(Arc::new(Shared {
             env: env.clone(),
             address: address.to_owned(),
-            secret,
+            credentials,
             client,
             at_end,
             state: Mutex::new(State {
@@ -335,7 +346,7 @@ impl Shared {
     }
 
     async fn connect(self: Arc<Shared>, generation: u64) {
-        match within(&self.env, CONNECT_MAX, introduce(&self.env, &self.address, self.secret.as_ref(), self.client)).await {
+        match within(&self.env, CONNECT_MAX, introduce(&self.env, &self.address, self.credentials.as_ref(), self.client)).await {
             Some(Ok(introduced)) => self.go_up(generation, introduced),
             Some(Err(error)) => self.end(Some(generation), &error),
             None => {

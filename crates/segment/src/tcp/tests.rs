@@ -12,6 +12,7 @@ use super::*;
 use crate::message::{NodeIncarnation, READ_BYTES_MAX, Refusal};
 use crate::node::{CONNECTIONS_MAX, Node, NodeOptions};
 use crate::wire::hello::{Challenge, Hello};
+use crate::wire::secret::Secret;
 use crate::wire::{TAG_BYTES, VERSION};
 
 const REGION: RegionId = RegionId(7);
@@ -28,7 +29,7 @@ fn options() -> NodeOptions {
         listen: ADDRESS.into(),
         bytes_max: 64 << 20,
         domain: "rack 1".into(),
-        secret: Some(secret()),
+        credentials: Some(secret().into()),
         connections_max: CONNECTIONS_MAX,
         disk: None,
         share: None,
@@ -54,7 +55,7 @@ impl Setup {
     }
 
     fn peer(&self) -> TcpPeer {
-        TcpPeer::new(&self.writer, ADDRESS, Some(secret()))
+        TcpPeer::new(&self.writer, ADDRESS, Some(secret().into()))
     }
 
     fn wait<T: Send>(&self, completion: Completion<Result<T>>) -> Result<T> {
@@ -148,13 +149,13 @@ fn only_who_knows_the_secret_is_welcome() {
     let setup = setup(2);
     let node = setup.start(options());
     let other = Secret::new(b"another secret, as long as that").expect("long enough");
-    for secret in [Some(other), None] {
+    for secret in [Some(other.into()), None] {
         let peer = TcpPeer::new(&setup.writer, ADDRESS, secret);
         assert_eq!(kind(setup.wait(peer.status())), ErrorKind::PermissionDenied);
     }
     drop(node);
     setup.world.run_for(Duration::from_secs(1));
-    let open = setup.start(NodeOptions { secret: None, ..options() });
+    let open = setup.start(NodeOptions { credentials: None, ..options() });
     assert_eq!(kind(setup.wait(setup.peer().status())), ErrorKind::PermissionDenied, "a writer with a secret wants one of the node");
     assert!(setup.wait(TcpPeer::new(&setup.writer, ADDRESS, None).status()).is_ok());
     assert_eq!(open.counters().connections_accepted, 1);
@@ -201,7 +202,7 @@ fn nothing_of_an_earlier_connection_takes_effect_after_a_later_one() {
     let node = setup.start(options());
     let delay = |millis| setup.world.set_network_delay(Duration::from_millis(millis), Duration::from_millis(millis));
     let earlier = setup.peer();
-    let later = TcpPeer::speaking_for(&setup.writer, ADDRESS, Some(secret()), earlier.0.client, None);
+    let later = TcpPeer::speaking_for(&setup.writer, ADDRESS, Some(secret().into()), earlier.0.client, None);
     let life = setup.life(&earlier);
     // What the earlier one sends is under way for longer than the later one takes.
     delay(500);
@@ -365,7 +366,7 @@ fn memory_that_a_node_wants_back_is_told_of_until_it_is_freed() {
 fn over_the_real_network() {
     let env = Env::real();
     let node = env.block_on(Node::start(&env, NodeOptions { listen: "127.0.0.1:0".into(), ..options() })).expect("it starts");
-    let peer = TcpPeer::new(&env, node.address(), Some(secret()));
+    let peer = TcpPeer::new(&env, node.address(), Some(secret().into()));
     let wait = |completion: Completion<Result<Answer>>| env.block_on(completion).expect("every call is answered");
     let life = env.block_on(peer.status()).expect("answered").expect("a status").incarnation;
     assert_eq!(length(wait(peer.call(request(life, create())))), 0);

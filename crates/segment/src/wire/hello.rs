@@ -138,11 +138,20 @@ pub enum Farewell {
     Superseded = 5,
     /// It ends.
     Ending = 6,
+    /// It takes certificates only, or does not believe the writer's.
+    WrongCertificate = 7,
 }
 
 impl Farewell {
-    const ALL: [Farewell; 6] =
-        [Farewell::OtherVersion, Farewell::WrongSecret, Farewell::TooMany, Farewell::Malformed, Farewell::Superseded, Farewell::Ending];
+    const ALL: [Farewell; 7] = [
+        Farewell::OtherVersion,
+        Farewell::WrongSecret,
+        Farewell::TooMany,
+        Farewell::Malformed,
+        Farewell::Superseded,
+        Farewell::Ending,
+        Farewell::WrongCertificate,
+    ];
 
     /// Its bytes.
     pub fn encode(self) -> [u8; 8] {
@@ -171,6 +180,7 @@ impl fmt::Display for Farewell {
             Farewell::Malformed => "what it was sent is no frame",
             Farewell::Superseded => "the same writer came by another connection",
             Farewell::Ending => "it ends",
+            Farewell::WrongCertificate => "it takes certificates only, or does not believe the one that it was shown",
         })
     }
 }

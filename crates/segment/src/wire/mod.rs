@@ -16,14 +16,17 @@
 //! direction of this connection, whose keys no other has ([`secret`]).
 //!
 //! **Introduction**: `hello` → `challenge` → `proof` → `welcome`, in the layouts of [`hello`]; then requests, answers in the order of their requests, and
-//! notices ([`body`]). A node that will not go on says so with `farewell`.
+//! notices ([`body`]). A node that will not go on says so with `farewell`. Where certificates take the secret's place a handshake of TLS comes first, and makes the
+//! secret of the connection ([`tls`]).
 //!
 //! A newer version is told by the hello and the challenge, whose first 16 bytes stay what they are for ever.
 
 pub mod body;
+pub mod credentials;
 pub mod hello;
 pub mod inbox;
 pub mod secret;
+pub mod tls;
 
 #[cfg(test)]
 mod tests;

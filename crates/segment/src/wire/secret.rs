@@ -47,6 +47,11 @@ impl Secret {
             .advice("make one: openssl rand -hex 32 > secret; chmod 600 secret"))
     }
 
+    /// The secret of one connection, which nobody else has.
+    pub(super) fn of_connection(bytes: &[u8; 32]) -> Secret {
+        Secret(Arc::new(hmac::Key::new(hmac::HMAC_SHA256, bytes)))
+    }
+
     fn sign(&self, word: &[u8], hello: &Hello, challenge: &Challenge, rest: &[u8]) -> [u8; PROOF_BYTES] {
         let mut context = hmac::Context::with_key(&self.0);
         for part in [word, &hello.encode(), &challenge.encode(), rest] {

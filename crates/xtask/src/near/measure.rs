@@ -70,14 +70,14 @@ pub struct Bench {
 
 /// Figures of nodes and machine at a moment.
 #[derive(Clone, Copy)]
-struct Moment {
+pub struct Moment {
     nodes_micros: f64,
     machine_seconds: f64,
     at: Instant,
 }
 
 impl Moment {
-    fn now(nodes: &[u32]) -> Moment {
+    pub fn now(nodes: &[u32]) -> Moment {
         Moment { nodes_micros: cpu_micros(nodes), machine_seconds: machine_seconds(), at: Instant::now() }
     }
 }
@@ -91,7 +91,7 @@ impl Bench {
         way.nodes().map(|is_shared| Nodes::start(&self.binary, count, is_shared)).transpose()
     }
 
-    fn empty(&self) -> Result<(), String> {
+    pub fn empty(&self) -> Result<(), String> {
         child::remove(&self.directory)?;
         fs::create_dir_all(&self.directory).map_err(|error| format!("{}: {error}", self.directory.display()))
     }
@@ -244,7 +244,7 @@ fn takeover_of(stats: &str) -> Option<(f64, u64)> {
 }
 
 impl Record {
-    fn fill(&mut self, row: &Value, before: &Moment, after: &Moment) {
+    pub fn fill(&mut self, row: &Value, before: &Moment, after: &Moment) {
         let number = |name: &str| row[name].as_f64().unwrap_or(0.0);
         self.operations = row["operations"].as_u64().unwrap_or(0);
         self.operations_per_second = number("operations_per_second");

@@ -3,8 +3,8 @@
 //! `rounds → for each number of clients, way: nodes and a process, all fresh → records → medians, bars, JSON, page`. Everything runs on this host:
 //! client and nodes share its processors, and how many of them worked is told beside each figure.
 
-mod measure;
-mod nodes;
+pub mod measure;
+pub mod nodes;
 mod page;
 mod paper;
 mod record;

@@ -16,7 +16,8 @@ pub struct Nodes {
     running: Vec<Node>,
 }
 
-struct Node {
+/// A running node. Dropping it ends it.
+pub struct Node {
     process: Child,
     address: String,
     shared: Option<PathBuf>,
@@ -27,7 +28,7 @@ impl Nodes {
     pub fn start(binary: &Path, count: usize, is_shared: bool) -> Result<Nodes, String> {
         let mut nodes = Nodes { running: Vec::new() };
         for number in 0..count {
-            nodes.running.push(Node::start(binary, number, is_shared)?);
+            nodes.running.push(if is_shared { Node::start_shared(binary, number)? } else { Node::start(binary, &[])? });
         }
         Ok(nodes)
     }
@@ -45,13 +46,10 @@ impl Nodes {
 }
 
 impl Node {
-    fn start(binary: &Path, number: usize, is_shared: bool) -> Result<Node, String> {
-        let shared = is_shared.then(|| PathBuf::from(format!("/dev/shm/tombolo-near-{}-{number}", std::process::id())));
+    /// Starts a node of `binary` on a free port of the loopback.
+    pub fn start(binary: &Path, arguments: &[String]) -> Result<Node, String> {
         let mut command = Command::new(binary);
-        command.args(["--json", "serve", "node", "--listen", "127.0.0.1:0", "--memory", LENT, "--drain-seconds", "0"]);
-        if let Some(shared) = &shared {
-            command.arg("--shared-memory").arg(shared);
-        }
+        command.args(["--json", "serve", "node", "--listen", "127.0.0.1:0", "--memory", LENT, "--drain-seconds", "0"]).args(arguments);
         let mut process = command
             .env_remove("TOMBOLO_NODE_SECRET")
             .stdin(Stdio::null())
@@ -62,11 +60,18 @@ impl Node {
         let mut line = String::new();
         let read = process.stdout.take().map(|stdout| BufReader::new(stdout).read_line(&mut line));
         let told: Value = serde_json::from_str(&line).unwrap_or_default();
-        let address = told["listening"].as_str().unwrap_or_default().to_owned();
-        let node = Node { process, address, shared };
+        let node = Node { process, address: told["listening"].as_str().unwrap_or_default().to_owned(), shared: None };
         if node.address.is_empty() {
             return Err(format!("a node did not say where it listens: {read:?} {line:?}"));
         }
+        Ok(node)
+    }
+
+    /// The same, sharing its memory with writers of this host.
+    fn start_shared(binary: &Path, number: usize) -> Result<Node, String> {
+        let shared = PathBuf::from(format!("/dev/shm/tombolo-near-{}-{number}", std::process::id()));
+        let mut node = Node::start(binary, &["--shared-memory".to_owned(), shared.display().to_string()])?;
+        node.shared = Some(shared);
         Ok(node)
     }
 }

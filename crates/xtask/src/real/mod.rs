@@ -3,6 +3,7 @@
 //! `build once → start on free ports, on a temporary directory → conformance of both interfaces → bad input → demo → kill -9 in a loop → two writers
 //! that fight, behind bad connections → stop`.
 
+mod etcd;
 mod misuse;
 pub mod servers;
 
@@ -55,6 +56,8 @@ enum Stage {
     Crash,
     /// Two writers that fight for one database.
     Fight,
+    /// On etcd, and on nothing else: nodes that announce themselves, and one that dies.
+    Registry,
 }
 
 impl Arguments {
@@ -68,6 +71,19 @@ pub fn run(root: &Path, arguments: &Arguments) -> Result<(), String> {
     let kinds = if arguments.servers.is_empty() { Kind::ALL.to_vec() } else { arguments.servers.clone() };
     let (mut passed, mut skipped, mut failed) = (Vec::new(), Vec::new(), Vec::new());
     for kind in kinds {
+        if kind == Kind::Etcd {
+            if arguments.wants(Stage::Registry) {
+                match etcd::run(root, arguments.cached) {
+                    Ok(()) => passed.push(kind.to_string()),
+                    Err(etcd::Trouble::Skipped(why)) => {
+                        eprintln!("{kind} is skipped: {why}");
+                        skipped.push(format!("{kind} ({why})"));
+                    }
+                    Err(etcd::Trouble::Failed(error)) => failed.push(format!("{kind}: {error}")),
+                }
+            }
+            continue;
+        }
         let server = match Server::start(kind, arguments.cached) {
             Ok(server) => server,
             Err(why) => {

@@ -11,6 +11,8 @@ use clap::ValueEnum;
 const VERSITYGW: &str = "github.com/versity/versitygw/cmd/versitygw@v1.8.0";
 const MINIO: &str = "github.com/minio/minio@v0.0.0-20260212201848-7aac2a2c5b7c";
 const AZURITE: &str = "azurite@3.37.0";
+const ETCD: &str = "go.etcd.io/etcd/server/v3";
+const ETCD_VERSION: &str = "v3.6.5";
 
 /// The account that every Azurite has, and its key: both are in its documentation.
 const AZURITE_ACCOUNT: &str = "devstoreaccount1";
@@ -33,6 +35,8 @@ pub enum Kind {
     Minio,
     /// Azurite, the emulator of Azure's blob storage.
     Azurite,
+    /// etcd, where nodes announce themselves; it is no store. A minute to build.
+    Etcd,
 }
 
 impl fmt::Display for Kind {
@@ -41,20 +45,21 @@ impl fmt::Display for Kind {
             Kind::Versitygw => "versitygw",
             Kind::Minio => "minio",
             Kind::Azurite => "azurite",
+            Kind::Etcd => "etcd",
         })
     }
 }
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Kind; 3] = [Kind::Versitygw, Kind::Minio, Kind::Azurite];
+    pub const ALL: [Kind; 4] = [Kind::Versitygw, Kind::Minio, Kind::Azurite, Kind::Etcd];
 
     /// The program to start, built when it is not there.
-    fn program(self, cached: bool) -> Result<PathBuf, String> {
+    pub fn program(self, cached: bool) -> Result<PathBuf, String> {
         let home = std::env::var_os("HOME").ok_or("there is no home directory to keep it in")?;
         let cache = Path::new(&home).join(".cache/tombolo-real");
         let program = match self {
-            Kind::Versitygw | Kind::Minio => cache.join("bin").join(self.to_string()),
+            Kind::Versitygw | Kind::Minio | Kind::Etcd => cache.join("bin").join(self.to_string()),
             Kind::Azurite => cache.join("azurite/node_modules/azurite/dist/src/blob/main.js"),
         };
         if program.is_file() {
@@ -71,6 +76,18 @@ impl Kind {
                     .env("GOBIN", cache.join("bin"))
                     .current_dir(&cache);
                 go
+            }
+            Kind::Etcd => {
+                // Its module replaces others, so that it is built from a module that requires it.
+                let module = cache.join("etcd");
+                std::fs::create_dir_all(&module).map_err(|error| format!("making {}: {error}", module.display()))?;
+                let mut shell = Command::new("sh");
+                shell
+                    .arg("-ec")
+                    .arg("test -f go.mod || go mod init tombolo-real-etcd; go get \"$1@$2\"; go build -o \"$3\" \"$1\"")
+                    .arg("build");
+                shell.args([ETCD, ETCD_VERSION]).arg(&program).current_dir(&module);
+                shell
             }
             Kind::Azurite => {
                 let mut npm = Command::new("npm");
@@ -106,6 +123,7 @@ impl Server {
         let data = directory.join("data");
         let address = format!("127.0.0.1:{port}");
         let mut command = match kind {
+            Kind::Etcd => return Err("it is no store".to_owned()),
             Kind::Versitygw => {
                 let mut command = Command::new(&program);
                 command.args(["--port", &address, "posix"]).arg(&data).env("ROOT_ACCESS_KEY", USER).env("ROOT_SECRET_KEY", PASSWORD);
@@ -217,7 +235,7 @@ impl Drop for Server {
     }
 }
 
-fn free_port() -> Result<u16, String> {
+pub fn free_port() -> Result<u16, String> {
     let listener = TcpListener::bind("127.0.0.1:0").map_err(|error| format!("finding a free port: {error}"))?;
     Ok(listener.local_addr().map_err(|error| format!("finding a free port: {error}"))?.port())
 }

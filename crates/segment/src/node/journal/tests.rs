@@ -21,7 +21,7 @@ fn options(is_synced: bool) -> NodeOptions {
         listen: "host-0:0".into(),
         bytes_max: 64 << 20,
         domain: String::new(),
-        secret: None,
+        credentials: None,
         connections_max: CONNECTIONS_MAX,
         disk: Some(NodeDisk { directory: PathBuf::from("/node"), is_synced }),
         share: None,

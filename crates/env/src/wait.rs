@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
 
-use tombolo_env::Env;
+use crate::Env;
 
 /// Which of two came first.
 #[derive(Debug)]
