@@ -36,13 +36,16 @@ pub enum Part {
     },
 }
 
+/// The last entry of what was looked at.
+type LastEntry = Option<(Vec<u8>, Trailer)>;
+
 /// Gathers parts.
 struct Parts {
     parts: Vec<Part>,
     /// The user key up to which parts have been found.
     reached: Bytes,
     /// The last entry of the sound ones.
-    last: Option<(Vec<u8>, Trailer)>,
+    last: LastEntry,
 }
 
 impl Parts {
@@ -168,12 +171,7 @@ impl Table {
     }
 
     /// Whether a block's entries are in order, and follow `before`: how many there are, and the last one.
-    fn check_block(
-        &self,
-        block: &Block,
-        handle: BlockHandle,
-        before: Option<&(Vec<u8>, Trailer)>,
-    ) -> Result<(u64, Option<(Vec<u8>, Trailer)>)> {
+    fn check_block(&self, block: &Block, handle: BlockHandle, before: Option<&(Vec<u8>, Trailer)>) -> Result<(u64, LastEntry)> {
         let mut last = before.cloned();
         let mut entries = 0;
         let mut is_ordered = true;
