@@ -131,7 +131,7 @@ impl Entries {
             json!({"key": to_base64(self.prefix.as_bytes()), "range_end": to_base64(end.as_bytes()), "limit": NODES_MAX.to_string()});
         let said = self.etcd.ask(&self.env, "/v3/kv/range", &request).await?;
         let entries = said["kvs"].as_array().map(Vec::as_slice).unwrap_or_default();
-        Ok(entries.iter().filter_map(|entry| announcement(entry)).collect())
+        Ok(entries.iter().filter_map(announcement).collect())
     }
 }
 

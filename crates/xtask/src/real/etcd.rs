@@ -96,7 +96,10 @@ fn until<T>(what: &str, attempt: impl Fn() -> Result<T, String>) -> Result<(), S
     let end = Instant::now() + PATIENCE;
     loop {
         match attempt() {
-            Ok(_) => return Ok(eprintln!("{what}")),
+            Ok(_) => {
+                eprintln!("{what}");
+                return Ok(());
+            }
             Err(error) if Instant::now() > end => return Err(format!("not within {} s: {what}: {error}", PATIENCE.as_secs())),
             Err(_) => std::thread::sleep(Duration::from_millis(500)),
         }
