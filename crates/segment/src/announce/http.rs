@@ -34,10 +34,13 @@ pub(super) async fn post(env: &Env, address: &str, path: &str, json: &str) -> Re
         let (mut answer, mut buffer) = (Vec::new(), vec![0; READ_BYTES]);
         loop {
             let count = connection.read(&mut buffer).await.map_err(broken)?;
-            if count == 0 {
-                return parse(&answer).ok_or_else(|| trouble("an answer that is no HTTP, or was cut".to_owned()));
-            }
             answer.extend_from_slice(&buffer[..count]);
+            match parse(&answer) {
+                // Whoever says how much comes need not be waited for any more.
+                Some((answer, says_length)) if says_length || count == 0 => return Ok(answer),
+                None if count == 0 => return Err(trouble("an answer that is no HTTP, or was cut".to_owned())),
+                _ => {}
+            }
             if answer.len() > ANSWER_BYTES_MAX {
                 return Err(trouble(format!("an answer of more than {ANSWER_BYTES_MAX} bytes")));
             }
@@ -46,20 +49,21 @@ pub(super) async fn post(env: &Env, address: &str, path: &str, json: &str) -> Re
     within(env, REQUEST_MAX, work).await.unwrap_or_else(|| Err(trouble(format!("no answer within {REQUEST_MAX:?}"))))
 }
 
-/// Takes an answer apart; `None`: it is none, or not all of it is there.
-fn parse(bytes: &[u8]) -> Option<Answer> {
+/// Takes an answer apart, and whether it says its length; `None`: it is none, or not all of it is there.
+fn parse(bytes: &[u8]) -> Option<(Answer, bool)> {
     let head_bytes = bytes.windows(4).position(|window| window == b"\r\n\r\n")?;
     let (head, body) = (std::str::from_utf8(&bytes[..head_bytes]).ok()?, &bytes[head_bytes + 4..]);
     let mut lines = head.split("\r\n");
     let status = lines.next()?.strip_prefix("HTTP/1.")?.split(' ').nth(1)?.parse().ok()?;
+    let mut says_length = false;
     for (name, value) in lines.filter_map(|line| line.split_once(':')) {
-        let value = value.trim();
-        if name.eq_ignore_ascii_case("content-length") && value.parse() != Ok(body.len()) || name.eq_ignore_ascii_case("transfer-encoding")
-        {
+        let is_length = name.eq_ignore_ascii_case("content-length");
+        if is_length && value.trim().parse() != Ok(body.len()) || name.eq_ignore_ascii_case("transfer-encoding") {
             return None;
         }
+        says_length |= is_length;
     }
-    Some(Answer { status, body: body.to_vec() })
+    Some((Answer { status, body: body.to_vec() }, says_length))
 }
 
 #[cfg(test)]
@@ -69,10 +73,10 @@ mod tests {
     #[test]
     fn answers_are_taken_apart_and_cut_ones_are_none() {
         let whole = b"HTTP/1.0 200 OK\r\nContent-Type: application/json\r\ncontent-length: 2\r\n\r\n{}";
-        assert_eq!(parse(whole), Some(Answer { status: 200, body: b"{}".to_vec() }));
+        assert_eq!(parse(whole), Some((Answer { status: 200, body: b"{}".to_vec() }, true)));
         assert!((0..whole.len()).all(|end| parse(&whole[..end]).is_none()));
         let without_length = b"HTTP/1.1 404 Not Found\r\n\r\nno";
-        assert_eq!(parse(without_length), Some(Answer { status: 404, body: b"no".to_vec() }));
+        assert_eq!(parse(without_length), Some((Answer { status: 404, body: b"no".to_vec() }, false)));
         for wrong in [
             &b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n"[..],
             b"SSH-2.0-x\r\n\r\n",
