@@ -26,6 +26,9 @@ use crate::peers::Neighbours;
 /// How long a takeover waits for nodes before it says that it cannot go on.
 const PATIENCE: Duration = Duration::from_secs(20);
 
+/// Less than this is copied though enough regions hold it: a region takes the room of a whole segment until it is freed, a copy what it holds.
+const KEPT_BYTES_MIN: usize = 1 << 20;
+
 /// How often it looks at the time.
 const TICK: Duration = Duration::from_millis(10);
 
@@ -256,7 +259,8 @@ impl Taking<'_> {
         let nodes = self.neighbours.nodes();
         let random = || u128::from(env.random_u64());
         let begin = |ready: &Ready| {
-            let holders = ready.holders.clone()?;
+            let is_worth_keeping = ready.kept.records.len() >= KEPT_BYTES_MIN;
+            let holders = ready.holders.clone()?.into_iter().filter(|_| is_worth_keeping).collect();
             let job = Job {
                 shape,
                 database: self.context.database,

@@ -309,8 +309,10 @@ mod tests {
     fn a_store_that_hangs_does_not_hold_a_node_up() {
         let world = tombolo_env::simulated::World::new(1);
         let env = world.process("node").env();
+        let began = env.now();
         assert_eq!(patiently(&env, std::future::pending::<()>()), None);
-        assert_eq!(env.now().since(tombolo_env::Instant::from_nanos(0)).as_secs(), ANNOUNCE_MAX.as_secs());
+        let took = env.now().since(began);
+        assert!(took >= ANNOUNCE_MAX && took <= 2 * ANNOUNCE_MAX, "{took:?}");
     }
 
     #[test]
