@@ -111,7 +111,9 @@ fn a_takeover_copies_only_what_too_few_hold() {
     let history = LogHistory::new(&subject);
     // Of less, copies take less room.
     let log = history.open(5, 1).expect("opening");
-    (0..300).for_each(|number| drop(append(&subject.env, &*log, 0, &entry(number, 10_000)).expect("appending")));
+    for number in 0..300 {
+        append(&subject.env, &*log, 0, &entry(number, 10_000)).expect("appending");
+    }
     drop(log);
     let names = |of: &[&str]| of.iter().map(|node| nodes.0.lock()[*node].lock().occupancy().names).sum::<u64>();
     let takes = |epoch| {
