@@ -1,18 +1,16 @@
 //! The log store: opens, takes over, reads, follows, frees.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use tombolo_env::{BoxFuture, Env, TaskClass, all};
 use tombolo_segment::call::{Node, Shape};
 use tombolo_segment::message::{Answer, Body, KEEP_MAX, NodeIncarnation, Refusal, RegionId, Request as NodeRequest};
+use tombolo_storage::fenced::Fenced;
 use tombolo_storage::lanes::{Lanes, world_ended};
 use tombolo_storage::patience::delete_under;
 use tombolo_storage::{
-    Error, ErrorKind, Incarnation, Log, LogContext, LogId, LogOffset, LogReader, LogRecord, LogStore, ObjectInfo, Purpose, Request, Result,
-    Survival,
+    Error, ErrorKind, Log, LogContext, LogId, LogOffset, LogReader, LogRecord, LogStore, ObjectInfo, Purpose, Request, Result, Survival,
 };
 
 use crate::configuration::decode;
@@ -52,15 +50,13 @@ impl Default for Replication {
     }
 }
 
-type KeptBySegment = BTreeMap<(Incarnation, LogId), Vec<Kept>>;
-
 /// Logs in the memory of nodes.
 #[derive(Debug)]
 pub struct NearLogStore {
     env: Env,
     neighbours: Arc<Neighbours>,
     replication: Replication,
-    kept: Mutex<KeptBySegment>,
+    fenced: Fenced<Vec<Kept>>,
 }
 
 impl NearLogStore {
@@ -72,7 +68,7 @@ impl NearLogStore {
     /// Logs on these neighbours.
     pub fn of(env: &Env, neighbours: Neighbours, replication: Replication) -> NearLogStore {
         let neighbours = Arc::new(neighbours);
-        NearLogStore { env: env.clone(), neighbours, replication, kept: Mutex::default() }
+        NearLogStore { env: env.clone(), neighbours, replication, fenced: Fenced::new(KEPT_BYTES_MAX) }
     }
 
     /// Has every node give back what older epochs of the database made and `named` does not name. Best effort.
@@ -128,6 +124,7 @@ impl LogStore for NearLogStore {
             if lanes == 0 || lanes > LANES_MAX {
                 return Err(Error::new(ErrorKind::Invalid, format!("a log of {lanes} lanes; 1 to {LANES_MAX} are possible")));
             }
+            self.fenced.clear();
             self.neighbours.look().await?;
             let begun = (0..lanes).map(|lane| Lane::begin(context, &self.neighbours, self.replication, lane));
             let begun: Vec<_> = begun.map(|(lane, opened)| (OpenLane::new(lane), opened)).collect();
@@ -160,11 +157,8 @@ impl LogStore for NearLogStore {
             context.check_older(log, "fences", place(log))?;
             self.neighbours.look().await?;
             let (sealed, kept) = Taking { context, neighbours: &self.neighbours, log }.fence(from).await?;
-            let bytes = |kept: &[Kept]| kept.iter().map(|kept| kept.records.len()).sum::<usize>();
-            let mut all_kept = self.kept.lock();
-            if all_kept.values().map(|kept| bytes(kept)).sum::<usize>() + bytes(&kept) <= KEPT_BYTES_MAX {
-                all_kept.insert((context.incarnation, log.id), kept);
-            }
+            let bytes = kept.iter().map(|kept| kept.records.len()).sum();
+            self.fenced.keep(context.incarnation, log.id, bytes, kept);
             Ok(sealed)
         })
     }
@@ -177,7 +171,7 @@ impl LogStore for NearLogStore {
         to: LogOffset,
     ) -> BoxFuture<'a, Result<Box<dyn LogReader>>> {
         Box::pin(async move {
-            let kept = self.kept.lock().remove(&(context.incarnation, log.id)).unwrap_or_default();
+            let kept = self.fenced.take(context.incarnation, log.id);
             Ok(Box::new(Reader::new(context, &self.neighbours, log, from, to, kept)?) as Box<dyn LogReader>)
         })
     }
@@ -189,7 +183,7 @@ impl LogStore for NearLogStore {
     fn free<'a>(&'a self, context: &'a LogContext, log: &'a LogRecord) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
             context.check_older(log, "frees", place(log))?;
-            self.kept.lock().remove(&(context.incarnation, log.id));
+            self.fenced.take(context.incarnation, log.id);
             let lane = decode(log)?;
             Taking { context, neighbours: &self.neighbours, log }.free(&lane.segments);
             NearLogStore::delete_objects(context, |id| id == log.id).await

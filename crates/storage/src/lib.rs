@@ -10,6 +10,7 @@ pub mod backend;
 pub mod conformance;
 pub mod error;
 pub mod facts;
+pub mod fenced;
 mod gate;
 pub mod lanes;
 pub mod layer;

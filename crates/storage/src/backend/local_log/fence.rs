@@ -8,7 +8,6 @@
 use std::path::Path;
 
 use bytes::Bytes;
-use parking_lot::Mutex;
 use tombolo_env::Env;
 use tombolo_env::memory::Buffer;
 use tombolo_format::log_frame::{Evidence, NoFrame, SegmentIdentity, greatest_durable_through};
@@ -20,12 +19,12 @@ use super::owner_of;
 use crate::mutant::{Mutant, is_enabled};
 use crate::{Epoch, Error, LogOffset, Result};
 
-/// Bytes of segments that are kept at most, of all lanes.
-const KEPT_BYTES_MAX: usize = 128 << 20;
+/// Bytes that are kept at most.
+pub(super) const KEPT_BYTES_MAX: usize = 128 << 20;
 
 /// A segment as a fence has read it.
 #[derive(Debug)]
-pub(super) struct Loaded {
+struct Loaded {
     identity: SegmentIdentity,
     /// What lies before was not read.
     start: u32,
@@ -33,63 +32,62 @@ pub(super) struct Loaded {
 }
 
 impl Loaded {
-    /// The segment's bytes up to `bound`, if that is `piece`'s and all of it was read.
-    pub(super) fn of(&self, piece: &Piece, bound: u32) -> Option<Bytes> {
+    fn of(&self, piece: &Piece, bound: u32) -> Option<Bytes> {
         let is_read = self.identity == piece.segment.identity && self.start <= piece.start && bound as usize <= self.bytes.len();
         is_read.then(|| self.bytes.slice(..bound as usize))
     }
 }
 
-/// What fences have read, until somebody takes it.
+/// What a fence has read.
 #[derive(Debug, Default)]
-pub(super) struct Kept(Mutex<Vec<Loaded>>);
+pub(super) struct Kept(Vec<Loaded>);
 
 impl Kept {
-    /// What is kept of a lane, by segment.
-    pub(super) fn take(&self, lane: SegmentIdentity) -> Vec<Loaded> {
-        let is_of_lane = |loaded: &mut Loaded| SegmentIdentity { segment: lane.segment, ..loaded.identity } == lane;
-        self.0.lock().extract_if(.., is_of_lane).collect()
+    pub(super) fn bytes(&self) -> usize {
+        self.0.iter().map(|loaded| loaded.bytes.len()).sum()
     }
 
-    /// Keeps nothing any more.
-    pub(super) fn clear(&self) {
-        self.0.lock().clear();
+    /// The bytes of `piece`'s segment up to `bound`, if all of them were read.
+    pub(super) fn of(&self, piece: &Piece, bound: u32) -> Option<Bytes> {
+        self.0.iter().find_map(|loaded| loaded.of(piece, bound))
     }
 
-    fn put(&self, piece: &Piece, bytes: Buffer) {
-        let mut kept = self.0.lock();
-        let others: usize = kept.iter().map(|loaded| loaded.bytes.len()).sum();
-        if others + bytes.len() <= KEPT_BYTES_MAX {
-            kept.push(Loaded { identity: piece.segment.identity, start: piece.start, bytes: Bytes::from_owner(bytes) });
+    /// Keeps nothing of `piece`'s segment any more.
+    pub(super) fn let_go(&mut self, piece: &Piece) {
+        self.0.retain(|loaded| loaded.identity != piece.segment.identity);
+    }
+
+    fn keep(&mut self, piece: &Piece, bytes: Buffer) {
+        if self.bytes() + bytes.len() <= KEPT_BYTES_MAX {
+            self.0.push(Loaded { identity: piece.segment.identity, start: piece.start, bytes: Bytes::from_owner(bytes) });
         }
     }
 }
 
-/// Fences a lane and returns its sealed length. What it read is in `kept` afterwards, below that length sound and final.
-pub(super) fn fence(env: &Env, directory: &Path, lane: SegmentIdentity, epoch: Epoch, from: LogOffset, kept: &Kept) -> Result<LogOffset> {
-    kept.take(lane);
+/// Fences a lane and returns its sealed length, with what it read, which is sound and final below that length.
+pub(super) fn fence(env: &Env, directory: &Path, lane: SegmentIdentity, epoch: Epoch, from: LogOffset) -> Result<(LogOffset, Kept)> {
     let control = Control::open(env, directory, owner_of(lane))?;
     let same_boot = control.boot_id() == env.boot_id();
     let words = |word| control.get(word);
-    let scan = || Scan { env, directory, lane, words: &words, from, same_boot, makes_durable: true, kept: Some(kept) }.run();
+    let scan = || Scan { env, directory, lane, words: &words, from, same_boot, makes_durable: true, kept: Kept::default() }.run();
     env.preemption_point();
-    let sealed = if is_enabled(Mutant::LogFenceReadsBeforeWord) {
-        let sealed = scan()?;
+    let (sealed, kept) = if is_enabled(Mutant::LogFenceReadsBeforeWord) {
+        let scanned = scan()?;
         env.preemption_point();
         control.raise(epoch);
-        sealed
+        scanned
     } else {
         control.raise(epoch);
         env.preemption_point();
         if let Some(sealed) = control.get(Word::Sealed).filter(|_| !is_enabled(Mutant::LogFenceForgetsSeal)) {
-            return Ok(sealed.max(from));
+            return Ok((sealed.max(from), Kept::default()));
         }
         scan()?
     };
     control.raise_word(Word::Sealed, sealed);
     env.preemption_point();
     control.sync()?;
-    Ok(sealed)
+    Ok((sealed, kept))
 }
 
 /// Finds a lane's end.
@@ -104,8 +102,8 @@ pub(super) struct Scan<'a> {
     pub(super) same_boot: bool,
     /// What it finds is made durable: whoever fences must, and whoever only looks need not.
     pub(super) makes_durable: bool,
-    /// For whoever will read what was scanned.
-    pub(super) kept: Option<&'a Kept>,
+    /// What was scanned so far.
+    pub(super) kept: Kept,
 }
 
 /// Where a scan stopped in one segment.
@@ -117,7 +115,8 @@ struct Stop {
 }
 
 impl Scan<'_> {
-    pub(super) fn run(self) -> Result<LogOffset> {
+    /// The lane's end, and what was read of it.
+    pub(super) fn run(mut self) -> Result<(LogOffset, Kept)> {
         let begun = survey(self.env, self.directory, self.lane)?;
         self.env.preemption_point();
         // The newest segment that hangs together with the replay point. A newer one that does not was never synced, or something is damaged.
@@ -129,17 +128,18 @@ impl Scan<'_> {
                 break;
             }
         }
-        match end {
-            Some((stop, index)) => self.judge(&begun, &pieces[index], &stop),
+        let end = match end {
+            Some((stop, index)) => self.judge(&begun, &pieces[index], &stop)?,
             None => {
                 self.judge_missing(&begun)?;
-                Ok(self.from)
+                self.from
             }
-        }
+        };
+        Ok((end, self.kept))
     }
 
     /// Scans one segment and makes what it found durable. Answers where it stopped, and why, unless it holds everything up to its bound.
-    fn piece(&self, piece: &Piece) -> Result<Option<Stop>> {
+    fn piece(&mut self, piece: &Piece) -> Result<Option<Stop>> {
         let bound = piece.bound.unwrap_or(piece.segment.capacity);
         let (file, bytes) = load(self.env, &piece.segment, piece.start, bound)?;
         let mut byte = piece.start;
@@ -162,9 +162,7 @@ impl Scan<'_> {
             file.sync_data().map_err(failed)?;
         }
         let later = (piece.bound != Some(byte)).then(|| greatest_durable_through(&bytes, byte, &piece.segment.identity));
-        if let Some(kept) = self.kept {
-            kept.put(piece, bytes);
-        }
+        self.kept.keep(piece, bytes);
         Ok(later.map(|later| Stop { byte, reason, later }))
     }
 

@@ -6,7 +6,7 @@ use tombolo_env::Env;
 use tombolo_format::log_frame::SegmentIdentity;
 
 use super::control::{PageRead, Word};
-use super::fence::Scan;
+use super::fence::{Kept, Scan};
 use super::owner_of;
 use crate::mutant::{Mutant, is_enabled};
 use crate::{Error, ErrorKind, LogOffset, Result};
@@ -48,7 +48,9 @@ fn end_on_disk(env: &Env, directory: &Path, lane: SegmentIdentity, from: LogOffs
         // What a fenced writer stored behind it was never acknowledged, and no fence yields it.
         Some(sealed) => Ok(sealed),
         None => {
-            Scan { env, directory, lane, words: &|word| page.get(word), from, same_boot: false, makes_durable: false, kept: None }.run()
+            let words = |word| page.get(word);
+            let scan = Scan { env, directory, lane, words: &words, from, same_boot: false, makes_durable: false, kept: Kept::default() };
+            scan.run().map(|(end, _)| end)
         }
     }
 }

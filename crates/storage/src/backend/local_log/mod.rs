@@ -37,6 +37,7 @@ use self::control::{CONTROL_NAME, Control, Words};
 use self::lane::Lane;
 use self::segment::segment_number;
 use crate::backend::local::{check_file_system, file_system_kind};
+use crate::fenced::Fenced;
 use crate::lanes::{Lanes, LogLane, world_ended};
 use crate::log_memory::LaneMemory;
 use crate::{
@@ -108,14 +109,20 @@ pub struct LocalLogStore {
     is_paired: bool,
     options: LocalLogOptions,
     /// Of fences, for the reading that follows.
-    fenced: Arc<fence::Kept>,
+    fenced: Arc<Fenced<fence::Kept>>,
 }
 
 impl LocalLogStore {
     /// Logs under `directory`. With `is_paired` that is the directory of the database's objects too, and the identity holds wherever it is
     /// moved. Touches nothing.
     pub fn new(env: &Env, directory: impl Into<PathBuf>, is_paired: bool, options: LocalLogOptions) -> LocalLogStore {
-        LocalLogStore { env: env.clone(), directory: directory.into(), is_paired, options, fenced: Arc::default() }
+        LocalLogStore {
+            env: env.clone(),
+            directory: directory.into(),
+            is_paired,
+            options,
+            fenced: Arc::new(Fenced::new(fence::KEPT_BYTES_MAX)),
+        }
     }
 
     /// What the logs of a database are kept under.
@@ -223,7 +230,6 @@ impl LogStore for LocalLogStore {
             if lanes == 0 || lanes > LANES_MAX {
                 return Err(Error::new(ErrorKind::Invalid, format!("a log of {lanes} lanes; 1 to {LANES_MAX} are possible")));
             }
-            // Older logs were read by now, or will not be.
             self.fenced.clear();
             self.env.yield_now().await;
             // A network file system cannot carry the fence word.
@@ -260,7 +266,10 @@ impl LogStore for LocalLogStore {
             let directory = self.find(context, log)?;
             context.check_older(log, "fences", directory.display())?;
             self.env.yield_now().await;
-            fence::fence(&self.env, &directory, self.lane_identity(context, log.id), context.epoch, from, &self.fenced)
+            let lane = self.lane_identity(context, log.id);
+            let (sealed, kept) = fence::fence(&self.env, &directory, lane, context.epoch, from)?;
+            self.fenced.keep(self.life(context), log.id, kept.bytes(), kept);
+            Ok(sealed)
         })
     }
 
@@ -275,7 +284,7 @@ impl LogStore for LocalLogStore {
             let directory = self.find(context, log)?;
             self.env.yield_now().await;
             let lane = self.lane_identity(context, log.id);
-            let reader = read::open(&self.env, &directory, lane, (from, to), self.fenced.take(lane))?;
+            let reader = read::open(&self.env, &directory, lane, (from, to), self.fenced.take(self.life(context), log.id))?;
             Ok(Box::new(reader) as Box<dyn LogReader>)
         })
     }
@@ -286,7 +295,7 @@ impl LogStore for LocalLogStore {
             self.env.yield_now().await;
             let lane = self.lane_identity(context, log.id);
             let to = follow::durable_end(&self.env, &directory, lane, from)?;
-            let reader = read::open(&self.env, &directory, lane, (from, to.max(from)), Vec::new())?;
+            let reader = read::open(&self.env, &directory, lane, (from, to.max(from)), fence::Kept::default())?;
             Ok(Box::new(reader) as Box<dyn LogReader>)
         })
     }

@@ -7,17 +7,11 @@ use tombolo_env::{BoxFuture, Env};
 use tombolo_format::log_frame::SegmentIdentity;
 
 use super::chain::{Piece, frame_at, link, load, no_frame, survey};
-use super::fence::Loaded;
+use super::fence::Kept;
 use crate::{Error, LogEntry, LogOffset, LogReader, Result};
 
 /// A reader of `from..to`. Segments of which `kept` has the bytes are not read again.
-pub(super) fn open(
-    env: &Env,
-    directory: &Path,
-    lane: SegmentIdentity,
-    (from, to): (LogOffset, LogOffset),
-    kept: Vec<Loaded>,
-) -> Result<Reader> {
+pub(super) fn open(env: &Env, directory: &Path, lane: SegmentIdentity, (from, to): (LogOffset, LogOffset), kept: Kept) -> Result<Reader> {
     let mut pieces = Vec::new();
     if from < to {
         let begun = survey(env, directory, lane)?;
@@ -46,7 +40,7 @@ pub(super) struct Reader {
     /// What is left, the next one last; that one is being read when `segment` is not empty.
     pieces: Vec<Piece>,
     /// As a fence has read them.
-    kept: Vec<Loaded>,
+    kept: Kept,
     /// The bytes of the segment that is being read, up to its bound; empty between two.
     segment: Bytes,
     byte: u32,
@@ -57,7 +51,7 @@ impl Reader {
         while let Some(piece) = self.pieces.last() {
             let bound = piece.bound.unwrap_or(piece.segment.capacity);
             if self.segment.is_empty() {
-                self.segment = match self.kept.iter().find_map(|loaded| loaded.of(piece, bound)) {
+                self.segment = match self.kept.of(piece, bound) {
                     Some(bytes) => bytes,
                     None => Bytes::from_owner(load(&self.env, &piece.segment, piece.start, bound)?.1),
                 };
@@ -65,7 +59,7 @@ impl Reader {
             }
             if self.byte >= bound {
                 self.segment = Bytes::new();
-                self.kept.retain(|loaded| loaded.of(piece, bound).is_none());
+                self.kept.let_go(piece);
                 self.pieces.pop();
                 continue;
             }

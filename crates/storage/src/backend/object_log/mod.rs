@@ -27,16 +27,15 @@ mod read;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use parking_lot::Mutex;
 use tombolo_env::{BoxFuture, Completion, Env, TaskClass};
 use tombolo_format::log_object::SEAL_BYTES;
 
 use self::lane::Lane;
 use self::place::Place;
+use crate::fenced::Fenced;
 use crate::lanes::{Lanes, LogLane, wait, world_ended};
 use crate::log_memory::LaneMemory;
 use crate::mutant::{Mutant, is_enabled};
@@ -71,13 +70,14 @@ pub struct ObjectLogStore {
     /// An object that holds so much goes on its way, others or not.
     object_bytes_wanted: usize,
     /// Starts of the objects that fencing read, for the reader that comes next.
-    kept: Arc<Mutex<BTreeMap<(Incarnation, LogId), fence::Heads>>>,
+    fenced: Arc<Fenced<fence::Heads>>,
 }
 
 impl ObjectLogStore {
     /// Logs in `objects`. With `is_paired` that is the database's own store, and the identity holds wherever it is moved.
     pub fn new(env: &Env, objects: Arc<dyn ObjectStore>, is_paired: bool) -> ObjectLogStore {
-        ObjectLogStore { env: env.clone(), objects, is_paired, object_bytes_wanted: OBJECT_BYTES_WANTED, kept: Arc::default() }
+        let fenced = Arc::new(Fenced::new(KEPT_BYTES_MAX));
+        ObjectLogStore { env: env.clone(), objects, is_paired, object_bytes_wanted: OBJECT_BYTES_WANTED, fenced }
     }
 
     /// The same with smaller objects, so that a short history has several on their way.
@@ -145,6 +145,7 @@ impl LogStore for ObjectLogStore {
             if lanes == 0 || lanes > LANES_MAX {
                 return Err(Error::new(ErrorKind::Invalid, format!("a log of {lanes} lanes; 1 to {LANES_MAX} are possible")));
             }
+            self.fenced.clear();
             let mut made = Vec::new();
             for lane in 0..lanes {
                 let id = LogId { epoch: context.epoch, lane };
@@ -167,11 +168,7 @@ impl LogStore for ObjectLogStore {
             let place = self.find(context, log)?;
             context.check_older(log, "fences", &place)?;
             let (sealed, heads) = fence::fence(&place, context.epoch, from).await?;
-            let mut kept = self.kept.lock();
-            let bytes = kept.values().map(fence::Heads::bytes).sum::<usize>() + heads.bytes();
-            if bytes <= KEPT_BYTES_MAX {
-                kept.insert((self.life(context), log.id), heads);
-            }
+            self.fenced.keep(self.life(context), log.id, heads.bytes(), heads);
             Ok(sealed)
         })
     }
@@ -185,7 +182,7 @@ impl LogStore for ObjectLogStore {
     ) -> BoxFuture<'a, Result<Box<dyn LogReader>>> {
         Box::pin(async move {
             let place = self.find(context, log)?;
-            let heads = self.kept.lock().remove(&(self.life(context), log.id)).unwrap_or_default();
+            let heads = self.fenced.take(self.life(context), log.id);
             Ok(Box::new(read::Reader::new(place, context.epoch, heads, from, to)) as Box<dyn LogReader>)
         })
     }
@@ -202,7 +199,7 @@ impl LogStore for ObjectLogStore {
         Box::pin(async move {
             let place = self.find(context, log)?;
             context.check_older(log, "frees", &place)?;
-            self.kept.lock().remove(&(self.life(context), log.id));
+            self.fenced.take(self.life(context), log.id);
             self.delete_data(context.epoch, &place.prefix(), |_| true).await
         })
     }
