@@ -26,8 +26,9 @@ use crate::peers::Neighbours;
 /// How long a takeover waits for nodes before it says that it cannot go on.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Less than this is copied though enough regions hold it: a region takes the room of a whole segment until it is freed, a copy what it holds.
-const KEPT_BYTES_MIN: usize = 1 << 20;
+/// What fills less than this part of a segment is copied though enough regions hold it: a region takes the room of a whole one until it is freed, a copy
+/// what it holds.
+const KEPT_PART: usize = 8;
 
 /// How often it looks at the time.
 const TICK: Duration = Duration::from_millis(10);
@@ -45,6 +46,8 @@ pub(crate) struct Taking<'a> {
     pub(crate) context: &'a LogContext,
     pub(crate) neighbours: &'a Neighbours,
     pub(crate) log: &'a LogRecord,
+    /// Of this epoch's lanes, and about that of those before.
+    pub(crate) segment_bytes: u32,
 }
 
 pub(crate) fn identity(context: &LogContext, log: &LogRecord, segment: u32) -> SegmentIdentity {
@@ -148,6 +151,7 @@ impl Taking<'_> {
                     database: self.context.database,
                     segment: identity(self.context, self.log, segment.number),
                     epoch: self.context.epoch,
+                    settled: segment.settled,
                     is_mark: is_end,
                 };
                 Old::Taking(Box::new(Takeover::new(recovery, members(&segment.regions))))
@@ -259,7 +263,7 @@ impl Taking<'_> {
         let nodes = self.neighbours.nodes();
         let random = || u128::from(env.random_u64());
         let begin = |ready: &Ready| {
-            let is_worth_keeping = ready.kept.records.len() >= KEPT_BYTES_MIN;
+            let is_worth_keeping = ready.kept.records.len() >= self.segment_bytes as usize / KEPT_PART;
             let holders = ready.holders.clone()?.into_iter().filter(|_| is_worth_keeping).collect();
             let job = Job {
                 shape,

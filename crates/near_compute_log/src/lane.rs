@@ -43,7 +43,7 @@ const SEGMENTS_WANTED: usize = NEAR_SEGMENTS_MAX / 2;
 const SEGMENTS_MAX: usize = NEAR_SEGMENTS_MAX - 4;
 
 /// A segment is at least so long, however little memory there is.
-const SEGMENT_BYTES_MIN: u32 = 64 << 10;
+pub(crate) const SEGMENT_BYTES_MIN: u32 = 64 << 10;
 
 /// Room behind a segment's entries: for its end, and for records that tell what was committed.
 const SLACK_BYTES: u32 = 4096;
@@ -168,8 +168,7 @@ impl Lane {
         lane: u32,
     ) -> (Arc<Lane>, Completion<Result<()>>) {
         let memory = LaneMemory::new(&context.memory);
-        let eighth = u32::try_from(memory.bytes_max() / 8).unwrap_or(u32::MAX);
-        let segment_bytes = replication.segment_bytes.min(eighth).max(SEGMENT_BYTES_MIN);
+        let segment_bytes = replication.segment_bytes_for(context);
         let (completer, opened) = completion();
         let now = context.env.now();
         let state = State {

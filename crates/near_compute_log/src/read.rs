@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use tombolo_env::{BoxFuture, all};
 use tombolo_format::near_log::{NEAR_ENTRY_HEADER_BYTES, NearPayload, NearSegment};
-use tombolo_format::segment_record::{Digest, RECORD_HEADER_BYTES, Records, decode, first_digest};
+use tombolo_format::segment_record::{Digest, RECORD_HEADER_BYTES, Records, SEGMENT_RECORDS_BYTES_MAX, decode, first_digest};
 use tombolo_segment::call::Member;
 use tombolo_segment::follow::committed;
 use tombolo_segment::message::{Answer, Body, READ_BYTES_MAX, Request};
@@ -195,11 +195,13 @@ async fn read_region(
 ) -> Option<Bytes> {
     let mut read = BytesMut::new();
     while narrow(read.len()) < bytes_max {
-        let body = Body::Read { from: from + narrow(read.len()), bytes_max: (bytes_max - narrow(read.len())).min(READ_BYTES_MAX) };
+        let wanted = (bytes_max - narrow(read.len())).min(READ_BYTES_MAX);
+        let body = Body::Read { from: from + narrow(read.len()), bytes_max: wanted };
         let request = Request { incarnation: member.incarnation, region: member.region, epoch, body };
         match ask(&context.env, neighbours, &member.node, request, PATIENCE).await {
             Ok(Answer::Bytes(bytes)) if bytes.is_empty() => break,
-            Ok(Answer::Bytes(bytes)) => read.extend_from_slice(&bytes),
+            // Who answers with more than was asked for is not believed in that.
+            Ok(Answer::Bytes(bytes)) => read.extend_from_slice(&bytes[..bytes.len().min(wanted as usize)]),
             _ => return None,
         }
     }
@@ -235,9 +237,9 @@ async fn follow_segment(
     for look in 0..=LOOKS {
         let members = members(&segment.regions);
         // In the name of no epoch: whoever follows fences nothing.
-        let reads = members
-            .iter()
-            .map(|member| -> BoxFuture<'_, Option<Bytes>> { Box::pin(read_region(context, neighbours, member, Epoch::NONE, 0, u32::MAX)) });
+        let reads = members.iter().map(|member| -> BoxFuture<'_, Option<Bytes>> {
+            Box::pin(read_region(context, neighbours, member, Epoch::NONE, 0, SEGMENT_RECORDS_BYTES_MAX))
+        });
         let said: Vec<Bytes> = all(reads.collect(), members.len().max(1)).await.into_iter().flatten().collect();
         let walked = said.iter().map(|bytes| (committed(first, 0, bytes), bytes));
         let enough = said.len() + quorum > members.len();

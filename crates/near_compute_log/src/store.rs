@@ -17,7 +17,7 @@ use crate::configuration::decode;
 use crate::destage::{log_of, prefix};
 use crate::fence::{Kept, Taking, place};
 use crate::flight::ask;
-use crate::lane::Lane;
+use crate::lane::{Lane, SEGMENT_BYTES_MIN};
 use crate::log::OpenLane;
 use crate::peers::{Connect, Neighbours};
 use crate::read::{Reader, tail};
@@ -41,6 +41,14 @@ pub struct Replication {
     pub shape: Shape,
     /// Bytes of a segment, if the memory of a lane is eight times that. Each node lends as much for each segment that is not flushed.
     pub segment_bytes: u32,
+}
+
+impl Replication {
+    /// Bytes of a segment of a lane: all its segments are in the memory of its database.
+    pub(crate) fn segment_bytes_for(&self, context: &LogContext) -> u32 {
+        let eighth = u32::try_from(context.memory.lane_bytes_max() / 8).unwrap_or(u32::MAX);
+        self.segment_bytes.min(eighth).max(SEGMENT_BYTES_MIN)
+    }
 }
 
 impl Default for Replication {
@@ -156,9 +164,10 @@ impl LogStore for NearLogStore {
         Box::pin(async move {
             context.check_older(log, "fences", place(log))?;
             self.neighbours.look().await?;
-            let (sealed, kept) = Taking { context, neighbours: &self.neighbours, log }.fence(from).await?;
+            let segment_bytes = self.replication.segment_bytes_for(context);
+            let (sealed, kept) = Taking { context, neighbours: &self.neighbours, log, segment_bytes }.fence(from).await?;
             let bytes = kept.iter().map(|kept| kept.records.len()).sum();
-            self.fenced.keep(context.incarnation, log.id, bytes, kept);
+            self.fenced.keep(context.life(false), log.id, bytes, kept);
             Ok(sealed)
         })
     }
@@ -171,7 +180,7 @@ impl LogStore for NearLogStore {
         to: LogOffset,
     ) -> BoxFuture<'a, Result<Box<dyn LogReader>>> {
         Box::pin(async move {
-            let kept = self.fenced.take(context.incarnation, log.id);
+            let kept = self.fenced.take(context.life(false), log.id);
             Ok(Box::new(Reader::new(context, &self.neighbours, log, from, to, kept)?) as Box<dyn LogReader>)
         })
     }
@@ -183,9 +192,10 @@ impl LogStore for NearLogStore {
     fn free<'a>(&'a self, context: &'a LogContext, log: &'a LogRecord) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
             context.check_older(log, "frees", place(log))?;
-            self.fenced.take(context.incarnation, log.id);
+            self.fenced.take(context.life(false), log.id);
             let lane = decode(log)?;
-            Taking { context, neighbours: &self.neighbours, log }.free(&lane.segments);
+            let segment_bytes = self.replication.segment_bytes_for(context);
+            Taking { context, neighbours: &self.neighbours, log, segment_bytes }.free(&lane.segments);
             NearLogStore::delete_objects(context, |id| id == log.id).await
         })
     }

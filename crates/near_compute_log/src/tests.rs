@@ -107,14 +107,9 @@ fn the_loss_of_one_node_loses_nothing_and_of_two_is_said() {
 fn a_takeover_copies_only_what_too_few_hold() {
     let world = World::new(7);
     let nodes = Local::with(&NODES);
-    let subject = subject(&world.process("tester").env(), &nodes, 8 << 20);
+    let subject = subject(&world.process("tester").env(), &nodes, 64 << 10);
     let history = LogHistory::new(&subject);
-    // Of less, copies take less room.
-    let log = history.open(5, 1).expect("opening");
-    for number in 0..300 {
-        append(&subject.env, &*log, 0, &entry(number, 10_000)).expect("appending");
-    }
-    drop(log);
+    written(&subject, &history, 300);
     let names = |of: &[&str]| of.iter().map(|node| nodes.0.lock()[*node].lock().occupancy().names).sum::<u64>();
     let takes = |epoch| {
         let sealed = history.fence(5, 0, epoch, LogOffset::ZERO).expect("no more was lost than may be");

@@ -47,6 +47,8 @@ pub struct Recovery {
     pub segment: SegmentIdentity,
     /// In whose name regions are sealed.
     pub epoch: Epoch,
+    /// What an earlier takeover has published of it, as length and digest: whatever differs is lost, and no shorter log.
+    pub settled: Option<(u32, Digest)>,
     /// Payloads that whoever takes over looks for, all records being walked through here once.
     pub is_mark: fn(&[u8]) -> bool,
 }
@@ -358,7 +360,8 @@ impl Takeover {
             })
         });
         let (digest, at) = (walk.digest(), fetch.from);
-        if !is_sound || digest != fetch.extent.digest {
+        let is_another = self.recovery.settled.is_some_and(|settled| settled != (fetch.extent.length, digest));
+        if !is_sound || digest != fetch.extent.digest || is_another {
             // Shorter than it said: no answer (rule 4).
             return self.lose(at, Word::Lost);
         }

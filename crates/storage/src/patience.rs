@@ -22,6 +22,11 @@ pub(crate) fn is_passing(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Retry | ErrorKind::Busy | ErrorKind::DeadlineExceeded)
 }
 
+/// Whether what was asked for may take effect all the same, later even.
+pub(crate) fn may_have_landed(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::OutcomeUnknown | ErrorKind::DeadlineExceeded)
+}
+
 /// A growing pause.
 #[derive(Debug)]
 pub(crate) struct Backoff {

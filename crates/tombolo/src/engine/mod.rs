@@ -516,7 +516,13 @@ impl Engine {
             // The log cannot be asked: its nodes may be out of reach while the store is not. A successor deletes nothing before its claim is there.
             Err(unknown) => match manifest::load(&self.env, &self.objects).await {
                 Ok(newest) if (newest.incarnation, newest.state.epoch()) == (self.context.incarnation, self.context.epoch) => return error,
-                Err(unreachable) if unreachable.kind() != ErrorKind::NotFound => return unknown.source(error),
+                // The store cannot be asked just now either; or it can, and what it says is no takeover.
+                Err(silent) if matches!(silent.kind(), ErrorKind::Retry | ErrorKind::Busy | ErrorKind::DeadlineExceeded) => {
+                    return unknown.context(format!("nor does the store tell who holds the database: {silent}")).source(error);
+                }
+                Err(other) if other.kind() != ErrorKind::NotFound => {
+                    return error.context(format!("whether another process holds the database is not known: {other}"));
+                }
                 // Claimed by another, or destroyed.
                 _ => manifest::fenced_error(),
             },

@@ -87,7 +87,7 @@ impl Table {
                 Ok((Block::new(raw).map_err(|error| error.shifted(index.offset))?, index.offset))
             });
             match index {
-                Ok((index, index_at)) => self.parts_of(request, &top, &index, index_at, &mut parts, &is_damage).await?,
+                Ok((index, index_at)) => self.parts_of(request, &top, (&index, index_at, &end), &mut parts, &is_damage).await?,
                 Err(error) => parts.lose(&end, 0, self.damaged(error)),
             }
             parts.reached = end;
@@ -105,13 +105,12 @@ impl Table {
         Ok(Some(parts.parts))
     }
 
-    /// The blocks of one partition.
+    /// The blocks of one partition: its index, where that lies, and the last key that it may hold.
     async fn parts_of(
         &self,
         request: Request,
         top: &Top,
-        index: &Block,
-        index_at: u64,
+        (index, index_at, last): (&Block, u64, &Bytes),
         parts: &mut Parts,
         is_damage: &impl Fn(&Error) -> bool,
     ) -> Result<()> {
@@ -157,6 +156,10 @@ impl Table {
                 }
                 Err((bytes, error)) => parts.lose(end, u64::from(bytes), error),
             }
+        }
+        // What the index says no more of.
+        if let Err(error) = sound {
+            parts.lose(last, 0, self.damaged(error.shifted(index_at)));
         }
         Ok(())
     }

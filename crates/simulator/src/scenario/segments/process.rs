@@ -74,7 +74,8 @@ impl Process {
         let before = chain.tip();
         let epoch = chain.claim();
         let old = chain.logs(before).into_iter().map(|(log, members, _)| {
-            let recovery = Recovery { shape, database: DATABASE, segment: identity(log), epoch: Epoch(epoch), is_mark: |_| false };
+            let recovery =
+                Recovery { shape, database: DATABASE, segment: identity(log), epoch: Epoch(epoch), settled: None, is_mark: |_| false };
             (log, Old::Recovering { takeover: Takeover::new(recovery, members.clone()), members })
         });
         Process {

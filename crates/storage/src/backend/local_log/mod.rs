@@ -108,8 +108,8 @@ pub struct LocalLogStore {
     /// The directory is the object store's own.
     is_paired: bool,
     options: LocalLogOptions,
-    /// Of fences, for the reading that follows.
-    fenced: Arc<Fenced<fence::Kept>>,
+    /// Of fences, up to the ends that they found, for the reading that follows.
+    fenced: Arc<Fenced<(LogOffset, fence::Kept)>>,
 }
 
 impl LocalLogStore {
@@ -268,7 +268,7 @@ impl LogStore for LocalLogStore {
             self.env.yield_now().await;
             let lane = self.lane_identity(context, log.id);
             let (sealed, kept) = fence::fence(&self.env, &directory, lane, context.epoch, from)?;
-            self.fenced.keep(self.life(context), log.id, kept.bytes(), kept);
+            self.fenced.keep(self.life(context), log.id, kept.bytes(), (sealed, kept));
             Ok(sealed)
         })
     }
@@ -284,7 +284,10 @@ impl LogStore for LocalLogStore {
             let directory = self.find(context, log)?;
             self.env.yield_now().await;
             let lane = self.lane_identity(context, log.id);
-            let reader = read::open(&self.env, &directory, lane, (from, to), self.fenced.take(self.life(context), log.id))?;
+            let (end, kept) = self.fenced.take(self.life(context), log.id);
+            // A later epoch's fence may have found more than the one that read this.
+            let kept = if to <= end { kept } else { fence::Kept::default() };
+            let reader = read::open(&self.env, &directory, lane, (from, to), kept)?;
             Ok(Box::new(reader) as Box<dyn LogReader>)
         })
     }
@@ -294,8 +297,8 @@ impl LogStore for LocalLogStore {
             let directory = self.find(context, log)?;
             self.env.yield_now().await;
             let lane = self.lane_identity(context, log.id);
-            let to = follow::durable_end(&self.env, &directory, lane, from)?;
-            let reader = read::open(&self.env, &directory, lane, (from, to.max(from)), fence::Kept::default())?;
+            let (to, kept) = follow::durable_end(&self.env, &directory, lane, from)?;
+            let reader = read::open(&self.env, &directory, lane, (from, to.max(from)), kept)?;
             Ok(Box::new(reader) as Box<dyn LogReader>)
         })
     }

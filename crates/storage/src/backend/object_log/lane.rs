@@ -28,7 +28,7 @@ use super::place::{OBJECT_BYTES_MAX, Place};
 use crate::lanes::world_ended;
 use crate::log_memory::LaneMemory;
 use crate::mutant::{Mutant, is_enabled};
-use crate::patience::{Backoff, is_passing, patiently};
+use crate::patience::{Backoff, is_passing, may_have_landed, patiently};
 use crate::{Appended, Epoch, Error, ErrorKind, LogAppend, LogOffset, Pressure, Purpose, PutOutcome, Request, Result};
 
 /// Appends get `Busy` when more bytes than this, or than the context's memory gives, would wait for their acknowledgement.
@@ -296,7 +296,9 @@ impl Lane {
     async fn hold(&self, slot: u32, bytes: Bytes, refused: Refused) -> Result<()> {
         let (mut backoff, mut refusals, mut is_unknown) = (Backoff::new(), 0, false);
         loop {
-            match self.place.put(self.epoch(), slot, bytes.clone()).await {
+            let put = self.place.put(self.epoch(), slot, bytes.clone()).await;
+            is_unknown |= put.as_ref().is_err_and(may_have_landed);
+            match put {
                 Ok(PutOutcome::Created) => return Ok(()),
                 Ok(PutOutcome::Exists) => match self.compare(slot, &bytes).await {
                     Ok(true) => return Ok(()),
@@ -307,7 +309,7 @@ impl Lane {
                 },
                 Err(error) if is_enabled(Mutant::LogObjectUnknownTakenAsHeld) && error.kind() == ErrorKind::OutcomeUnknown => return Ok(()),
                 Err(error) if is_passing(&error) => {}
-                Err(error) if error.kind() == ErrorKind::OutcomeUnknown => is_unknown = true,
+                Err(error) if error.kind() == ErrorKind::OutcomeUnknown => {}
                 Err(error) => {
                     refusals += 1;
                     if refusals >= REFUSALS_MAX {

@@ -38,6 +38,7 @@ use tombolo_env::{BoxFuture, Env, Instant};
 
 use self::judge::{Judge, Size};
 use crate::mutant::{Mutant, is_enabled};
+use crate::patience::may_have_landed;
 use crate::{Error, ErrorKind, ObjectName, ObjectStore, Placement, Priority, Pulse, Purpose, PutOutcome, Request, Result};
 
 /// Puts of the log are made twice up to this size.
@@ -177,7 +178,7 @@ async fn race_puts<'a>(first: Putting<'a>, second: Putting<'a>) -> (Result<PutOu
         match &mut errors {
             [Some(first), Some(second)] => {
                 // One that may still land decides.
-                let is_unknown = second.kind() == ErrorKind::OutcomeUnknown && !is_enabled(Mutant::HedgeForgetsUnknownPut);
+                let is_unknown = may_have_landed(second) && !is_enabled(Mutant::HedgeForgetsUnknownPut);
                 let error = if is_unknown { second } else { first };
                 Poll::Ready((Err(error.clone()), false))
             }
