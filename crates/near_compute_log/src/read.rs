@@ -79,6 +79,11 @@ impl Reader {
         if from < to && !reader.segments.back().is_some_and(is_last) {
             return Err(reader.short("no segment that reaches so far"));
         }
+        let numbers = reader.segments.iter().map(|segment| segment.number);
+        if from < to && !numbers.eq(from.segment()..=to.segment()) {
+            // A replay point of long ago, with the configuration of now.
+            return Err(reader.short("a log of which that was trimmed"));
+        }
         Ok(reader)
     }
 

@@ -7,6 +7,7 @@ use parking_lot::Mutex;
 use tombolo_env::Env;
 use tombolo_env::simulated::World;
 use tombolo_format::log_frame::SegmentIdentity;
+use tombolo_format::segment_record::Digest;
 use tombolo_segment::message::NodeIncarnation;
 use tombolo_segment::peer::{LocalPeer, Peer};
 use tombolo_segment::region::Regions;
@@ -15,9 +16,11 @@ use tombolo_storage::conformance::log::{LogHistory, LogSubject, append, check_lo
 use tombolo_storage::layer::RequestKind;
 use tombolo_storage::layer::fault::{Fault, FaultObjectStore, FaultPlan, Rule};
 use tombolo_storage::{
-    Epoch, Error, ErrorKind, Life, LogContext, LogMemory, LogOffset, LogStore, ObjectKind, ObjectStore, Placement, Purpose, Request, Result,
+    ConfigurationChain as _, Epoch, Error, ErrorKind, Life, LogContext, LogMemory, LogOffset, LogStore, ObjectKind, ObjectStore, Placement,
+    Purpose, Request, Result,
 };
 
+use crate::configuration::{decode, encode};
 use crate::{Connect, NearLogStore, Neighbours, Replication, destage};
 
 /// Nodes in this process.
@@ -284,6 +287,8 @@ fn memory_is_given_back_by_a_trim_and_by_a_flush_of_an_old_log() {
     log.trim(0, end).expect("trimming");
     assert!(nodes.bytes_taken() * 2 < before, "{} of {before}", nodes.bytes_taken());
     history.fence(5, 0, 9, end).expect("fencing");
+    let early = history.read(5, 0, 9, LogOffset::ZERO, end).expect_err("most of it is gone");
+    assert_eq!(early.kind(), ErrorKind::Corrupt, "{early}");
     let record = history.record(5, 0);
     history.free(&record, 9).expect("freeing");
     history.chain.unname(&record);
@@ -291,6 +296,26 @@ fn memory_is_given_back_by_a_trim_and_by_a_flush_of_an_old_log() {
     let _next = history.open(9, 1).expect("opening");
     subject.env.block_on(subject.env.sleep(std::time::Duration::from_secs(1)));
     assert!(nodes.bytes_taken() <= 3 * 80 * 1024, "{} bytes are taken by one empty segment", nodes.bytes_taken());
+}
+
+/// The machines know how long a settled segment is and what it holds: regions that say otherwise are no answer.
+#[test]
+fn what_a_takeover_has_published_binds_the_next() {
+    let world = World::new(7);
+    let nodes = Local::with(&NODES);
+    let subject = subject(&world.process("tester").env(), &nodes, 64 << 10);
+    let history = LogHistory::new(&subject);
+    written(&subject, &history, 30);
+    let sealed = history.fence(5, 0, 9, LogOffset::ZERO).expect("all nodes are there");
+    assert_eq!(history.fence(5, 0, 10, LogOffset::ZERO).expect("again"), sealed);
+    let mut record = history.record(5, 0);
+    let mut lane = decode(&record).expect("a lane");
+    let settled = lane.segments[0].settled.as_mut().expect("taken over");
+    settled.1 = Digest(settled.1.0 ^ 1);
+    record.configuration = encode(&lane).expect("a configuration");
+    subject.env.block_on(history.chain.publish(record)).expect("publishing");
+    let error = history.fence(5, 0, 12, LogOffset::ZERO).expect_err("nobody holds that");
+    assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
 }
 
 /// Whoever takes a log over frees its regions: a writer that stood still meanwhile hears nothing of it from the nodes at once, and the chain knows why.

@@ -69,17 +69,20 @@ pub(super) async fn survey(
     let mut replay = Replay::new(state, budget, memtable_bytes)?;
     let (mut parts, mut stopped) = (Vec::new(), None);
     for (id, log) in state.logs().iter().filter(|(id, _)| id.lane == MAIN_LANE) {
-        let sealed = log.sealed.or_else(|| newest.and_then(|newest| newest.logs().get(id)?.sealed));
+        // The newest state knows best where the log lies, and how far it goes.
+        let named = newest.and_then(|newest| newest.logs().get(id));
+        let is_freed = newest.is_some() && named.is_none();
+        let sealed = log.sealed.or_else(|| named?.sealed);
         if sealed.is_some_and(|sealed| sealed <= log.replay_point) {
             continue;
         }
-        let record = LogRecord { id: *id, configuration: log.configuration.clone() };
+        let record = LogRecord { id: *id, configuration: named.unwrap_or(log).configuration.clone() };
         let mut part = Part { record, from: log.replay_point, sealed, entries: 0 };
         let read = read_part(context, log_store, &mut part, &mut replay).await;
         parts.push(part);
         match read {
             Ok(()) => {}
-            Err(error) if is_damage(&error) => {
+            Err(error) if is_damage(&error) || is_freed && error.kind() == ErrorKind::Retry => {
                 let what = format!("the log of epoch {}: what follows sequence number {} is lost", id.epoch, replay.last_sequence(state).0);
                 stopped.get_or_insert(error.context(what));
                 if !is_enabled(Mutant::SalvageReadsPastDamage) {

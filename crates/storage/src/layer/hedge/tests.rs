@@ -334,13 +334,14 @@ fn two_puts_come_to_what_both_may_have_done() {
             })
         };
         let error = |kind| Err(Error::new(kind, "one of them"));
-        use ErrorKind::{OutcomeUnknown, Retry};
+        use ErrorKind::{DeadlineExceeded, OutcomeUnknown, Retry};
         let cases = [
             (error(Retry), Ok(PutOutcome::Created), Ok((PutOutcome::Created, true))),
             (error(OutcomeUnknown), Ok(PutOutcome::Exists), Ok((PutOutcome::Exists, true))),
             (Ok(PutOutcome::Created), error(Retry), Ok((PutOutcome::Created, false))),
             (error(Retry), error(OutcomeUnknown), Err(OutcomeUnknown)),
             (error(OutcomeUnknown), error(Retry), Err(OutcomeUnknown)),
+            (error(Retry), error(DeadlineExceeded), Err(DeadlineExceeded)),
             (error(Retry), error(Retry), Err(Retry)),
         ];
         for (first, second, expected) in cases {
