@@ -16,8 +16,8 @@ use tombolo_storage::conformance::log::{LogHistory, LogSubject, append, check_lo
 use tombolo_storage::layer::RequestKind;
 use tombolo_storage::layer::fault::{Fault, FaultObjectStore, FaultPlan, Rule};
 use tombolo_storage::{
-    ConfigurationChain as _, Epoch, Error, ErrorKind, Life, LogContext, LogMemory, LogOffset, LogStore, ObjectKind, ObjectStore, Placement,
-    Purpose, Request, Result,
+    ConfigurationChain as _, Epoch, Error, ErrorKind, Life, LogContext, LogMemory, LogOffset, LogRecord, LogStore, ObjectKind, ObjectStore,
+    Placement, Purpose, Request, Result,
 };
 
 use crate::configuration::{decode, encode};
@@ -316,6 +316,27 @@ fn what_a_takeover_has_published_binds_the_next() {
     subject.env.block_on(history.chain.publish(record)).expect("publishing");
     let error = history.fence(5, 0, 12, LogOffset::ZERO).expect_err("nobody holds that");
     assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+}
+
+/// A node that is named twice, by its address and a host's name say, holds one copy.
+#[test]
+fn a_node_of_two_names_holds_no_segment_twice() {
+    let world = World::new(7);
+    let nodes = Local::with(&NODES);
+    let (first, again) = (Arc::clone(&nodes.0.lock()[NODES[0]]), NODES[1].to_owned());
+    nodes.0.lock().insert(again, first);
+    let subject = subject(&world.process("tester").env(), &nodes, 64 << 10);
+    let history = LogHistory::new(&subject);
+    written(&subject, &history, 30);
+    let lives_of = |record: &LogRecord| {
+        let regions = decode(record).expect("a lane").segments.into_iter().flat_map(|segment| segment.regions);
+        let mut lives: Vec<u64> = regions.map(|region| region.incarnation).collect();
+        lives.sort_unstable();
+        lives
+    };
+    assert_eq!(lives_of(&history.record(5, 0)), [1, 3]);
+    history.fence(5, 0, 9, LogOffset::ZERO).expect("both nodes are there");
+    assert_eq!(lives_of(&history.record(5, 0)), [1, 3]);
 }
 
 /// Whoever takes a log over frees its regions: a writer that stood still meanwhile hears nothing of it from the nodes at once, and the chain knows why.

@@ -297,7 +297,10 @@ impl Regions {
             (Body::Seal | Body::Read { .. }, Some(Known::Made(region))) if is_damaged && region.sealed_by.is_none() => {
                 Some(Answer::Refused(Refusal::Damaged { sound: region.length(), recorded: region.bytes_max }))
             }
-            (Body::Seal | Body::Read { .. }, None) if is_damaged => Some(Answer::Refused(Refusal::Damaged { sound: 0, recorded: 0 })),
+            // What made a name that seems to have been sealed unseen may lie behind the damage: cleaning notes regions behind their seals.
+            (Body::Seal | Body::Read { .. }, None | Some(Known::Tombstone { .. })) if is_damaged => {
+                Some(Answer::Refused(Refusal::Damaged { sound: 0, recorded: 0 }))
+            }
             // Nothing is made here any more: no tombstone is needed, and no name to be remembered.
             (Body::Seal, None) => Some(Answer::Sealed(None)),
             (Body::Free, None) => Some(Answer::Freed),

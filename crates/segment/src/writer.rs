@@ -437,6 +437,15 @@ impl Writer {
     fn refused(&mut self, id: u32, refusal: Refusal, now: Instant) {
         let own = self.job.epoch;
         let batch = if let Refusal::Gap(length) = refusal { self.batches.at(length) } else { None };
+        let is_here = |life| {
+            self.replicas.iter().any(|(other, replica)| *other != id && replica.phase != Phase::Gone && replica.member.incarnation == life)
+        };
+        // Two names of one node: what it holds twice goes with it at once.
+        if let Refusal::OtherIncarnation(current) = refusal
+            && is_here(current)
+        {
+            return self.gone(id, now);
+        }
         let Some(replica) = self.replicas.get_mut(&id) else { return };
         match refusal {
             Refusal::Sealed(by) | Refusal::OtherEpoch(by) if by > own => {

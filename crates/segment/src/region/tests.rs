@@ -99,6 +99,19 @@ fn what_was_never_seen_is_sealed_for_good() {
     assert_eq!(ask(&mut regions, LATER, Body::Seal), Answer::Sealed(None));
 }
 
+/// Whoever cleans a journal notes a region behind a seal of it that was noted before: what is damaged may have said that the name was made.
+#[test]
+fn of_a_damaged_life_no_name_was_sealed_unseen() {
+    for (is_whole, sealed) in [(true, Answer::Sealed(None)), (false, Answer::Refused(Refusal::Damaged { sound: 0, recorded: 0 }))] {
+        let mut regions = node();
+        ask(&mut regions, LATER, Body::Seal);
+        regions.freeze(is_whole);
+        assert_eq!(ask(&mut regions, LATER, Body::Seal), sealed);
+        let read = ask(&mut regions, LATER, Body::Read { from: 0, bytes_max: 100 });
+        assert_eq!(read == sealed, !is_whole, "{read:?}");
+    }
+}
+
 #[test]
 fn only_its_owner_or_a_later_epoch_frees_a_region() {
     let mut regions = made();
