@@ -97,26 +97,40 @@ fn probe_direct(path: &Path) -> Result<usize, String> {
     let directory = if path.is_dir() { path } else { path.parent().unwrap_or(path) };
     let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::DIRECT | OFlags::CLOEXEC;
     match openat(CWD, directory, flags, Mode::RUSR | Mode::WUSR) {
-        Ok(file) => alignment(&file.into()).map_err(|error| error.to_string()),
+        Ok(file) => alignment(&file.into()).map(|alignment| alignment.write).map_err(|error| error.to_string()),
         Err(rustix::io::Errno::INVAL | rustix::io::Errno::OPNOTSUPP) => Err("this file system does not do it".into()),
         Err(error) => Err(error.to_string()),
     }
 }
 
+/// What offsets, lengths and memory are aligned to when the page cache is passed by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Alignment {
+    /// Of reads: what the device does with, its logical block. A block of a table that lies across pages would else be read with the rest of both: twice the
+    /// bytes, and a third fewer reads.
+    pub(super) read: usize,
+    /// Of writes: whole pages at least, so that neither device nor file system has to read what lies around them.
+    /// Invariant: a multiple of `read`.
+    pub(super) write: usize,
+}
+
+impl Alignment {
+    const UNTOLD: Alignment = Alignment { read: DIRECT_ALIGNMENT_DEFAULT, write: DIRECT_ALIGNMENT_DEFAULT };
+}
+
 /// The alignment that direct reads and writes of an open file need, in memory and in the file.
-pub(super) fn alignment(file: &fs::File) -> io::Result<usize> {
+pub(super) fn alignment(file: &fs::File) -> io::Result<Alignment> {
     let answer = match statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN) {
         Ok(answer) => answer,
-        Err(rustix::io::Errno::NOSYS) => return Ok(DIRECT_ALIGNMENT_DEFAULT),
+        Err(rustix::io::Errno::NOSYS) => return Ok(Alignment::UNTOLD),
         Err(error) => return Err(error.into()),
     };
     if answer.stx_mask & StatxFlags::DIOALIGN.bits() == 0 {
-        return Ok(DIRECT_ALIGNMENT_DEFAULT);
+        return Ok(Alignment::UNTOLD);
     }
     let told = answer.stx_dio_mem_align.max(answer.stx_dio_offset_align) as usize;
     if told == 0 || !told.is_power_of_two() || told > DIRECT_ALIGNMENT_MAX {
         return Err(io::Error::new(io::ErrorKind::Unsupported, "this file cannot be read past the page cache"));
     }
-    // Whole pages where the device would do with less: a sector read costs what a page does.
-    Ok(told.max(DIRECT_ALIGNMENT_DEFAULT))
+    Ok(Alignment { read: told, write: told.max(DIRECT_ALIGNMENT_DEFAULT) })
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use rustix::fs::{Advice, CWD, FallocateFlags, FileType, Mode, OFlags, RawDir, fadvise, fallocate, major, minor, openat, statfs, statvfs};
 
-use super::facts;
+use super::facts::{self, Alignment};
 use super::mapping::Mapped;
 use super::reads::{Choice, Readable};
 use super::write_out;
@@ -262,11 +262,11 @@ impl File for RealFile {
     }
 
     fn direct_alignment(&self) -> Option<usize> {
-        self.0.direct
+        self.0.direct.map(|alignment| alignment.write)
     }
 
     fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        let Some(align) = self.0.direct else { return self.0.file.write_all_at(bytes, offset) };
+        let Some(Alignment { write: align, .. }) = self.0.direct else { return self.0.file.write_all_at(bytes, offset) };
         check_alignment(align, bytes.len(), offset)?;
         if bytes.as_ptr().align_offset(align) == 0 {
             return self.0.file.write_all_at(bytes, offset);

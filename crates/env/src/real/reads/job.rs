@@ -87,7 +87,7 @@ pub(super) enum Next {
 
 impl Job {
     pub(super) fn new(file: &Arc<Readable>, batch: &Arc<Batch>, index: usize, offset: u64, length: usize) -> Job {
-        let align = file.direct.unwrap_or(1);
+        let align = file.direct.map_or(1, |alignment| alignment.read);
         let before = usize::try_from(offset % align as u64).unwrap_or(0);
         let wanted = if length == 0 { 0 } else { (before + length).next_multiple_of(align) };
         let buffer = vec![0_u8; wanted + align - 1];
@@ -132,7 +132,7 @@ impl Job {
             Ok(count) => {
                 self.filled = (self.filled + count).min(self.wanted);
                 // Past the page cache only the end of the file comes in a piece that is not aligned.
-                let whole = self.file.direct.is_none_or(|align| count.is_multiple_of(align));
+                let whole = self.file.direct.is_none_or(|alignment| count.is_multiple_of(alignment.read));
                 if count > 0 && self.filled < self.wanted && whole {
                     return Next::Again(self);
                 }

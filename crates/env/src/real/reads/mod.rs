@@ -29,7 +29,7 @@ use std::task::{Context, Poll};
 
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
 
-use super::facts;
+use super::facts::{self, Alignment};
 use crate::BoxFuture;
 use job::{Batch, Job};
 
@@ -172,15 +172,15 @@ const SHOWN_BYTES_MAX: usize = 64 << 10;
 #[derive(Debug)]
 pub(in crate::real) struct Readable {
     pub(in crate::real) file: fs::File,
-    /// What offsets, lengths and memory are aligned to when the page cache is passed by.
-    pub(in crate::real) direct: Option<usize>,
+    /// Set when the page cache is passed by.
+    pub(in crate::real) direct: Option<Alignment>,
     pub(in crate::real) choice: Choice,
     /// The file system does not know `RWF_NOWAIT`.
     waits_always: AtomicBool,
 }
 
 impl Readable {
-    pub(in crate::real) fn new(file: fs::File, direct: Option<usize>, choice: Choice) -> Arc<Readable> {
+    pub(in crate::real) fn new(file: fs::File, direct: Option<Alignment>, choice: Choice) -> Arc<Readable> {
         Arc::new(Readable { file, direct, choice, waits_always: AtomicBool::new(false) })
     }
 

@@ -42,3 +42,19 @@ fn a_cached_read_beyond_the_end_is_short() {
         assert_eq!(file.read_now(offset, length).unwrap(), vec![7; expected]);
     }
 }
+
+/// A block that lies across two pages is not read with the rest of both.
+#[test]
+fn past_the_page_cache_whole_blocks_of_the_device_are_read_not_pages() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("file");
+    std::fs::write(&path, [7; 20_000]).unwrap();
+    let alignment = facts::Alignment { read: 512, write: 4096 };
+    let file = Readable::new(fs::File::open(path).unwrap(), Some(alignment), Choice::Threads);
+    for (offset, length, position, bytes) in [(4000, 200, 3584, 1024), (512, 512, 512, 512), (8191, 4610, 7680, 5632)] {
+        let (_, mut jobs) = Batch::new(vec![None], |batch| vec![Job::new(&file, batch, 0, offset, length)]);
+        let mut job = jobs.remove(0);
+        assert_eq!((job.position(), job.rest().len()), (position, bytes), "{length} bytes at {offset}");
+        assert_eq!(job.rest().as_ptr().addr() % 512, 0);
+    }
+}
