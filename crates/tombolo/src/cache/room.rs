@@ -76,9 +76,17 @@ impl BlockCache {
     }
 
     /// Puts one entry out; `false` when there is none.
+    ///
+    /// Of two shards the one with more: each has its part of what is put in only on average. If all gave the same, how many a shard has would be a
+    /// random walk, and where it came to a few, those that are used all the time would go.
     fn evict_next(&self) -> bool {
-        let first = self.hand.fetch_add(1, Ordering::Relaxed);
-        (0..self.shards.len()).any(|step| self.shards[(first + step) % self.shards.len()].evict_next())
+        let hand = self.hand.fetch_add(1, Ordering::Relaxed);
+        let count = self.shards.len();
+        let shard = |number: usize| &self.shards[number % count];
+        // So that each is compared with each other one.
+        let other = hand + 1 + hand / count % (count - 1).max(1);
+        let first = if shard(other).entries() > shard(hand).entries() { other } else { hand };
+        (0..count).any(|step| shard(first + step).evict_next())
     }
 
     /// Evacuates a region; `false` when there is none to evacuate.

@@ -120,6 +120,8 @@ pub(super) struct Shard {
     /// The newest.
     table: AtomicUsize,
     state: Mutex<State>,
+    /// Entries in it. Changed under the lock.
+    entries: AtomicUsize,
     misses: AtomicU64,
 }
 
@@ -148,7 +150,7 @@ impl Shard {
         let slots = rounded(slots);
         let class = slots.ilog2() as usize;
         let tables = std::array::from_fn(|index| if index == class { OnceLock::from(Table::new(slots)) } else { OnceLock::new() });
-        let shard = Shard { tables, table: AtomicUsize::new(class), state: Mutex::default(), misses: AtomicU64::new(0) };
+        let shard = Shard { tables, table: AtomicUsize::new(class), state: Mutex::default(), entries: AtomicUsize::new(0), misses: AtomicU64::new(0) };
         let bytes = shard.table().map_or(0, Table::bytes) + size_of::<Shard>() as u64;
         shard.state.lock().add_fixed(bytes, budget);
         shard
@@ -209,8 +211,9 @@ impl Shard {
             state.add_fixed(size_of::<Segment>() as u64, budget);
         }
         let slot = table.0[number].get_or_init(Segment::new).victim(bucket);
-        evict(&mut state, slot);
+        self.put_out(&mut state, slot);
         slot.fill(Arc::clone(&entry), hash, false);
+        self.entries.fetch_add(1, Ordering::Relaxed);
         entry.charge_to_cache();
         state.insertions += 1;
         entry
@@ -237,7 +240,7 @@ impl Shard {
         let mut state = self.state.lock();
         let slot = self.slots_of(hash).iter().find(|slot| slot.entry.load().is_some_and(|entry| entry.key == *key));
         if let Some(slot) = slot {
-            evict(&mut state, slot);
+            self.put_out(&mut state, slot);
         }
     }
 
@@ -258,7 +261,7 @@ impl Shard {
             }
             // One bucket of the old table went into several here: there is a free slot.
             let target = new.0[number].get_or_init(Segment::new).victim(bucket);
-            evict(&mut state, target);
+            self.put_out(&mut state, target);
             target.fill(entry, hash, slot.used.load(Ordering::Relaxed));
         }
         self.table.store(class, Ordering::Release);
@@ -285,11 +288,27 @@ impl Shard {
             let Some(slot) = slot.filter(|slot| !slot.is_free()) else { continue };
             // A reader may mark the slot all the time: in the second round that does not help any more.
             if !slot.used.swap(false, Ordering::Relaxed) || steps > slots {
-                evict(&mut state, slot);
+                self.put_out(&mut state, slot);
                 return true;
             }
         }
         false
+    }
+
+    /// Puts an entry out. Who holds it keeps it, and it is charged as pinned from here on.
+    fn put_out(&self, state: &mut State, slot: &Slot) {
+        let Some(entry) = slot.clear() else { return };
+        state.evictions += 1;
+        self.entries.fetch_sub(1, Ordering::Relaxed);
+        // Nobody can begin to hold it now: who does is counted.
+        if Arc::strong_count(&entry) > 1 {
+            entry.pin();
+        }
+    }
+
+    /// Entries in it, about: some come and go meanwhile.
+    pub fn entries(&self) -> usize {
+        self.entries.load(Ordering::Relaxed)
     }
 
     /// Bytes of tables and segments.
@@ -302,16 +321,6 @@ impl Shard {
         stats.insertions += state.insertions;
         stats.evictions += state.evictions;
         stats.misses += self.misses.load(Ordering::Relaxed);
-    }
-}
-
-/// Puts an entry out. Who holds it keeps it, and it is charged as pinned from here on.
-fn evict(state: &mut State, slot: &Slot) {
-    let Some(entry) = slot.clear() else { return };
-    state.evictions += 1;
-    // Nobody can begin to hold it now: who does is counted.
-    if Arc::strong_count(&entry) > 1 {
-        entry.pin();
     }
 }
 

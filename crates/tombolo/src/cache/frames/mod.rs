@@ -22,6 +22,7 @@
 
 mod slab;
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
@@ -209,6 +210,14 @@ impl State {
     }
 }
 
+/// All slabs with frames of one size that are not being evacuated.
+#[derive(Clone, Copy, Default)]
+struct OfSize {
+    bytes: u64,
+    /// Frames that are free.
+    free: usize,
+}
+
 /// Bytes of a frame for `bytes` at a multiple of `alignment`.
 fn frame_bytes_for(bytes: usize, alignment: usize) -> usize {
     let exact = frame_bytes(bytes);
@@ -305,14 +314,28 @@ impl Frames {
         removed.is_some()
     }
 
-    /// Begins to evacuate the slab that holds least; of equals, each in its turn. `None` when no slab of several frames can be.
+    /// Begins to evacuate a slab: the one that holds least of those whose residents find free frames elsewhere; if there is none, of those of
+    /// the size that most are of, where most leave. Of equals, each in its turn. `None` when no slab of several frames can be.
+    ///
+    /// Were it only the one that holds least, it would be one of a size of which there are few, over and over: a slab of four partitions of which
+    /// one is free holds less than any of a hundred full ones of blocks. Its partitions, which every read needs, would find no frame.
     pub fn begin_evacuation(&self) -> Option<Evacuation> {
         let mut state = self.state.lock();
+        let mut sizes: BTreeMap<usize, OfSize> = BTreeMap::new();
+        for slab in state.slabs.iter().flatten().filter(|slab| !slab.is_evacuated()) {
+            let of_size = sizes.entry(slab.frame_bytes()).or_default();
+            of_size.bytes += slab.bytes();
+            of_size.free += slab.free();
+        }
         let count = state.slabs.len();
         let hand = state.hand;
         let candidates = (0..count).map(|step| (hand + step) % count);
         let candidates = candidates.filter_map(|number| Some((number, state.slab(number).filter(|slab| slab.may_be_evacuated())?)));
-        let (number, _) = candidates.min_by_key(|(_, slab)| slab.taken_share())?;
+        let (number, _) = candidates.min_by_key(|(_, slab)| {
+            let of_size = sizes.get(&slab.frame_bytes()).copied().unwrap_or_default();
+            let finds_frames = of_size.free - slab.free() >= slab.taken();
+            (if finds_frames { None } else { Some(Reverse(of_size.bytes)) }, slab.taken_share())
+        })?;
         state.hand = number + 1;
         state.close(number);
         let slab = state.slab_mut(number)?;

@@ -139,7 +139,15 @@ impl Slab {
 
     /// How much of it is taken, in 64ths: so coarse that slabs that are about as full take turns.
     pub(super) fn taken_share(&self) -> usize {
-        (self.keys.len() - self.free.len()) * 64 / self.keys.len()
+        self.taken() * 64 / self.keys.len()
+    }
+
+    pub(super) fn taken(&self) -> usize {
+        self.keys.len() - self.free.len()
+    }
+
+    pub(super) fn free(&self) -> usize {
+        self.free.len()
     }
 
     /// Who lies there.
