@@ -221,7 +221,7 @@ impl Regions {
     /// Nothing is taken away: only whoever made a region knows whether it is needed.
     pub fn lend(&mut self, bytes_max: u64) {
         self.bytes_max = bytes_max;
-        self.want_back(bytes_max);
+        self.want_back(if self.is_draining { 0 } else { bytes_max });
     }
 
     fn want_back(&mut self, bytes_max: u64) {

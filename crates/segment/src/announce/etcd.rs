@@ -28,7 +28,7 @@ const SCHEME: &str = "etcd";
 #[derive(Clone, Debug)]
 pub struct Etcd {
     addresses: Arc<[String]>,
-    /// The one that answered last.
+    /// The one that is asked first: that answered last, or follows the one that is being asked.
     next: Arc<AtomicUsize>,
 }
 
@@ -72,13 +72,16 @@ impl Etcd {
         let mut last = None;
         for nth in 0..self.addresses.len() {
             let at = (first + nth) % self.addresses.len();
+            // Whoever gives up meanwhile does not come back to one that is silent.
+            self.next.store(at + 1, Ordering::Relaxed);
             match post(env, &self.addresses[at], path, &json).await {
                 Ok(answer) => {
                     self.next.store(at, Ordering::Relaxed);
-                    let said = serde_json::from_slice::<Value>(&answer.body).unwrap_or_default();
-                    return match answer.status {
-                        200 => Ok(said),
-                        status => Err(refused(&self.addresses[at], path, status, &said)),
+                    let said = serde_json::from_slice::<Value>(&answer.body);
+                    return match (answer.status, said) {
+                        (200, Ok(said)) => Ok(said),
+                        (200, Err(error)) => Err(no_etcd(&self.addresses[at], path, &error)),
+                        (status, said) => Err(refused(&self.addresses[at], path, status, &said.unwrap_or_default())),
                     };
                 }
                 Err(error) => last = Some(error),
@@ -87,6 +90,13 @@ impl Etcd {
         let error = last.unwrap_or_else(|| Error::new(ErrorKind::Bug, "an etcd without members"));
         Err(Refused { error: error.advice("check that etcd runs, and that it can be reached without TLS there"), is_lease_gone: false })
     }
+}
+
+/// What answers there is something else: a registry without nodes would be a wrong answer.
+fn no_etcd(address: &str, path: &str, error: &serde_json::Error) -> Refused {
+    let error = Error::new(ErrorKind::Retry, format!("what answers at {address} to {path} is no etcd: no JSON ({error})"))
+        .advice("check the address: etcd's clients' port is 2379 as a rule");
+    Refused { error, is_lease_gone: false }
 }
 
 /// What a status other than 200 means. etcd says it by gRPC's codes.

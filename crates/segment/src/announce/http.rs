@@ -6,7 +6,7 @@ use tombolo_env::{Env, within};
 use tombolo_storage::{Error, ErrorKind, Result};
 
 /// How long a request may take.
-const REQUEST_MAX: Duration = Duration::from_secs(5);
+const REQUEST_MAX: Duration = Duration::from_secs(2);
 /// Most bytes of an answer, its head included.
 const ANSWER_BYTES_MAX: usize = 4 << 20;
 /// Bytes that are read at once.

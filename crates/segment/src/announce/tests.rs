@@ -166,6 +166,19 @@ fn a_node_that_died_vanishes_from_etcd_with_its_lease() {
         one.announce(status()).await.expect("etcd answers");
         assert_eq!(addresses(registry.look().await.expect("etcd answers")).len(), 1);
     });
+    let other = world.add_host("web").process("web");
+    let web = other.env();
+    let serve = async move {
+        let mut listener = web.network().listen("web:80").await.expect("a free port");
+        while let Ok(mut connection) = listener.accept().await {
+            let _asked = connection.read(&mut [0; 4096]).await;
+            connection.write_all(b"HTTP/1.0 200 OK\r\nContent-Length: 6\r\n\r\n<html>").await.expect("it reads");
+        }
+    };
+    other.spawn(TaskClass::Foreground, "web", serve).detach();
+    let wrong = Place::open(&env, &stores, "etcd://web:80").expect("an address");
+    let error = world.run_until(async { Registry::new(&env, wrong, "near").expect("a name").look().await }).expect_err("no etcd");
+    assert!(error.to_string().contains("is no etcd"), "{error}");
     server.kill();
     let error = world.run_until(async { Registry::new(&env, place(), "near").expect("a name").look().await }).expect_err("nobody answers");
     assert_eq!(error.kind(), ErrorKind::Retry);

@@ -201,6 +201,9 @@ fn memory_is_wanted_back_from_the_largest_first() {
     assert_eq!(regions.wanted_back().len(), 0);
     regions.drain();
     assert_eq!(regions.wanted_back().len(), 3);
+    // An earlier life gave something back meanwhile.
+    regions.lend(10_000);
+    assert_eq!(regions.wanted_back().len(), 3, "what drains takes nothing back");
 }
 
 #[test]

@@ -87,8 +87,16 @@ impl SharedMemory {
         let path = directory.join(format!("region-{region}"));
         let file = env.files().create_new(&path)?;
         let length = SHARED_HEADER_BYTES + bytes_max as usize;
-        file.set_length(length as u64)?;
-        let mapping = file.map(length)?;
+        let map = || {
+            // What the node touches whether or not a writer ever came: its header, and where a first record would be. Were there no memory for them when
+            // they are touched, a signal would end the node, and with it the regions of all. A writer takes the rest before it stores anything.
+            file.allocate(length.min(2 * SHARED_HEADER_BYTES) as u64)?;
+            file.set_length(length as u64)?;
+            file.map(length)
+        };
+        let mapping = map().inspect_err(|_| {
+            let _removed = env.files().remove_file(&path);
+        })?;
         mapping.write(0, &header(region, incarnation, bytes_max));
         // Whoever is told of the file reads its header.
         mapping.full_fence();

@@ -83,7 +83,12 @@ impl Inbox {
                 self.buffer = vec![0; INBOX_BYTES];
             }
         } else if self.end == self.buffer.len() {
-            if self.begin > 0 {
+            if self.patience == 0 && self.buffer.len() > INBOX_BYTES && self.arrived() <= INBOX_BYTES / 2 {
+                // The long frame was looked at, and the next ones have begun already.
+                let mut buffer = vec![0; INBOX_BYTES];
+                buffer[..self.arrived()].copy_from_slice(&self.buffer[self.begin..self.end]);
+                (self.begin, self.end, self.buffer) = (0, self.arrived(), buffer);
+            } else if self.begin > 0 {
                 self.buffer.copy_within(self.begin..self.end, 0);
                 (self.begin, self.end) = (0, self.end - self.begin);
             } else {
@@ -96,5 +101,18 @@ impl Inbox {
 impl Default for Inbox {
     fn default() -> Inbox {
         Inbox::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_for_a_long_frame_goes_though_the_next_has_begun() {
+        let bytes = 4 * INBOX_BYTES;
+        let mut inbox = Inbox { buffer: vec![7; bytes], begin: bytes - 10, end: bytes, ..Inbox::new() };
+        inbox.make_room();
+        assert_eq!((inbox.buffer.len(), &inbox.buffer[..inbox.arrived()]), (INBOX_BYTES, &[7; 10][..]));
     }
 }

@@ -256,7 +256,10 @@ where
         }
         let mut arrived = &buffer[..count];
         while !arrived.is_empty() {
-            self.session.read_tls(&mut arrived)?;
+            if self.session.read_tls(&mut arrived)? == 0 {
+                // It has said that it closes: what comes after is not taken any more.
+                return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
+            }
             if let Err(error) = self.session.process_new_packets() {
                 // Who speaks no TLS is told in frames.
                 if !matches!(error, rustls::Error::InvalidMessage(_)) {

@@ -305,9 +305,11 @@ impl Journal {
         for old in recover::files(&self.env, &self.directory).map_err(gone)? {
             if old < number {
                 self.env.files().remove_file(&file_path(&self.directory, old)).map_err(gone)?;
+                // Each before the next: were a later one gone and an earlier one still there, the gap would be damage.
+                self.env.files().sync_directory(&self.directory).map_err(gone)?;
             }
         }
-        self.env.files().sync_directory(&self.directory).map_err(gone)
+        Ok(())
     }
 
     /// Says durably that all that was noted is durable: of a clean stop.

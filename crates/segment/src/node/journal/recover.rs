@@ -88,7 +88,7 @@ pub(in crate::node) fn all(env: &Env, root: &Path) -> Result<Vec<Found>> {
     let failed = |error| Error::io(error, "reading a node's disk", root.display());
     let mut lives = Vec::new();
     for entry in env.files().list_atomically(root).map_err(failed)? {
-        if entry.is_directory && entry.name.ends_with(GONE) {
+        if entry.is_directory && entry.name.strip_suffix(GONE).and_then(parse_directory).is_some() {
             remove_gone(env, &root.join(&entry.name)).map_err(failed)?;
             continue;
         }

@@ -1,6 +1,7 @@
 //! Certificates that these tests make, right and wrong, over the simulated network.
 
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, date_time_ymd};
+use tombolo_env::BoxFuture;
 use tombolo_env::simulated::{Process, World};
 
 use super::*;
@@ -141,18 +142,63 @@ fn what_is_no_pem_is_told_with_its_file() {
 #[test]
 fn noise_instead_of_a_handshake_ends_the_connection() {
     let ours = Authority::new("ours");
-    let tls = ours.side("node", YEAR, &ours);
-    let Credentials::Tls(tls) = tls else { panic!("certificates") };
     let world = World::new(8);
-    let (host, other) = (world.add_host("node").process("node"), world.add_host("other").process("other"));
-    let (node, noise) = (host.env(), other.env());
-    let ended = world.run_until(async move {
-        let mut listener = node.network().listen(ADDRESS).await.expect("free");
-        let mut loud = noise.network().connect(ADDRESS).await.expect("it listens");
-        let mut connection = listener.accept().await.expect("there is one");
-        loud.write_all(&[0x16; 4096]).await.expect("open");
-        drop(loud);
-        tls.admit(&mut *connection).await
-    });
+    let ended =
+        met(&world, ours.side("node", YEAR, &ours), |loud| Box::pin(async move { loud.write_all(&[0x16; 4096]).await.expect("open") }));
     assert!(ended.is_err());
+}
+
+#[test]
+fn who_says_that_he_closes_and_goes_on_is_gone() {
+    let ours = Authority::new("ours");
+    let world = World::new(9);
+    let Credentials::Tls(writer) = ours.side("a writer", YEAR, &ours) else { panic!("certificates") };
+    let ended = met(&world, ours.side("node", YEAR, &ours), |connection| {
+        Box::pin(async move {
+            let name = ServerName::try_from("node").expect("a name");
+            let mut session = ClientConnection::new(Arc::clone(&writer.writer), name).expect("sound");
+            let mut out = Vec::new();
+            session.write_tls(&mut out).expect("memory");
+            connection.write_all(&out).await.expect("open");
+            while session.is_handshaking() {
+                let mut buffer = vec![0; READ_BYTES];
+                let count = connection.read(&mut buffer).await.expect("it answers");
+                session.read_tls(&mut &buffer[..count]).expect("memory");
+                session.process_new_packets().expect("a handshake");
+            }
+            // The end of the handshake, the goodbye, and more than a node reads at once.
+            session.send_close_notify();
+            out.clear();
+            while session.wants_write() {
+                session.write_tls(&mut out).expect("memory");
+            }
+            out.resize(2 * READ_BYTES, 0x17);
+            connection.write_all(&out).await.expect("open");
+        })
+    });
+    assert!(matches!(ended, Err(Trouble::Gone(_))), "{ended:?}");
+}
+
+/// What a node makes of a stranger.
+fn met(
+    world: &World,
+    node: Credentials,
+    stranger: impl for<'a> FnOnce(&'a mut dyn Connection) -> BoxFuture<'a, ()> + Send,
+) -> std::result::Result<(), Trouble> {
+    let Credentials::Tls(tls) = node else { panic!("certificates") };
+    let (host, other) = (world.add_host("node").process("node"), world.add_host("other").process("other"));
+    let (env, theirs) = (host.env(), other.env());
+    let (completer, ended) = tombolo_env::completion();
+    let serve = async move {
+        let mut listener = env.network().listen(ADDRESS).await.expect("free");
+        let mut connection = listener.accept().await.expect("there is one");
+        completer.complete(tls.admit(&mut *connection).await.map(|_| ()));
+    };
+    host.spawn(tombolo_env::TaskClass::Foreground, "node", serve).detach();
+    world.run_until(async move {
+        let mut connection = theirs.network().connect(ADDRESS).await.expect("it listens");
+        stranger(&mut *connection).await;
+        drop(connection);
+        ended.await.expect("it ends")
+    })
 }
