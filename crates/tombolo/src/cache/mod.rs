@@ -14,6 +14,7 @@
 //! 3. Every entry is charged once while anybody holds it: to the cache while it is resident, else as pinned. Cursors hold entries, and so do
 //!    values that share a block instead of being copied out.
 
+mod doorkeeper;
 mod entry;
 mod frames;
 mod hazard;
@@ -22,8 +23,8 @@ mod shard;
 
 use std::fmt;
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -32,6 +33,7 @@ use tombolo_format::manifest::TableName;
 use tombolo_format::table::Partition;
 
 use crate::budget::{Category, MemoryBudget};
+use doorkeeper::Doorkeeper;
 use entry::Entry;
 use frames::{BOOK_BYTES, FrameMut, Frames};
 use hazard::Guard;
@@ -289,6 +291,8 @@ pub struct BlockCache {
     shards: Box<[Shard]>,
     hits: Hits,
     frames: Arc<Frames>,
+    /// Once it was full.
+    doorkeeper: OnceLock<Doorkeeper>,
     /// The shard whose hand moves next.
     hand: AtomicUsize,
     /// Who makes the cache smaller: one at a time.
@@ -305,7 +309,8 @@ impl fmt::Debug for BlockCache {
 impl Drop for BlockCache {
     fn drop(&mut self) {
         // Entries give back what they took themselves.
-        self.budget.subtract_cached(self.shards.iter().map(Shard::fixed_bytes).sum());
+        self.budget
+            .subtract_cached(self.shards.iter().map(Shard::fixed_bytes).sum::<u64>() + self.doorkeeper.get().map_or(0, Doorkeeper::bytes));
         self.shards = Box::default();
         self.frames.close();
     }
@@ -371,7 +376,7 @@ impl BlockCache {
             let shards = (0..shards).map(|_| Shard::new(slots, budget)).collect();
             let (hand, giving_way) = (AtomicUsize::new(0), Mutex::new(()));
             let (frames, hits) = (Frames::new(budget), Hits::default());
-            Arc::new(BlockCache { shards, frames, hand, giving_way, hits, budget: Arc::clone(budget) })
+            Arc::new(BlockCache { shards, frames, doorkeeper: OnceLock::new(), hand, giving_way, hits, budget: Arc::clone(budget) })
         })
     }
 
@@ -405,6 +410,25 @@ impl BlockCache {
     /// Memory for a resident of `bytes` whose values are aligned to `alignment`: a frame, for which others leave, or else memory of its own.
     pub fn memory(&self, key: CacheKey, bytes: usize, alignment: usize) -> Memory {
         self.frame(key, bytes, alignment).map_or_else(|| Memory(Place::Elsewhere(vec![0; bytes])), |frame| Memory(Place::Frame(frame)))
+    }
+
+    /// The same, of what costs little to miss again: when others would have to leave for it, it gets a frame only if it was missed a short while ago.
+    pub fn memory_if_worth(&self, key: CacheKey, bytes: usize, alignment: usize) -> Memory {
+        let elsewhere = || Memory(Place::Elsewhere(vec![0; bytes]));
+        match self.free_frame(key, bytes, alignment) {
+            Some(frame) => Memory(Place::Frame(frame)),
+            None if self.was_missed(key) => self.memory(key, bytes, alignment),
+            None => elsewhere(),
+        }
+    }
+
+    fn was_missed(&self, key: CacheKey) -> bool {
+        let doorkeeper = self.doorkeeper.get_or_init(|| {
+            let doorkeeper = Doorkeeper::new(self.budget.bytes());
+            self.budget.add_cached(doorkeeper.bytes());
+            doorkeeper
+        });
+        doorkeeper.knows(key.hash())
     }
 
     /// As [`BlockCache::insert`], of what lies in memory that [`BlockCache::memory`] gave for the key.

@@ -70,6 +70,12 @@ impl BlockCache {
         take()
     }
 
+    /// A frame that nobody has to leave for.
+    pub(super) fn free_frame(&self, key: CacheKey, bytes: usize, alignment: usize) -> Option<FrameMut> {
+        let take = || self.frames.take(key, bytes, alignment);
+        take().or_else(|| if self.frames.grow(bytes, alignment) { take() } else { None })
+    }
+
     /// Whether a resident of `bytes` would fit without another one leaving for it.
     pub fn has_room(&self, bytes: usize, alignment: usize) -> bool {
         self.frames.has_room(bytes, alignment)

@@ -150,7 +150,13 @@ impl Shard {
         let slots = rounded(slots);
         let class = slots.ilog2() as usize;
         let tables = std::array::from_fn(|index| if index == class { OnceLock::from(Table::new(slots)) } else { OnceLock::new() });
-        let shard = Shard { tables, table: AtomicUsize::new(class), state: Mutex::default(), entries: AtomicUsize::new(0), misses: AtomicU64::new(0) };
+        let shard = Shard {
+            tables,
+            table: AtomicUsize::new(class),
+            state: Mutex::default(),
+            entries: AtomicUsize::new(0),
+            misses: AtomicU64::new(0),
+        };
         let bytes = shard.table().map_or(0, Table::bytes) + size_of::<Shard>() as u64;
         shard.state.lock().add_fixed(bytes, budget);
         shard

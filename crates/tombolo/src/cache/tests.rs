@@ -295,3 +295,22 @@ fn aligned_values_lie_aligned_in_their_frames() {
         assert!(value.as_ptr().addr().is_multiple_of(alignment as usize) && *value == vec![7; bytes], "{bytes} at {alignment}");
     }
 }
+
+#[test]
+fn what_costs_little_to_miss_puts_others_out_only_when_it_is_missed_again() {
+    let cache = BlockCache::new(1 << 20);
+    // They are kept: what is let go of would be free for the next.
+    let mut kept = Vec::new();
+    let mut is_framed = |number: u64| {
+        kept.push(cache.memory_if_worth(key(number), 8000, 1));
+        kept.last().is_some_and(|memory| matches!(memory.0, Place::Frame(_)))
+    };
+    assert!(is_framed(0), "there is room");
+    for number in 1000..1200 {
+        cache.insert(key(number), block(number, 8000));
+    }
+    let places = (1..40).filter(|number| is_framed(*number)).count();
+    assert!(places < 10, "of a full cache {places} were free");
+    assert!(is_framed(39), "missed for the second time");
+    assert_eq!(cache.used_bytes(), cache.budget().used(Category::Cache));
+}

@@ -38,7 +38,7 @@ use tombolo_format::table::{Partition, TAIL_BYTES_LIMIT, Top, open_within, open_
 use tombolo_storage::{Error, ErrorKind, ObjectName, ObjectStore, Request, Result};
 
 use crate::budget::{Category, Charge};
-use crate::cache::{BlockCache, CacheKey, Kept, Pinned, Resident};
+use crate::cache::{BlockCache, CacheKey, Kept, Memory, Pinned, Resident};
 use crate::flash::FlashCache;
 use flight::Flights;
 
@@ -491,18 +491,28 @@ impl Table {
         }
     }
 
-    /// Puts what lies at `place` into the cache, out of just its bytes.
+    /// Puts what lies at `place` into the cache, out of just its bytes, which cost little to get again: a data block only if that is worth its place.
     fn take_piece_in(&self, piece: &[u8], place: Place) -> Result<Pinned> {
         match place {
-            Place::Block(handle) => self.take_block_in(piece, handle.offset, handle),
+            Place::Block(handle) => self.take_block(piece, handle.offset, handle, BlockCache::memory_if_worth),
             Place::Partition(handle) => self.take_in(&Bytes::copy_from_slice(piece), handle.offset, place),
         }
     }
 
     /// A data block is decompressed into its place in the cache.
     fn take_block_in(&self, piece: &[u8], piece_offset: u64, handle: BlockHandle) -> Result<Pinned> {
+        self.take_block(piece, piece_offset, handle, BlockCache::memory)
+    }
+
+    fn take_block(
+        &self,
+        piece: &[u8],
+        piece_offset: u64,
+        handle: BlockHandle,
+        memory: impl FnOnce(&BlockCache, CacheKey, usize, usize) -> Memory,
+    ) -> Result<Pinned> {
         let key = self.key(handle.offset);
-        let memory = |bytes| self.cache.memory(key, bytes, self.value_alignment());
+        let memory = |bytes| memory(&self.cache, key, bytes, self.value_alignment());
         let memory = open_within_into(piece, piece_offset, handle, self.description.identity, memory);
         let memory = memory.map_err(|error| self.damaged(error))?;
         let (bytes, held) = memory.freeze();
