@@ -61,8 +61,7 @@ impl DatabaseArguments {
 /// All stores that commands know: those of the library, and the near-compute log.
 pub fn registry() -> Registry {
     let mut registry = Registry::with_defaults();
-    // A wrong one is told when a log is opened with it: most commands have none.
-    tombolo_near_compute_log::register(&mut registry, crate::serve::Showing::default().credentials().ok().flatten());
+    tombolo_near_compute_log::register(&mut registry, crate::serve::Showing::default().credentials());
     registry
 }
 

@@ -28,12 +28,12 @@ const NODES_MAX: usize = 64;
 /// Registers `near://`: one call, and every command and the engine know it.
 ///
 /// Copies are 3 unless said otherwise, 1 to 7; acknowledged is what a majority holds. `credentials` are what nodes are shown where the URI names
-/// neither `secret_file` nor `tls`, a directory of certificates.
+/// neither `secret_file` nor `tls`, a directory of certificates; what is wrong with them is told when a log is opened that needs them.
 /// Nodes may announce themselves in etcd, and in every store whose scheme is registered before.
-pub fn register(registry: &mut Registry, credentials: Option<Credentials>) {
+pub fn register(registry: &mut Registry, credentials: Result<Option<Credentials>>) {
     let stores = registry.clone();
     let open = move |env: &Env, uri: &Uri, objects: &Arc<dyn ObjectStore>| {
-        Ok(Arc::new(open(env, uri, objects, &stores, credentials.as_ref())?) as Arc<dyn LogStore>)
+        Ok(Arc::new(open(env, uri, objects, &stores, &credentials)?) as Arc<dyn LogStore>)
     };
     registry.register_log_store("near", Arc::new(open));
 }
@@ -60,7 +60,7 @@ fn open(
     uri: &Uri,
     objects: &Arc<dyn ObjectStore>,
     stores: &Registry,
-    credentials: Option<&Credentials>,
+    credentials: &Result<Option<Credentials>>,
 ) -> Result<NearLogStore> {
     uri.allow_parameters(&[COPIES, REGISTRY, SECRET_FILE, TLS])?;
     let invalid = |what: String| Error::new(ErrorKind::Invalid, format!("{what} in {}", uri.shown()));
@@ -89,8 +89,11 @@ fn open(
         let what = format!("{} nodes for {copies} copies, of which {} acknowledge", addresses.len(), shape.quorum);
         return Err(invalid(what).advice("name as many nodes as copies, better one more"));
     }
-    let named = Credentials::read(env, uri.parameter(SECRET_FILE), uri.parameter(TLS))?;
-    let connect = Arc::new(Tcp { credentials: named.or_else(|| credentials.cloned()) });
+    let credentials = match Credentials::read(env, uri.parameter(SECRET_FILE), uri.parameter(TLS))? {
+        None => credentials.clone()?,
+        named => named,
+    };
+    let connect = Arc::new(Tcp { credentials });
     let replication = Replication { shape, ..Replication::default() };
     let place = match uri.parameter(REGISTRY) {
         Some(_) if !is_registry => {
@@ -115,7 +118,7 @@ mod tests {
     fn a_wrong_uri_is_refused_with_what_is_wrong() {
         let env = Env::real();
         let mut registry = Registry::with_defaults();
-        register(&mut registry, None);
+        register(&mut registry, Ok(None));
         let objects = registry.open_object_store(&env, &Uri::parse("mem://near-uri").expect("a URI")).expect("memory");
         let store = Uri::parse("mem://near-uri").expect("a URI");
         let open = |text: &str| registry.open_log_store(&env, &store, Some(&Uri::parse(text).expect("a URI")), &objects);
@@ -144,5 +147,18 @@ mod tests {
         ] {
             assert_eq!(open(right).expect(right).identity(), "near");
         }
+    }
+
+    #[test]
+    fn wrong_credentials_are_told_where_they_are_needed() {
+        let env = Env::real();
+        let mut registry = Registry::with_defaults();
+        register(&mut registry, Err(Error::new(ErrorKind::Invalid, "a secret of 3 bytes")));
+        let store = Uri::parse("mem://near-credentials").expect("a URI");
+        let objects = registry.open_object_store(&env, &store).expect("memory");
+        let open = |text: &str| registry.open_log_store(&env, &store, Some(&Uri::parse(text).expect("a URI")), &objects);
+        assert!(open("mem://near-credentials").is_ok());
+        let error = open("near://a:1,b:2,c:3").expect_err("a secret is wrong");
+        assert!(error.to_string().contains("3 bytes"), "{error}");
     }
 }

@@ -6,7 +6,6 @@ use std::process::{Child, Command, Stdio};
 use serde_json::Value;
 
 use crate::failure::{Failure, Result};
-use crate::serve::SECRET_VARIABLE;
 
 /// What each lends.
 const LENT: &str = "256MiB";
@@ -76,11 +75,11 @@ impl Nodes {
 }
 
 impl Node {
+    /// With the secret or certificates that the environment names, as whoever writes to it.
     fn start(listen: &str) -> Result<Node> {
         let failed = |error| Failure::io(error, "starting a node");
         let mut process = Command::new(std::env::current_exe().map_err(failed)?)
             .args(["--json", "serve", "node", "--listen", listen, "--memory", LENT, "--drain-seconds", "0"])
-            .env_remove(SECRET_VARIABLE)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())

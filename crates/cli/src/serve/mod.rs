@@ -54,16 +54,16 @@ pub struct Showing {
 
 impl Showing {
     /// What is named, or else what the environment has.
-    pub fn credentials(&self) -> Result<Option<Credentials>> {
+    pub fn credentials(&self) -> tombolo_storage::Result<Option<Credentials>> {
         let env = Env::real();
         if self.secret_file.is_some() || self.tls.is_some() {
-            return Ok(Credentials::read(&env, self.secret_file.as_deref(), self.tls.as_deref())?);
+            return Credentials::read(&env, self.secret_file.as_deref(), self.tls.as_deref());
         }
         if let Some(secret) = std::env::var_os(SECRET_VARIABLE) {
             return Ok(Some(Secret::new(&secret.into_encoded_bytes())?.into()));
         }
         match std::env::var(TLS_VARIABLE) {
-            Ok(directory) => Ok(Credentials::read(&env, None, Some(&directory))?),
+            Ok(directory) => Credentials::read(&env, None, Some(&directory)),
             Err(_) => Ok(None),
         }
     }

@@ -122,7 +122,17 @@ fn size(text: &str) -> std::result::Result<u64, String> {
 /// Whether only this host reaches an address.
 fn is_loopback(address: &str) -> bool {
     let resolved: Vec<SocketAddr> = address.to_socket_addrs().map(Iterator::collect).unwrap_or_default();
-    resolved.iter().all(|address| address.ip().is_loopback())
+    !resolved.is_empty() && resolved.iter().all(|address| address.ip().is_loopback())
+}
+
+/// Where the node is announced to be: where it listens, unless something else is said.
+fn announced_at<'a>(advertised: Option<&'a str>, listening: &'a str) -> Result<&'a str> {
+    let at_all = |address: &str| address.parse::<SocketAddr>().is_ok_and(|address| address.ip().is_unspecified());
+    let address = advertised.unwrap_or(listening);
+    if at_all(address) {
+        return Err(Failure::Usage(format!("{address} is every address of this host and none to others: say --advertise HOST:PORT")));
+    }
+    Ok(address)
 }
 
 /// Runs it.
@@ -151,10 +161,13 @@ pub fn run(arguments: &Arguments, output: &Output) -> Result<()> {
         share: arguments.shared_memory.as_ref().map(Into::into),
     };
     let node = env.block_on(Node::start(&env, options))?;
-    let address = arguments.advertise.as_deref().unwrap_or(node.address());
     let announcer = match &arguments.announce {
         None => None,
         Some(uri) => {
+            let address = announced_at(arguments.advertise.as_deref(), node.address())?;
+            if is_loopback(address) {
+                eprintln!("{address} is announced, which only this host reaches: writers of others need --advertise HOST:PORT");
+            }
             let place = Place::open(&env, &Registry::with_defaults(), uri)?;
             Some(Announcer::new(&env, place, &arguments.registry, address)?)
         }
@@ -316,8 +329,18 @@ mod tests {
     }
 
     #[test]
+    fn no_node_is_announced_at_every_address() {
+        assert_eq!(announced_at(None, "10.0.0.7:7420").expect("one"), "10.0.0.7:7420");
+        assert_eq!(announced_at(Some("node-1:7420"), "0.0.0.0:7420").expect("one"), "node-1:7420");
+        for wrong in ["0.0.0.0:7420", "[::]:7420"] {
+            assert!(announced_at(None, wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
     fn only_loopback_needs_no_secret() {
         assert!(is_loopback("127.0.0.1:0") && is_loopback("[::1]:7420"));
+        assert!(!is_loopback("nobody"), "nobody knows who reaches it");
         assert!(!is_loopback("0.0.0.0:7420") && !is_loopback("10.0.0.7:7420"));
     }
 }

@@ -3,8 +3,10 @@
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustix::io::Errno;
+use rustix::net::sockopt::{set_socket_keepalive, set_tcp_keepcnt, set_tcp_keepidle, set_tcp_keepintvl};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
 use super::network_pool::NetworkPool;
@@ -12,6 +14,11 @@ use super::reactor::{Reactor, Registered, Way};
 use super::threads;
 use crate::network::{ReadHalf, WriteHalf};
 use crate::{BoxFuture, Connection, Listener, Network, completion};
+
+/// A host that vanished is noticed after 25 s of silence, though nobody says anything to it: what waits there for its next words would wait for ever.
+const KEEPALIVE_IDLE: Duration = Duration::from_secs(10);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
+const KEEPALIVE_PROBES: u32 = 3;
 
 /// The host's network.
 #[derive(Debug)]
@@ -37,8 +44,8 @@ impl Network for RealNetwork {
             let reactor = self.0.reactor()?;
             let mut last = no_address(address);
             for candidate in resolve(address).await? {
-                match connect(reactor, candidate).await {
-                    Ok(stream) => return Ok(Box::new(RealConnection::new(stream)?) as Box<dyn Connection>),
+                match connect(reactor, candidate).await.and_then(|stream| RealConnection::new(stream, candidate)) {
+                    Ok(connection) => return Ok(Box::new(connection) as Box<dyn Connection>),
                     Err(error) => last = error,
                 }
             }
@@ -96,10 +103,10 @@ impl Listener for RealListener {
     fn accept(&mut self) -> BoxFuture<'_, io::Result<Box<dyn Connection>>> {
         Box::pin(async move {
             let listener = self.0.socket();
-            let (stream, _) = self.0.source().until_done(Way::Read, || Ok((listener.accept()?, false))).await?;
+            let (stream, peer) = self.0.source().until_done(Way::Read, || Ok((listener.accept()?, false))).await?;
             stream.set_nonblocking(true)?;
             let stream = Registered::new(self.0.reactor(), stream)?;
-            Ok(Box::new(RealConnection::new(stream)?) as Box<dyn Connection>)
+            Ok(Box::new(RealConnection::new(stream, peer)?) as Box<dyn Connection>)
         })
     }
 
@@ -115,11 +122,16 @@ struct RealConnection {
 }
 
 impl RealConnection {
-    fn new(stream: Registered<TcpStream>) -> io::Result<RealConnection> {
+    /// With whoever is, or was, at `peer`: it may have gone already.
+    fn new(stream: Registered<TcpStream>, peer: SocketAddr) -> io::Result<RealConnection> {
         // Requests are small and waited for.
         stream.socket().set_nodelay(true)?;
-        let peer = stream.socket().peer_addr()?.to_string();
-        Ok(RealConnection { stream: Arc::new(stream), peer })
+        let socket = stream.socket();
+        set_socket_keepalive(socket, true)?;
+        set_tcp_keepidle(socket, KEEPALIVE_IDLE)?;
+        set_tcp_keepintvl(socket, KEEPALIVE_INTERVAL)?;
+        set_tcp_keepcnt(socket, KEEPALIVE_PROBES)?;
+        Ok(RealConnection { stream: Arc::new(stream), peer: peer.to_string() })
     }
 }
 

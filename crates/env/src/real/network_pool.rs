@@ -93,14 +93,14 @@ impl NetworkPool {
     /// What sockets are registered with.
     ///
     /// # Errors
-    /// The system's, when it gives no descriptors.
+    /// The system's, when it gives no descriptors, or no thread.
     pub(super) fn reactor(self: &Arc<NetworkPool>) -> io::Result<&Arc<Reactor>> {
         if self.reactor.get().is_none() {
             let reactor = Reactor::new()?;
             // Another thread may have been first.
             let _ = self.reactor.set(reactor);
             // Tasks of other pools may wait for sockets as well. The thread may wait for tasks only.
-            self.start();
+            self.start()?;
             let _state = self.state.lock();
             self.changed.notify_all();
         }
@@ -139,12 +139,12 @@ impl NetworkPool {
     }
 
     /// Starts the pool's thread, unless it was.
-    fn start(self: &Arc<NetworkPool>) {
-        if !std::mem::replace(&mut self.state.lock().started, true) {
-            let pool = Arc::clone(self);
-            let started = threads::start("tombolo-net", move || pool.work());
-            assert!(started.is_ok(), "the thread of the network did not start: {started:?}");
+    fn start(self: &Arc<NetworkPool>) -> io::Result<()> {
+        if std::mem::replace(&mut self.state.lock().started, true) {
+            return Ok(());
         }
+        let pool = Arc::clone(self);
+        threads::start("tombolo-net", move || pool.work()).map(drop).inspect_err(|_| self.state.lock().started = false)
     }
 
     fn schedule(self: &Arc<NetworkPool>, runnable: Runnable) {
@@ -160,7 +160,9 @@ impl NetworkPool {
         let is_started = state.started;
         drop(state);
         if !is_started {
-            self.start();
+            let started = self.start();
+            // What was scheduled would wait for ever, and whoever waits for it.
+            assert!(started.is_ok(), "the thread of the network did not start: {started:?}");
         }
     }
 

@@ -5,10 +5,12 @@
 //! 1. A direction that is not ready had nothing when it was last tried, and whatever has come since is told by an event that is still to be looked at.
 //! 2. Who waits is woken under no lock.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::future::poll_fn;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Poll, Waker};
@@ -23,6 +25,12 @@ use rustix::io::Errno;
 const EVENTS_MAX: usize = 128;
 /// The token of what wakes the waiting thread.
 const ALARM: u64 = 0;
+/// Tries that a thread makes before the task that makes them lets others run: of a stream that always has more there is no end.
+const TRIES_MAX: u32 = 64;
+
+thread_local! {
+    static TRIES: Cell<u32> = const { Cell::new(0) };
+}
 
 /// All sockets of a world.
 #[derive(Debug)]
@@ -81,6 +89,11 @@ impl Source {
     pub(super) async fn until_done<T>(&self, way: Way, mut attempt: impl FnMut() -> io::Result<(T, bool)>) -> io::Result<T> {
         poll_fn(|context| {
             loop {
+                if TRIES.replace(TRIES.get() + 1) >= TRIES_MAX {
+                    TRIES.set(0);
+                    context.waker().wake_by_ref();
+                    return Poll::Pending;
+                }
                 let events = {
                     let mut ways = self.0.lock();
                     let way = &mut ways[way as usize];
@@ -105,8 +118,8 @@ impl Source {
                     let way = &mut ways[way as usize];
                     // What came meanwhile counts.
                     way.is_ready = way.events != events;
-                    if result.is_err() {
-                        // Nothing is to be had, whatever was said before: the next event tells.
+                    if result.is_err() && !way.is_ready {
+                        // Nothing is to be had, whatever was said before the attempt: the next event tells.
                         way.is_over = false;
                     }
                 }
@@ -168,7 +181,10 @@ impl Reactor {
                 source.hear(event.flags, &mut wakers);
             }
         }
-        wakers.into_iter().for_each(Waker::wake);
+        for waker in wakers {
+            // Whoever leads goes on, whatever is behind a waker: the panic hook has reported it.
+            drop(catch_unwind(AssertUnwindSafe(|| waker.wake())));
+        }
     }
 }
 
@@ -214,5 +230,52 @@ impl<S: AsFd> Drop for Registered<S> {
         let _ = epoll::delete(&self.reactor.epoll, &self.socket);
         let source = self.reactor.sources.lock().remove(&self.token);
         drop(source);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+    use std::task::Context;
+
+    use super::*;
+
+    #[test]
+    fn whoever_always_has_more_lets_others_run() {
+        let source = Source::new();
+        let mut endless = pin!(async {
+            loop {
+                source.until_done(Way::Read, || Ok(((), false))).await.expect("it has more");
+            }
+        });
+        let mut context = Context::from_waker(Waker::noop());
+        for _ in 0..3 {
+            assert_eq!(endless.as_mut().poll(&mut context), Poll::<()>::Pending);
+        }
+    }
+
+    /// The end of a stream comes while a read finds nothing, and a later read takes all that there was: the end is still to be had.
+    #[test]
+    fn an_end_that_comes_during_an_attempt_is_not_forgotten() {
+        let source = Source::new();
+        let mut context = Context::from_waker(Waker::noop());
+        let mut wakers = Vec::new();
+        let end = epoll::EventFlags::IN | epoll::EventFlags::RDHUP;
+        source.hear(end, &mut wakers);
+        let mut attempts = [Err(io::ErrorKind::WouldBlock), Ok((4, true)), Ok((0, false))].into_iter();
+        let mut read = || {
+            if attempts.len() == 3 {
+                // It comes behind the attempt's back.
+                source.hear(end, &mut Vec::new());
+            }
+            attempts.next().expect("an attempt is left").map_err(io::Error::from)
+        };
+        for expected in [4, 0] {
+            let mut reading = pin!(source.until_done(Way::Read, &mut read));
+            match reading.as_mut().poll(&mut context) {
+                Poll::Ready(count) => assert_eq!(count.expect("bytes"), expected),
+                Poll::Pending => panic!("it waits for an event that has been"),
+            }
+        }
     }
 }

@@ -39,7 +39,7 @@ fn waits_nest_outside_tasks() {
 #[test]
 fn waiting_inside_a_task_panics_and_the_pool_lives() {
     let env = Env::real();
-    for class in [TaskClass::Foreground, TaskClass::Flush, TaskClass::Background] {
+    for class in [TaskClass::Foreground, TaskClass::Flush, TaskClass::Background, TaskClass::Network] {
         for _ in 0..20 {
             let inner = env.clone();
             let task = env.spawn(class, "waits", async move { inner.block_on(async {}) });

@@ -177,7 +177,7 @@ impl Mounted {
         let env = Env::real();
         let mut registry = Registry::with_defaults();
         // A secret comes with the URI (`secret_file`): the environment of these programs is handed on to others.
-        tombolo_near_compute_log::register(&mut registry, None);
+        tombolo_near_compute_log::register(&mut registry, Ok(None));
         let mut builder = Db::builder(settings.store.clone()).env(env.clone()).registry(registry).options(settings.options.clone());
         if let Some(log) = &settings.log {
             builder = builder.log(log.clone());

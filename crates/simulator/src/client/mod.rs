@@ -131,7 +131,7 @@ impl Setup {
         options.memtable_bytes = Some(self.memtable_bytes);
         options.automatic_compaction = self.automatic_compaction;
         let mut registry = Registry::with_defaults();
-        tombolo_near_compute_log::register(&mut registry, None);
+        tombolo_near_compute_log::register(&mut registry, Ok(None));
         Db::builder(format!("file://{}", Setup::DIRECTORY))
             .registry(registry)
             .log(self.form.uri(Setup::DIRECTORY))

@@ -14,6 +14,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tombolo_env::{Completion, Env, TaskClass, completion};
@@ -114,7 +115,13 @@ pub(super) struct Lane {
     durable: AtomicU64,
     /// How often somebody waited for a sync since the segment in use was begun.
     syncs_wanted: AtomicU64,
+    /// Nanoseconds that the last round of syncs took.
+    round_nanos: AtomicU64,
 }
+
+/// The part of a sync's time for which a leader looks for whoever the last round let go, and the longest.
+const GATHER_PART: u64 = 4;
+const GATHER_NANOS_MAX: u64 = 200_000;
 
 impl Lane {
     /// Begins a lane in its fresh directory, durably.
@@ -153,6 +160,7 @@ impl Lane {
             accepted: AtomicU64::new(start.0),
             durable: AtomicU64::new(start.0),
             syncs_wanted: AtomicU64::new(0),
+            round_nanos: AtomicU64::new(0),
         };
         lane.begin_segment(&segment, LogOffset::ZERO)
             .and_then(|()| segment.sync())
@@ -413,6 +421,8 @@ impl Lane {
 
     /// One round as the leader; the error is that of all who waited.
     fn lead_round(&self, may_hand_over: bool) -> (Next, Option<Error>) {
+        self.gather(usize::from(may_hand_over));
+        let began = self.env.now();
         let mut moves = 0;
         let failure = loop {
             // Looked at by the leader, who alone sets it: whoever asked before it was set may lead after.
@@ -435,9 +445,24 @@ impl Lane {
                 }
             }
         };
+        self.round_nanos.store(self.env.now().since(began).as_nanos().try_into().unwrap_or(u64::MAX), Ordering::Relaxed);
         let (finished, next) = self.group.lock().round_ended(self.durable_through(), failure.as_ref(), may_hand_over);
         finished.wake();
         (next, failure)
+    }
+
+    /// Lets those run that the last round let go: what they write now shares the sync that is about to begin.
+    fn gather(&self, leader: usize) {
+        let missing = self.group.lock().begin_gathering(leader);
+        if missing == 0 || self.env.is_simulated() {
+            return;
+        }
+        let patience = (self.round_nanos.load(Ordering::Relaxed) / GATHER_PART).min(GATHER_NANOS_MAX);
+        let deadline = self.env.now() + Duration::from_nanos(patience);
+        while self.env.now() < deadline && self.group.lock().missing(leader) > 0 {
+            std::thread::yield_now();
+        }
+        self.group.lock().end_gathering(missing, leader);
     }
 
     /// Syncs everything accepted by now: earlier segments first.

@@ -59,3 +59,31 @@ fn a_failure_answers_everybody() {
     assert!(matches!(ticket.try_take(), Some(Err(_))));
     assert!(matches!(thread.try_take(), Some(Wake::Done(Err(_)))));
 }
+
+#[test]
+fn those_that_a_round_let_go_are_looked_for_and_less_often_when_they_stay_away() {
+    let mut group = Group::default();
+    assert!(group.try_lead());
+    assert_eq!(group.begin_gathering(0), 0, "nobody waits, and nobody has");
+    let round = |group: &mut Group, byte| {
+        let (finished, next) = group.round_ended(offset(byte), None, true);
+        finished.wake();
+        assert_eq!(next, Next::Rest);
+        assert!(group.try_lead());
+    };
+    let joined: Vec<_> = (1..4).map(|byte| group.join_thread(offset(byte))).collect();
+    round(&mut group, 10);
+    assert_eq!(group.begin_gathering(1), 3);
+    let joined_again: Vec<_> = (11..13).map(|byte| group.join_thread(offset(byte))).collect();
+    assert_eq!(group.missing(1), 1);
+    group.end_gathering(3, 1);
+    round(&mut group, 20);
+    assert_eq!(group.begin_gathering(1), 2, "most came, so that it is worth it again");
+    group.end_gathering(2, 1);
+    assert_eq!((group.begin_gathering(1), group.begin_gathering(1)), (0, 2), "nobody came");
+    group.end_gathering(2, 1);
+    assert_eq!([0, 1, 2].map(|_| group.begin_gathering(1)), [0, 0, 2]);
+    round(&mut group, 30);
+    assert_eq!(group.begin_gathering(1), 0, "one thread alone misses nobody");
+    drop((joined, joined_again));
+}
