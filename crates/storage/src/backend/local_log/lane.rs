@@ -120,7 +120,7 @@ pub(super) struct Lane {
 }
 
 /// The part of a sync's time for which a leader looks for whoever the last round let go, and the longest.
-const GATHER_PART: u64 = 4;
+const GATHER_PART: u64 = 2;
 const GATHER_NANOS_MAX: u64 = 200_000;
 
 impl Lane {
