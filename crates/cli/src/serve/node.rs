@@ -160,18 +160,20 @@ pub fn run(arguments: &Arguments, output: &Output) -> Result<()> {
         disk,
         share: arguments.shared_memory.as_ref().map(Into::into),
     };
-    let node = env.block_on(Node::start(&env, options))?;
-    let announcer = match &arguments.announce {
+    // What is wrong with the command line is told before anybody stores something here.
+    let place = match &arguments.announce {
         None => None,
         Some(uri) => {
-            let address = announced_at(arguments.advertise.as_deref(), node.address())?;
+            let address = announced_at(arguments.advertise.as_deref(), &arguments.listen)?;
             if is_loopback(address) {
                 eprintln!("{address} is announced, which only this host reaches: writers of others need --advertise HOST:PORT");
             }
-            let place = Place::open(&env, &Registry::with_defaults(), uri)?;
-            Some(Announcer::new(&env, place, &arguments.registry, address)?)
+            Some(Place::open(&env, &Registry::with_defaults(), uri)?)
         }
     };
+    let node = env.block_on(Node::start(&env, options))?;
+    let address = arguments.advertise.as_deref().unwrap_or(node.address());
+    let announcer = place.map(|place| Announcer::new(&env, place, &arguments.registry, address)).transpose()?;
     output.result(
         || json!({ "listening": node.address(), "node": status::as_json(&node.status()) }),
         || format!("listening on {}; {}\n{}", node.address(), status::as_text(&node.status()), survives(arguments)),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::io::Errno;
-use rustix::net::sockopt::{set_socket_keepalive, set_tcp_keepcnt, set_tcp_keepidle, set_tcp_keepintvl};
+use rustix::net::sockopt::{set_socket_keepalive, set_tcp_keepcnt, set_tcp_keepidle, set_tcp_keepintvl, set_tcp_user_timeout};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
 use super::network_pool::NetworkPool;
@@ -15,7 +15,9 @@ use super::threads;
 use crate::network::{ReadHalf, WriteHalf};
 use crate::{BoxFuture, Connection, Listener, Network, completion};
 
-/// A host that vanished is noticed after 25 s of silence, though nobody says anything to it: what waits there for its next words would wait for ever.
+/// A host that vanished is noticed after 25 s of silence, whether or not something is on its way to it: what waits for its next words would wait for a
+/// quarter of an hour, or for ever.
+const SILENCE_MAX: Duration = Duration::from_secs(25);
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(10);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
 const KEEPALIVE_PROBES: u32 = 3;
@@ -131,6 +133,8 @@ impl RealConnection {
         set_tcp_keepidle(socket, KEEPALIVE_IDLE)?;
         set_tcp_keepintvl(socket, KEEPALIVE_INTERVAL)?;
         set_tcp_keepcnt(socket, KEEPALIVE_PROBES)?;
+        // The kernel sends no probes while something is not acknowledged.
+        set_tcp_user_timeout(socket, u32::try_from(SILENCE_MAX.as_millis()).unwrap_or(u32::MAX))?;
         Ok(RealConnection { stream: Arc::new(stream), peer: peer.to_string() })
     }
 }

@@ -96,11 +96,11 @@ impl NetworkPool {
     /// The system's, when it gives no descriptors, or no thread.
     pub(super) fn reactor(self: &Arc<NetworkPool>) -> io::Result<&Arc<Reactor>> {
         if self.reactor.get().is_none() {
-            let reactor = Reactor::new()?;
-            // Another thread may have been first.
-            let _ = self.reactor.set(reactor);
-            // Tasks of other pools may wait for sockets as well. The thread may wait for tasks only.
+            // Tasks of other pools may wait for sockets as well.
             self.start()?;
+            // Another thread may have been first.
+            let _ = self.reactor.set(Reactor::new()?);
+            // Until now the thread may have waited for tasks only.
             let _state = self.state.lock();
             self.changed.notify_all();
         }
@@ -140,11 +140,14 @@ impl NetworkPool {
 
     /// Starts the pool's thread, unless it was.
     fn start(self: &Arc<NetworkPool>) -> io::Result<()> {
-        if std::mem::replace(&mut self.state.lock().started, true) {
-            return Ok(());
+        // Held until there is one, so that nobody goes by one that is not: the thread waits for the lock.
+        let mut state = self.state.lock();
+        if !state.started {
+            let pool = Arc::clone(self);
+            threads::start("tombolo-net", move || pool.work())?;
+            state.started = true;
         }
-        let pool = Arc::clone(self);
-        threads::start("tombolo-net", move || pool.work()).map(drop).inspect_err(|_| self.state.lock().started = false)
+        Ok(())
     }
 
     fn schedule(self: &Arc<NetworkPool>, runnable: Runnable) {

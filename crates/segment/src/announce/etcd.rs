@@ -75,15 +75,14 @@ impl Etcd {
             // Whoever gives up meanwhile does not come back to one that is silent.
             self.next.store(at + 1, Ordering::Relaxed);
             match post(env, &self.addresses[at], path, &json).await {
-                Ok(answer) => {
-                    self.next.store(at, Ordering::Relaxed);
-                    let said = serde_json::from_slice::<Value>(&answer.body);
-                    return match (answer.status, said) {
-                        (200, Ok(said)) => Ok(said),
-                        (200, Err(error)) => Err(no_etcd(&self.addresses[at], path, &error)),
-                        (status, said) => Err(refused(&self.addresses[at], path, status, &said.unwrap_or_default())),
-                    };
-                }
+                Ok(answer) => match (answer.status, serde_json::from_slice::<Value>(&answer.body)) {
+                    (200, Err(error)) => last = Some(no_etcd(&self.addresses[at], path, &error)),
+                    (status, said) => {
+                        self.next.store(at, Ordering::Relaxed);
+                        let said = said.unwrap_or_default();
+                        return if status == 200 { Ok(said) } else { Err(refused(&self.addresses[at], path, status, &said)) };
+                    }
+                },
                 Err(error) => last = Some(error),
             }
         }
@@ -93,10 +92,8 @@ impl Etcd {
 }
 
 /// What answers there is something else: a registry without nodes would be a wrong answer.
-fn no_etcd(address: &str, path: &str, error: &serde_json::Error) -> Refused {
-    let error = Error::new(ErrorKind::Retry, format!("what answers at {address} to {path} is no etcd: no JSON ({error})"))
-        .advice("check the address: etcd's clients' port is 2379 as a rule");
-    Refused { error, is_lease_gone: false }
+fn no_etcd(address: &str, path: &str, error: &serde_json::Error) -> Error {
+    Error::new(ErrorKind::Retry, format!("what answers at {address} to {path} is no etcd: no JSON ({error})"))
 }
 
 /// What a status other than 200 means. etcd says it by gRPC's codes.

@@ -176,6 +176,10 @@ fn a_node_that_died_vanishes_from_etcd_with_its_lease() {
         }
     };
     other.spawn(TaskClass::Foreground, "web", serve).detach();
+    // A wrong member does not keep a right one from being asked.
+    let mixed = Place::open(&env, &stores, "etcd://web:80,etcd:2379").expect("addresses");
+    let mut registry = Registry::new(&env, mixed, "near").expect("a name");
+    assert_eq!(world.run_until(registry.look()).expect("etcd answers").len(), 1);
     let wrong = Place::open(&env, &stores, "etcd://web:80").expect("an address");
     let error = world.run_until(async { Registry::new(&env, wrong, "near").expect("a name").look().await }).expect_err("no etcd");
     assert!(error.to_string().contains("is no etcd"), "{error}");

@@ -12,11 +12,16 @@
 //! | 40 | 4 | most bytes of records |
 //! | 44 | 4 | CRC-32C of bytes 0–43 |
 //! | 1024 | 8 | seal word: 0; the epoch that sealed; all ones once it is freed |
+//! | 1032 | 8 | taken word: 1 once a writer has all of the memory, before it stores anything; else 0 |
 //! | 4096 | | records |
 //!
 //! **The fence** is rule 8 of the local log. The writer stores a record, issues a full fence, reads the seal word, and takes the record for held when the word is
 //! zero. The node stores the word, issues a full fence, and reads the records: it finds all that were taken for held, and perhaps the next. It copies what it
 //! reads before it checks it, and answers from the copy: whatever a writer stores later reaches nobody.
+//!
+//! **Memory that is not there.** A tmpfs may be full, and whoever touches a page that it cannot give is ended by a signal: a node with the regions of all. So a writer
+//! takes all pages before it says so in the taken word, and the node touches nothing but its own page before that. A word that is 0 after the seal's fence
+//! means that whatever that writer stores later meets the seal.
 //!
 //! Nothing here is `unsafe`: [`Mapping`] is the safe face of shared memory, with its twin in the simulated world.
 //!
@@ -48,6 +53,8 @@ pub const SHARED_MAGIC: [u8; 8] = *b"TMBLSHRG";
 pub const SHARED_HEADER_BYTES: usize = 4096;
 /// Where the seal word lies.
 pub const SEAL_WORD_OFFSET: usize = 1024;
+/// Where the taken word lies.
+pub const TAKEN_WORD_OFFSET: usize = 1032;
 const VERSION: u32 = 1;
 /// Bytes of the header up to its checksum.
 const FIELDS_BYTES: usize = 44;
@@ -88,9 +95,8 @@ impl SharedMemory {
         let file = env.files().create_new(&path)?;
         let length = SHARED_HEADER_BYTES + bytes_max as usize;
         let map = || {
-            // What the node touches whether or not a writer ever came: its header, and where a first record would be. Were there no memory for them when
-            // they are touched, a signal would end the node, and with it the regions of all. A writer takes the rest before it stores anything.
-            file.allocate(length.min(2 * SHARED_HEADER_BYTES) as u64)?;
+            // What the node touches whether or not a writer ever comes.
+            file.allocate(SHARED_HEADER_BYTES as u64)?;
             file.set_length(length as u64)?;
             file.map(length)
         };
@@ -115,6 +121,8 @@ impl SharedMemory {
         }
         // Page faults now, and not one for every eight appends.
         mapping.populate(0, length)?;
+        mapping.fetch_max_u64(TAKEN_WORD_OFFSET, 1);
+        mapping.full_fence();
         Ok(SharedMemory { mapping, path: path.to_owned(), bytes_max })
     }
 
@@ -167,6 +175,10 @@ impl SharedMemory {
     /// A copy of the whole, sound records from `offset` on, behind `predecessor`.
     pub(crate) fn records(&self, mut predecessor: Digest, offset: u32) -> Vec<u8> {
         let mut copy = Vec::new();
+        if self.mapping.load_u64(TAKEN_WORD_OFFSET) == 0 {
+            // Nobody has stored anything, and to touch it may end the process.
+            return copy;
+        }
         let mut at = offset;
         loop {
             let room = (self.bytes_max - at) as usize;

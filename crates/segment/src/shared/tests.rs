@@ -256,6 +256,7 @@ fn what_a_writer_stores_there_that_is_no_record_is_not_taken() {
     let world = World::new(3);
     let process = world.process("all");
     let memory = SharedMemory::create(&process, Path::new("/"), REGION, NodeIncarnation(1), 1 << 16).expect("room");
+    let _taken = SharedMemory::open(&process, memory.path(), REGION, NodeIncarnation(1), 1 << 16).expect("it is there");
     let Body::Append { records, predecessor, .. } = appends(1, 100).remove(0) else { unreachable!() };
     assert!(memory.records(predecessor, 0).is_empty());
     for at in 0..records.len() {
@@ -300,4 +301,20 @@ fn mutants_are_noticed() {
     notices(Mutant::SharedWordCheckedBeforeStore, nothing_held_is_beyond_a_seal);
     notices(Mutant::SharedStoredWithoutFence, what_was_held_has_left_the_processor);
     notices(Mutant::SharedReadsBeforeWord, nothing_held_is_beyond_a_seal);
+}
+
+#[test]
+fn memory_that_no_writer_has_taken_is_not_touched() {
+    let world = World::new(1);
+    let env = world.process("node").env();
+    let directory = Path::new("/shm");
+    env.files().create_directories(directory).expect("it can");
+    let (incarnation, first) = (NodeIncarnation(5), first_digest(9, &SEGMENT));
+    let memory = SharedMemory::create(&env, directory, REGION, incarnation, 1 << 20).expect("room");
+    let Body::Append { records, .. } = &appends(1, 100)[0] else { panic!("an append") };
+    // As it could only be found behind a writer that took it.
+    memory.mapping.write(SHARED_HEADER_BYTES, records);
+    assert_eq!(memory.records(first, 0), b"");
+    let _taken = SharedMemory::open(&env, memory.path(), REGION, incarnation, 1 << 20).expect("it is there");
+    assert_eq!(memory.records(first, 0), records[..]);
 }

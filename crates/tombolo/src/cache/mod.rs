@@ -4,7 +4,7 @@
 //! found by an atomic tag, borrowed by a note that the thread makes for itself (`hazard`), and marked as used only when they are not marked yet. Insertions and evictions of a
 //! shard take its mutex.
 //!
-//! Eviction is CLOCK over the slots of a shard, the shards in turn: what was not used since the hand last passed goes. A new block is not
+//! Eviction is CLOCK over the slots of a shard, of the fuller of two shards: what was not used since the hand last passed goes. A new block is not
 //! marked, so that a scan's blocks go before those that were read twice. The memory is that of `frames`; `room` says how it is come by.
 //!
 //! Invariants:
@@ -23,11 +23,11 @@ mod shard;
 
 use std::fmt;
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use tombolo_format::block::Block;
 use tombolo_format::manifest::TableName;
 use tombolo_format::table::Partition;
@@ -292,8 +292,8 @@ pub struct BlockCache {
     hits: Hits,
     frames: Arc<Frames>,
     /// Once it was full.
-    doorkeeper: OnceLock<Doorkeeper>,
-    /// The shard whose hand moves next.
+    doorkeeper: RwLock<Option<Doorkeeper>>,
+    /// Counts evictions: which two shards the next is from.
     hand: AtomicUsize,
     /// Who makes the cache smaller: one at a time.
     giving_way: Mutex<()>,
@@ -309,8 +309,9 @@ impl fmt::Debug for BlockCache {
 impl Drop for BlockCache {
     fn drop(&mut self) {
         // Entries give back what they took themselves.
-        self.budget
-            .subtract_cached(self.shards.iter().map(Shard::fixed_bytes).sum::<u64>() + self.doorkeeper.get().map_or(0, Doorkeeper::bytes));
+        self.budget.subtract_cached(
+            self.shards.iter().map(Shard::fixed_bytes).sum::<u64>() + self.doorkeeper.get_mut().as_ref().map_or(0, Doorkeeper::bytes),
+        );
         self.shards = Box::default();
         self.frames.close();
     }
@@ -376,7 +377,7 @@ impl BlockCache {
             let shards = (0..shards).map(|_| Shard::new(slots, budget)).collect();
             let (hand, giving_way) = (AtomicUsize::new(0), Mutex::new(()));
             let (frames, hits) = (Frames::new(budget), Hits::default());
-            Arc::new(BlockCache { shards, frames, doorkeeper: OnceLock::new(), hand, giving_way, hits, budget: Arc::clone(budget) })
+            Arc::new(BlockCache { shards, frames, doorkeeper: RwLock::default(), hand, giving_way, hits, budget: Arc::clone(budget) })
         })
     }
 
@@ -423,12 +424,23 @@ impl BlockCache {
     }
 
     fn was_missed(&self, key: CacheKey) -> bool {
-        let doorkeeper = self.doorkeeper.get_or_init(|| {
+        if let Some(doorkeeper) = &*self.doorkeeper.read() {
+            return doorkeeper.knows(key.hash());
+        }
+        let mut doorkeeper = self.doorkeeper.write();
+        let doorkeeper = doorkeeper.get_or_insert_with(|| {
             let doorkeeper = Doorkeeper::new(self.budget.bytes());
             self.budget.add_cached(doorkeeper.bytes());
             doorkeeper
         });
         doorkeeper.knows(key.hash())
+    }
+
+    /// The next one is of the budget's size.
+    fn forget_misses(&self) {
+        if let Some(doorkeeper) = self.doorkeeper.write().take() {
+            self.budget.subtract_cached(doorkeeper.bytes());
+        }
     }
 
     /// As [`BlockCache::insert`], of what lies in memory that [`BlockCache::memory`] gave for the key.

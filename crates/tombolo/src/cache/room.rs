@@ -4,8 +4,8 @@
 //! which was not used for long (CLOCK); one of a region that is evacuated and cut anew, when residents of one size were put out for one of
 //! another.
 //!
-//! What the cache gives way with are whole regions. The one that holds least is evacuated: what was not used since the hand last passed goes,
-//! what was is copied to a frame elsewhere, for which something else may go.
+//! What the cache gives way with are whole regions: one whose residents find room elsewhere, or else the one that holds least of the size that most are of. What
+//! was not used since the hand last passed goes, what was is copied to a frame elsewhere, for which something else may go.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -26,6 +26,7 @@ const EVICTIONS_FOR_A_MOVE_MAX: usize = 2;
 
 impl GiveWay for BlockCache {
     fn resized(&self) {
+        self.forget_misses();
         let slots = super::slots_of(self.budget.bytes(), self.shards.len() as u64);
         for shard in &self.shards {
             shard.grow(slots, &self.budget);

@@ -408,7 +408,7 @@ impl Table {
 
     /// Fetches into the cache, with one request that all share who miss the same meanwhile.
     async fn load(self: &Arc<Self>, request: Request, place: Place) -> Result<Pinned> {
-        if let Some(pinned) = self.load_held(request, place)? {
+        if let Some(pinned) = self.load_held(request, place, BlockCache::memory_if_worth)? {
             return Ok(pinned);
         }
         let table = Arc::clone(self);
@@ -456,15 +456,16 @@ impl Table {
         Ok((kept, piece))
     }
 
-    /// Takes what the host holds in memory into the cache, if it does: no request that others could share, and nothing to wait for.
-    fn load_held(&self, request: Request, place: Place) -> Result<Option<Pinned>> {
+    /// Takes what the host holds in memory into the cache, if it does: no request that others could share, and nothing to wait for. A data block goes into
+    /// what `memory` gives.
+    fn load_held(&self, request: Request, place: Place, memory: TakeMemory) -> Result<Option<Pinned>> {
         let (range, base) = (place.range(), self.description.offset);
         let mut taken = None;
-        let mut take = |piece: &[u8]| taken = Some(self.take_piece_in(piece, place));
+        let mut take = |piece: &[u8]| taken = Some(self.take_piece_in(piece, place, memory));
         self.store.with_held(request, &self.object, base + range.start..base + range.end, &mut take);
         if let (None, Some(flash)) = (&taken, &self.flash) {
             let key = self.flash_key(range.start);
-            let mut take = |piece: &[u8]| taken = Some(self.take_piece_in(piece, place));
+            let mut take = |piece: &[u8]| taken = Some(self.take_piece_in(piece, place, memory));
             flash.with_held(key, range.end - range.start, &mut take);
             if let Some(Err(error)) = taken.take_if(|taken| taken.is_err()) {
                 flash.forget_damaged(key, &error);
@@ -491,10 +492,10 @@ impl Table {
         }
     }
 
-    /// Puts what lies at `place` into the cache, out of just its bytes, which cost little to get again: a data block only if that is worth its place.
-    fn take_piece_in(&self, piece: &[u8], place: Place) -> Result<Pinned> {
+    /// Puts what lies at `place` into the cache, out of just its bytes.
+    fn take_piece_in(&self, piece: &[u8], place: Place, memory: TakeMemory) -> Result<Pinned> {
         match place {
-            Place::Block(handle) => self.take_block(piece, handle.offset, handle, BlockCache::memory_if_worth),
+            Place::Block(handle) => self.take_block(piece, handle.offset, handle, memory),
             Place::Partition(handle) => self.take_in(&Bytes::copy_from_slice(piece), handle.offset, place),
         }
     }
@@ -504,13 +505,7 @@ impl Table {
         self.take_block(piece, piece_offset, handle, BlockCache::memory)
     }
 
-    fn take_block(
-        &self,
-        piece: &[u8],
-        piece_offset: u64,
-        handle: BlockHandle,
-        memory: impl FnOnce(&BlockCache, CacheKey, usize, usize) -> Memory,
-    ) -> Result<Pinned> {
+    fn take_block(&self, piece: &[u8], piece_offset: u64, handle: BlockHandle, memory: TakeMemory) -> Result<Pinned> {
         let key = self.key(handle.offset);
         let memory = |bytes| memory(&self.cache, key, bytes, self.value_alignment());
         let memory = open_within_into(piece, piece_offset, handle, self.description.identity, memory);
@@ -562,6 +557,9 @@ impl Table {
         Error::corrupt(&self.object, self.description.offset + offset, format!("a {what}"), "another kind of block")
     }
 }
+
+/// How memory is come by for a block: [`BlockCache::memory`], or [`BlockCache::memory_if_worth`].
+type TakeMemory = fn(&BlockCache, CacheKey, usize, usize) -> Memory;
 
 /// Where something lies in a table that the cache keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,7 +12,7 @@ use tombolo_storage::{Error, ErrorKind, Request, Result};
 
 use super::flight::Waiter;
 use super::{Hit, Lookup, Place, Table};
-use crate::cache::{Kept, Pinned};
+use crate::cache::{BlockCache, Kept, Pinned};
 
 /// Where the look-up before ended in a table.
 #[derive(Debug, Default)]
@@ -114,7 +114,8 @@ impl Table {
                 Some(pinned) => found.push((begin, pinned.keep())),
                 None => match self.flights.join(begin) {
                     Some(waiter) => coming.push((begin, waiter)),
-                    None => match self.load_held(request, place)? {
+                    // All of them are held together: in memory of the cache, which gives way for them one by one.
+                    None => match self.load_held(request, place, BlockCache::memory)? {
                         Some(pinned) => found.push((begin, pinned.keep())),
                         None => missing.push(place),
                     },

@@ -51,7 +51,6 @@ impl Node {
         let mut command = Command::new(binary);
         command.args(["--json", "serve", "node", "--listen", "127.0.0.1:0", "--memory", LENT, "--drain-seconds", "0"]).args(arguments);
         let mut process = command
-            .env_remove("TOMBOLO_NODE_SECRET")
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())

@@ -18,7 +18,7 @@
 //! 1. A frame that is taken is no other's memory until it is dropped: its number is in no slab's `free`, and slabs share no region.
 //! 2. A region lives at least as long as each of its frames, which hold it.
 //!
-//! Thread safety: all is shared; one lock, held for some hundred nanoseconds, and not while memory is mapped or given back.
+//! Thread safety: all is shared; one lock, held for some hundred nanoseconds (longer to choose a slab to give up: it looks at all), and not while memory is mapped or given back.
 
 mod slab;
 
