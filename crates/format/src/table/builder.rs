@@ -105,6 +105,13 @@ pub struct TableBuilder {
     separator: Vec<u8>,
 }
 
+/// Separators from here on are long.
+const LONG_SEPARATOR_BYTES: usize = 256;
+/// A partition holds so many long ones, so that the top index is a small part of the index.
+const LONG_SEPARATORS_MIN: usize = 32;
+/// A partition ends when its filter has so many bytes.
+const PARTITION_FILTER_BYTES: usize = 4 << 20;
+
 #[derive(Debug)]
 struct Partition {
     last_key: Vec<u8>,
@@ -208,9 +215,11 @@ impl TableBuilder {
         self.properties.entries
     }
 
-    /// Bytes of the data blocks so far, the open one estimated: for deciding when a table is large enough.
-    pub fn data_bytes(&self) -> u64 {
-        self.taken + self.out.len() as u64 + self.data.block_bytes() as u64
+    /// Bytes of the table so far, the open block estimated: for deciding when it is large enough. Indexes and filters count: of long keys that compress well
+    /// they are most of it.
+    pub fn table_bytes(&self) -> u64 {
+        let indexed = self.partition_bytes + self.index.block_bytes() + self.filter.filter_bytes();
+        self.taken + (self.out.len() + self.data.block_bytes() + indexed) as u64
     }
 
     /// Whether there is enough output to be worth taking.
@@ -324,7 +333,9 @@ impl TableBuilder {
             }
         };
         self.index.add(InternalKey::new(&self.separator, trailer), &handle.encode());
-        if self.index.block_bytes() >= self.options.partition_bytes {
+        // The top index takes a separator of each partition, and is held in memory while the table is open: long ones are few.
+        let least = if self.separator.len() < LONG_SEPARATOR_BYTES { 0 } else { LONG_SEPARATORS_MIN * self.separator.len() };
+        if self.index.block_bytes() >= self.options.partition_bytes.max(least) || self.filter.filter_bytes() >= PARTITION_FILTER_BYTES {
             self.close_partition();
         }
     }

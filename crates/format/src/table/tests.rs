@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::compression::Compression;
-use crate::key::EntryKind;
+use crate::key::{EntryKind, Trailer};
 
 type Owned = (Vec<u8>, u64, Vec<u8>);
 
@@ -210,4 +210,39 @@ proptest! {
         let (bytes, _) = build(&entries, options);
         prop_assert_eq!(read_all(&bytes), Ok(entries));
     }
+}
+
+/// Keys of which each block holds one, and neighbours share most: their separators are as long.
+#[test]
+fn the_top_index_of_long_keys_stays_small() {
+    let key = |group: u32, index: u32| [&group.to_be_bytes()[..], &[0; 9992], &index.to_be_bytes()].concat();
+    let mut builder = TableBuilder::new(TableOptions { compression: Compression::Lz4, ..TableOptions::default() }, IDENTITY);
+    let mut bytes = Vec::new();
+    for number in 0..4000 {
+        builder.add(&key(number / 8, number % 8), SequenceNumber(1), EntryKind::Put, b"").unwrap();
+        bytes.extend_from_slice(&builder.take_output());
+    }
+    let told = builder.table_bytes();
+    let (end, summary) = builder.finish().unwrap();
+    bytes.extend_from_slice(&end);
+    assert!(told >= summary.table_bytes / 2, "{told} of {} were told", summary.table_bytes);
+    assert!(summary.tail_bytes < 4 << 20, "{}", summary.tail_bytes);
+    assert_eq!(read_all(&bytes.into()).unwrap().len(), 4000);
+}
+
+#[test]
+fn a_partition_ends_with_a_large_filter() {
+    let options = TableOptions { block_bytes: 1 << 20, filter_bits_per_key: 30, ..TableOptions::default() };
+    let mut builder = TableBuilder::new(options, IDENTITY);
+    let mut bytes = Vec::new();
+    for number in 0..2_500_000_u32 {
+        builder.add(&number.to_be_bytes(), SequenceNumber(1), EntryKind::Put, b"").unwrap();
+        bytes.extend_from_slice(&builder.take_output());
+    }
+    let (end, summary) = builder.finish().unwrap();
+    bytes.extend_from_slice(&end);
+    let top = Top::decode(&bytes.into(), summary.table_bytes, IDENTITY).unwrap();
+    assert!(
+        top.partition_for(InternalKey::new(&[0; 4], Trailer::FIRST)) != top.partition_for(InternalKey::new(&[0, 38, 0, 0], Trailer::FIRST))
+    );
 }

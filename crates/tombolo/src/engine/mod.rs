@@ -570,6 +570,11 @@ impl Engine {
         before
     }
 
+    /// Whether verbs answer `Closed`.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
     /// Whether this handle was closed or dropped; a reader goes on reading after its first failure to write.
     pub(crate) fn has_stopped(&self) -> bool {
         self.stopping.load(Ordering::Acquire)

@@ -106,6 +106,12 @@ impl Retries {
         tracing::warn!(error = %error, "{what} failed");
         engine.note(&error);
         match error.kind() {
+            // What this one works with has ended, and nobody ended it: writers would wait for ever.
+            ErrorKind::Closed if !engine.is_stopping() && !engine.is_closed() => {
+                let ended = Error::new(ErrorKind::OutcomeUnknown, format!("{what} cannot go on: what it works with has ended"));
+                engine.fail(&ended.source(error.clone()).advice("open the database again"));
+                return Err(error);
+            }
             ErrorKind::Fenced | ErrorKind::Closed => return Err(error),
             // Nothing may be tried again that could name other tables for the same writes.
             ErrorKind::OutcomeUnknown => {

@@ -171,8 +171,8 @@ impl TableWriter {
     }
 
     /// Bytes so far, for deciding when the table is large enough.
-    pub fn data_bytes(&self) -> u64 {
-        self.builder.data_bytes()
+    pub fn table_bytes(&self) -> u64 {
+        self.builder.table_bytes()
     }
 
     /// Completes the object: it is durable when this returns. `None`, and no object, when nothing was added.

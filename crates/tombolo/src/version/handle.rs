@@ -315,7 +315,7 @@ impl TableWriter {
 
     /// Bytes written so far.
     pub(crate) fn written_bytes(&self) -> u64 {
-        self.writer.data_bytes()
+        self.writer.table_bytes()
     }
 
     /// Makes the table durable, and says how many bytes that were beside those flushed; `None` when nothing was added.

@@ -19,6 +19,7 @@ use super::ticket::WriteTicket;
 use super::{Content, Prepared, check_in_flight, commit_locked, finish_commit};
 use crate::budget::{Category, Charge};
 use crate::engine::{Commit, Committed, Engine, InLine, MAIN_LANE};
+use crate::guard::guarded;
 use crate::op::{Op, Ticket};
 use crate::options::Durability;
 
@@ -177,7 +178,9 @@ pub(super) fn stand_in_line(engine: &Arc<Engine>, prepared: Prepared, durability
     if first {
         let engine = Arc::clone(engine);
         let env = engine.env.clone();
-        env.spawn(TaskClass::Foreground, "line", async move { move_line(&engine).await }).detach();
+        let failed = Arc::clone(&engine);
+        let moving = guarded(async move { move_line(&engine).await }, move || failed.tell_failure());
+        env.spawn(TaskClass::Foreground, "line", moving).detach();
     }
     // Room may have come before the write stood in line.
     advance_line(engine);

@@ -184,9 +184,11 @@ async fn put(inner: &Arc<Inner>, tip: &Tip, group: Group) -> Option<Tip> {
                 return None;
             }
             Err(error) => {
-                let unknown = Error::new(ErrorKind::OutcomeUnknown, "the manifest cannot tell whether its record is in place");
-                group.complete(&Err(unknown.source(error.clone())));
-                inner.end(error, false);
+                let unknown =
+                    Error::new(ErrorKind::OutcomeUnknown, "the manifest cannot tell whether its record is in place").source(error.clone());
+                group.complete(&Err(unknown.clone()));
+                // Nothing is put behind what nobody knows: whoever tries to learns just that, and does not try for ever.
+                inner.end(if error.kind() == ErrorKind::Closed { error } else { unknown }, false);
                 return None;
             }
         }
