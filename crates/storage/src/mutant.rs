@@ -72,6 +72,7 @@ pub enum Mutant {
     LogObjectUnknownTakenAsHeld,
     LogObjectAcknowledgesOutOfOrder,
     LogObjectGapIsAlwaysEnd,
+    LogObjectConfirmStopsAtGap,
     // Rule 11
     DeleteWithoutCondemning,
     DeleteListsPinsBeforeCondemning,

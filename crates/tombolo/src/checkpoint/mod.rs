@@ -29,6 +29,7 @@ use crate::collection::driver::delete_pin;
 use crate::collection::{PinOptions, Pinned, pin};
 use crate::manifest::State;
 use crate::manifest::chain::undecodable;
+use crate::manifest::driver::fenced_error;
 use crate::manifest::driver::io::{Io, Patience};
 use crate::manifest::names;
 
@@ -139,7 +140,9 @@ impl Checkpoints {
         let options = PinOptions { kind: PinKind::Checkpoint, lease: None };
         let pinned = pin(&self.io.env, &self.io.store, options, choose).await?;
         let Some(state) = chosen.into_inner() else { return Err(Error::new(ErrorKind::Bug, "a pin was made of no state")) };
-        match self.put(name, &pinned, &state).await {
+        // Of a state that another epoch wrote, the checkpoint would pass for that one's, which may have made one of this name.
+        let put = if state.epoch() == self.io.epoch { self.put(name, &pinned, &state).await } else { Err(fenced_error()) };
+        match put {
             Ok(header) => Ok(Checkpoint::from(&header)),
             // It may be there, or come to be: then its pin must stay.
             Err(error) if matches!(error.kind(), ErrorKind::OutcomeUnknown | ErrorKind::DeadlineExceeded) => Err(error),

@@ -180,6 +180,9 @@ pub(crate) async fn checkpoint(engine: &Arc<Engine>, name: &str) -> Result<Check
     }
     // What an attempt before has left would keep its tables.
     if let Err(error) = checkpoints.sweep(confirm(engine)).await {
+        if error.kind() == ErrorKind::Fenced {
+            return Err(error);
+        }
         tracing::warn!(%error, "sweeping unfinished checkpoints failed; the next one tries again");
     }
     let last = write::seal(engine);

@@ -12,7 +12,7 @@ use tombolo_env::{BoxFuture, Env, all};
 use tombolo_format::manifest::{Edit, TableDescription};
 use tombolo_storage::{
     Epoch, Error, ErrorKind, Incarnation, Life, LogStore, ObjectKind, ObjectName, ObjectStore, Placement, Purpose, PutOutcome, Request,
-    Result,
+    Result, probe,
 };
 
 use crate::checkpoint::Checkpoints;
@@ -60,6 +60,7 @@ pub(crate) async fn restore(request: RestoreRequest) -> Result<()> {
 /// # Errors
 /// `AlreadyExists`; those of the store.
 pub(crate) async fn claim_empty(env: &Env, target: &Arc<dyn ObjectStore>, log_store: &dyn LogStore) -> Result<Manifest> {
+    probe::exclusive::prove(env, target).await?;
     // Looked at before it is claimed: a claim would take a live database from its writer.
     match manifest::load(env, target).await {
         Ok(there) => check_empty(&there.state, target)?,
@@ -92,7 +93,8 @@ pub(crate) async fn copy_tables(
                 let name = manifest.fresh_table_name();
                 let from = names::table(life, table.name);
                 let to = names::table(manifest.incarnation(), name);
-                let copy = Copy { source, target, epoch: manifest.epoch(), level: table.level };
+                let copy =
+                    Copy { source, target, epoch: manifest.epoch(), level: table.level, bytes: table.offset.saturating_add(table.length) };
                 copies.push(Box::pin(async move { copy.run(&from, &to).await }));
                 edits.push(Edit::TableAdded(TableDescription { name, ..table }));
             }
@@ -118,12 +120,18 @@ struct Copy<'a> {
     target: &'a Arc<dyn ObjectStore>,
     epoch: Epoch,
     level: u8,
+    /// Bytes that the manifest says it has, at least.
+    bytes: u64,
 }
 
 impl Copy<'_> {
     /// By reference where the target can, else byte by byte.
     async fn run(&self, from: &ObjectName, to: &ObjectName) -> Result<()> {
         let request = Request::new(Purpose::Compaction, self.epoch);
+        let length = self.source.length(request, from).await?;
+        if length < self.bytes {
+            return Err(Error::corrupt(from, length, format!("{} bytes", self.bytes), "the end of the object"));
+        }
         if let Some(place) = self.source.place(from) {
             match self.target.adopt(request, &place, to).await? {
                 Some(PutOutcome::Created) => return Ok(()),
@@ -131,7 +139,6 @@ impl Copy<'_> {
                 None => {}
             }
         }
-        let length = self.source.length(request, from).await?;
         let mut placement = Placement::new(ObjectKind::Table, Life::Long);
         placement.level = self.level;
         let mut writer = self.target.create(request, to, placement).await?;

@@ -331,6 +331,52 @@ fn a_writer_that_was_taken_over_sweeps_nothing_that_its_successor_is_making() {
     });
 }
 
+/// The one that is taken over goes on once the newest state is its successor's.
+#[test]
+fn a_writer_that_was_taken_over_makes_no_checkpoint_of_its_successors_state() {
+    run(|env| async move {
+        let memory: Arc<dyn ObjectStore> = Arc::new(MemoryObjectStore::unnamed(&env));
+        let log: Arc<dyn LogStore> = Arc::new(MemoryLogStore::unnamed(&env));
+        let stale_plan = FaultPlan::scripted();
+        let stale_store = Arc::new(FaultObjectStore::new(&env, Arc::clone(&memory), stale_plan.clone()));
+        let builder =
+            |store: Arc<dyn ObjectStore>| Db::builder("mem://x").env(env.clone()).stores(store, Arc::clone(&log)).options(options());
+        // After opening has swept, and the name was found free.
+        let looks = |asked: &Asked<'_>| asked.kind == RequestKind::List && asked.name.ends_with("/checkpoint/");
+        stale_plan.inject(Rule::new(looks, Fault::Delay(Duration::from_secs(5))).skip(2).times(1));
+        let stale = builder(stale_store).open().await.unwrap();
+        let making = stale.checkpoint("x");
+        env.sleep(Duration::from_secs(1)).await;
+        let db = builder(Arc::clone(&memory)).open().await.unwrap();
+        let keys = db.default_keyspace();
+        keys.put(b"k", b"1").await.unwrap();
+        let made = db.checkpoint("x").await.unwrap();
+        keys.put(b"k", b"2").await.unwrap();
+        db.flush().await.unwrap();
+        assert_eq!(making.await.unwrap_err().kind(), ErrorKind::Fenced);
+        assert_eq!(stale_plan.injected(), 1);
+        assert_eq!(db.checkpoints().await.unwrap(), [made], "and no other of that name");
+        drop(stale);
+    });
+}
+
+#[test]
+fn a_table_that_was_cut_is_not_restored() {
+    run(|env| async move {
+        let memory: Arc<dyn ObjectStore> = Arc::new(MemoryObjectStore::unnamed(&env));
+        let log: Arc<dyn LogStore> = Arc::new(MemoryLogStore::unnamed(&env));
+        let builder = || Db::builder("mem://x").env(env.clone()).stores(Arc::clone(&memory), Arc::clone(&log)).options(options());
+        let db = builder().open().await.unwrap();
+        db.default_keyspace().put(b"k", [7; 3000]).await.unwrap();
+        db.checkpoint("c").await.unwrap();
+        let table = objects(&*memory, "/table/").await.remove(0);
+        overwrite(&*memory, &table, |bytes| bytes.truncate(bytes.len() - 1)).await;
+        let other = || Db::builder("mem://other").env(env.clone()).options(options());
+        let error = builder().at_checkpoint("c").restore_to(other()).await.unwrap_err();
+        assert!(error.kind() == ErrorKind::Corrupt && error.object_name().is_some_and(|name| table.ends_with(name)), "{error}");
+    });
+}
+
 /// What a script has made, told outside the world.
 #[derive(Debug, Default)]
 struct Told {

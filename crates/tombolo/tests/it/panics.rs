@@ -8,6 +8,7 @@ use std::time::Duration;
 use tombolo::{Builder, Db, Durability, Env, ErrorKind, Event, KeyspaceOptions, Listener, Op, Options, ReaderOptions};
 use tombolo_env::simulated::World;
 use tombolo_storage::backend::memory::{MemoryLogStore, MemoryObjectStore};
+use tombolo_storage::backend::object_log::ObjectLogStore;
 use tombolo_storage::layer::RequestKind;
 use tombolo_storage::layer::fault::{Asked, Fault, FaultObjectStore, FaultPlan, Rule};
 use tombolo_storage::{LogStore, ObjectStore, Purpose};
@@ -211,6 +212,27 @@ fn a_listener_that_panics_is_told_of_what_follows() {
         }
         let told = clumsy.0.load(Ordering::Relaxed);
         assert!(told >= 6, "{told} events of three flushes");
+        db.close().await.unwrap();
+    });
+}
+
+#[test]
+fn durable_writes_are_told_of_a_log_whose_put_panicked() {
+    run(|stores| async move {
+        let log = Arc::new(ObjectLogStore::new(&stores.env, Arc::clone(&stores.objects), true));
+        let builder = || stores.builder().stores(Arc::clone(&stores.objects), Arc::clone(&log) as Arc<dyn LogStore>);
+        let db = builder().open().await.unwrap();
+        put(&db, 0).await;
+        stores.panic_at(|asked| asked.kind == RequestKind::Put && asked.purpose == Purpose::Log);
+        let keys = db.default_keyspace();
+        let (first, second) = (keys.put(b"a", b"1"), keys.put(b"b", b"2"));
+        assert_eq!([stores.told(first).await, stores.told(second).await], [ErrorKind::Bug; 2]);
+        stores.env.sleep(Duration::from_secs(60)).await;
+        let closed = db.close();
+        stores.env.sleep(Duration::from_secs(60)).await;
+        assert!(closed.try_take().is_ok(), "closing ends");
+        let db = builder().open().await.unwrap();
+        assert_eq!(db.default_keyspace().get(0u64.to_be_bytes()).await.unwrap().unwrap(), 0u64.to_be_bytes());
         db.close().await.unwrap();
     });
 }

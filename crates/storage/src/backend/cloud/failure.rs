@@ -6,12 +6,14 @@
 //! | 412, 304; 409 but for a conflict of requests | `AlreadyExists` | no |
 //! | 409 `ConditionalRequestConflict`, `OperationAborted` | `Retry` | no |
 //! | 401, 403, and whatever speaks of tokens and signatures | `PermissionDenied` | no |
-//! | 429, 503 `SlowDown` and its like, 400 `RequestTimeout` (of a body that did not arrive) | `Retry` | no |
-//! | 408, any other 5xx, an error in an answer of success | `Retry` | yes |
+//! | 429, 400 `RequestTimeout` (of a body that did not arrive) | `Retry` | no |
+//! | 408, any 5xx, an error in an answer of success | `Retry` | yes |
 //! | 416 | `Invalid`, and the range lies beyond the end | no |
 //! | no connection | `Retry` | no |
 //! | a connection that broke, was cut short, or timed out | `Retry` | yes |
 //! | whatever came from who gives out credentials, 404 too; 429, 408 and 5xx from there | `PermissionDenied`; `Retry` | no |
+//!
+//! `SlowDown` of 503 as well: MinIO says it of a change that too few of its drives took in time, and those that did may keep it.
 
 use object_store::client::HttpErrorKind;
 
@@ -139,6 +141,7 @@ fn by_status(status: u16, code: &str) -> (ErrorKind, bool, Option<&'static str>)
         (_, code) if FULL.contains(&code) => {
             (ErrorKind::OutOfSpace, false, Some("free space, or raise the quota; writes resume by themselves"))
         }
+        (503, code) if THROTTLED.contains(&code) => (ErrorKind::Retry, true, Some(WAIT)),
         (_, code) if THROTTLED.contains(&code) => (ErrorKind::Retry, false, Some(WAIT)),
         (409, "ConditionalRequestConflict" | "OperationAborted") | (400, "RequestTimeout") => (ErrorKind::Retry, false, None),
         (_, "AuthorizationHeaderMalformed" | "PermanentRedirect") | (301 | 307 | 308, _) => (ErrorKind::Invalid, false, Some(SET_REGION)),

@@ -421,6 +421,7 @@ impl Lane {
 
     /// One round as the leader; the error is that of all who waited.
     fn lead_round(&self, may_hand_over: bool) -> (Next, Option<Error>) {
+        let ends_on_panic = EndsOnPanic(self);
         self.gather(usize::from(may_hand_over));
         let began = self.env.now();
         let mut moves = 0;
@@ -447,6 +448,8 @@ impl Lane {
         };
         self.round_nanos.store(self.env.now().since(began).as_nanos().try_into().unwrap_or(u64::MAX), Ordering::Relaxed);
         let (finished, next) = self.group.lock().round_ended(self.durable_through(), failure.as_ref(), may_hand_over);
+        // It leads no more.
+        std::mem::forget(ends_on_panic);
         finished.wake();
         (next, failure)
     }
@@ -639,5 +642,18 @@ impl Lane {
             .and_then(|()| segment.sync())
             .map_err(|error| Error::io(error, "closing a log segment", segment.path.display()))?;
         self.control.sync()
+    }
+}
+
+/// A leader that panics leaves a lane that has ended, and nobody who waits for it.
+struct EndsOnPanic<'a>(&'a Lane);
+
+impl Drop for EndsOnPanic<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let error = self.0.fail(io::Error::other("it panicked"));
+            let (finished, _) = self.0.group.lock().round_ended(self.0.durable_through(), Some(&error), false);
+            finished.wake();
+        }
     }
 }

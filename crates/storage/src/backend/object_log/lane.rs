@@ -257,6 +257,7 @@ impl Lane {
 
     /// Puts one object after the other as long as there is any.
     async fn put_on(self: Arc<Lane>) {
+        let _ends = EndsOnPanic(&self);
         while let Some((slot, bytes)) = self.next() {
             let began = self.place.env.now();
             match self.hold(slot, bytes, Refused::GoesOn).await {
@@ -487,19 +488,26 @@ impl Lane {
         Pressure { live_bytes: writer.live_bytes + writer.open.len() as u64, wanted_bytes_max }
     }
 
-    /// Whether the lane is sealed: looks at the first slot that is not known to hold this writer's object. A seal lies in the first
-    /// empty slot, so it is there or nowhere.
+    /// Whether the lane is sealed. A seal lies in the slot that was the first empty one: behind all that is acknowledged, and at most in the one that
+    /// comes after all that were begun. An empty slot before that proves nothing: an object of it may have landed, have been sealed behind, and
+    /// been freed by a successor who has all of it.
     pub(super) async fn confirm(&self) -> Result<()> {
-        let mut slot = {
+        let (mut slot, last) = {
             let writer = self.writer.lock();
             if let State::Ended(error) = &writer.state {
                 return Err(error.clone());
             }
-            writer.acknowledged + 1
+            (writer.acknowledged + 1, writer.slot)
         };
         loop {
             let read = self.place.read(Purpose::Log, self.epoch(), slot, 0..SEAL_BYTES as u64).await?;
-            let Some(found) = read else { return Ok(()) };
+            let Some(found) = read else {
+                if slot >= last || is_enabled(Mutant::LogObjectConfirmStopsAtGap) {
+                    return Ok(());
+                }
+                slot += 1;
+                continue;
+            };
             let name = self.place.name(slot)?;
             match LogObject::decode(&found, &self.place.identity(slot)).map_err(|error| Error::format(name, 0, error))? {
                 LogObject::Data { .. } => slot += 1,
@@ -520,6 +528,18 @@ impl Lane {
         }
         writer.state = State::Closed;
         Ok(writer.end)
+    }
+}
+
+/// A task that panics leaves a lane that has ended, and nobody who waits for it.
+struct EndsOnPanic<'a>(&'a Lane);
+
+impl Drop for EndsOnPanic<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let error = Error::new(ErrorKind::Bug, "putting the log panicked: what was in flight may or may not be found again");
+            self.0.end(error.advice("open the database again"));
+        }
     }
 }
 

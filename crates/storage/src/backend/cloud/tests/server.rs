@@ -16,6 +16,8 @@ use parking_lot::Mutex;
 pub(in super::super) enum Trouble {
     /// It is refused with a status and a code.
     Refuse(u16, &'static str),
+    /// It takes effect, and is refused.
+    KeepAndRefuse(u16, &'static str),
     /// The connection ends before it takes effect.
     LostRequest,
     /// It takes effect, and the connection ends before the answer.
@@ -268,6 +270,10 @@ impl Shared {
             let (answer, cut) = match trouble {
                 Some(Trouble::LostRequest) => return,
                 Some(Trouble::Refuse(status, code)) => (Answer::refusal(status, code), None),
+                Some(Trouble::KeepAndRefuse(status, code)) => {
+                    self.serve(&asked);
+                    (Answer::refusal(status, code), None)
+                }
                 Some(Trouble::LostAnswer) => {
                     self.serve(&asked);
                     return;

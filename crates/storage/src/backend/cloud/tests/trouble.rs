@@ -72,7 +72,6 @@ fn refusals_have_their_kind_and_say_what_to_do() {
         (404, "XAdminUserNotFound", ErrorKind::PermissionDenied, "check the credentials"),
         (404, "NoSuchTenant", ErrorKind::PermissionDenied, "is not about an object"),
         (404, "NoSuchKey", ErrorKind::NotFound, "404"),
-        (503, "SlowDown", ErrorKind::Retry, "throttles"),
         (429, "TooManyRequests", ErrorKind::Retry, "throttles"),
         (409, "ConditionalRequestConflict", ErrorKind::Retry, "409"),
         (507, "XMinioStorageFull", ErrorKind::OutOfSpace, "free space"),
@@ -113,6 +112,22 @@ fn a_throttled_store_is_waited_for() {
     assert!(server.object("db/a").is_none());
     let tries = server.requests().iter().filter(|request| request.starts_with("PUT")).count();
     assert_eq!(tries, 4);
+}
+
+/// As MinIO's are that meet too few drives: to take it for nothing would be to put another thing in its place, and to delete what it names.
+#[test]
+fn a_change_that_is_refused_by_a_throttle_may_be_there() {
+    for code in ["SlowDown", "SlowDownWrite", "ServiceUnavailable", "ServerBusy"] {
+        let (env, server) = (Env::real(), Server::start());
+        let store = impatient(&env, &server);
+        server.next("PUT", 1, Trouble::KeepAndRefuse(503, code));
+        let outcome = env.block_on(put(&*store, "a", b"bytes")).expect("it is found out");
+        assert_eq!(outcome, PutOutcome::Created, "{code}");
+        server.next("PUT", 100, Trouble::KeepAndRefuse(503, code));
+        let error = env.block_on(put(&*store, "b", b"bytes")).expect_err("nobody knows");
+        assert_eq!(error.kind(), ErrorKind::OutcomeUnknown, "{code}: {error}");
+        assert!(error.to_string().contains("throttles"), "{error}");
+    }
 }
 
 #[test]
@@ -249,7 +264,7 @@ fn a_large_copy_that_fails_is_judged_by_what_failed() {
         (Trouble::LostAnswer, ErrorKind::OutcomeUnknown, true),
         (Trouble::LostRequest, ErrorKind::OutcomeUnknown, false),
         (Trouble::Refuse(500, "InternalError"), ErrorKind::OutcomeUnknown, false),
-        (Trouble::Refuse(503, "SlowDown"), ErrorKind::Retry, false),
+        (Trouble::Refuse(503, "SlowDown"), ErrorKind::OutcomeUnknown, false),
         (Trouble::Refuse(403, "AccessDenied"), ErrorKind::PermissionDenied, false),
     ] {
         let (mut is_new, shown, to) = (true, format!("{trouble:?}"), format!("to-{kind:?}-{is_there}"));

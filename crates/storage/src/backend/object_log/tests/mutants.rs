@@ -1,7 +1,7 @@
 //! Every sentence of rule 10 taken out in turn: the checkers report a violation with it, and none without.
 
 use super::harness::contest;
-use super::takeover::{ends_with_data_behind_the_seal, takeover_with_a_hole};
+use super::takeover::{confirmed_behind_a_slot_that_was_freed, ends_with_data_behind_the_seal, takeover_with_a_hole};
 use crate::ErrorKind;
 use crate::mutant::{Mutant, enable};
 
@@ -55,4 +55,10 @@ fn a_hole_taken_for_the_end() {
     let _guard = enable(Mutant::LogObjectGapIsAlwaysEnd);
     let outcome = takeover_with_a_hole(9, 3);
     assert!(!matches!(&outcome, Err(error) if error.kind() == ErrorKind::Corrupt), "the hole was noticed: {outcome:?}");
+}
+
+#[test]
+fn an_empty_slot_taken_for_proof_that_nobody_sealed() {
+    let _guard = enable(Mutant::LogObjectConfirmStopsAtGap);
+    assert_eq!(confirmed_behind_a_slot_that_was_freed().map_err(|error| error.kind()), Ok(()), "it was noticed");
 }

@@ -81,6 +81,36 @@ fn a_put_that_lands_after_the_log_was_freed_finds_the_seal() {
     assert_eq!(log.append(0, &entry(2, 10)).expect_err("finished").kind(), ErrorKind::Fenced);
 }
 
+/// A put whose answer is lost has landed; a successor seals behind it, replays it, and frees the log. What is there now is the seal, behind a slot that is empty.
+pub(super) fn confirmed_behind_a_slot_that_was_freed() -> Result<()> {
+    let case = Case::new(10, Chances::NONE);
+    let writer = case.world.process("writer");
+    let env = writer.env();
+    let log = env.block_on(case.store(&writer).open(&case.context(&writer, 1), 1)).expect("opened");
+    append(&env, &*log, 0, &entry(0, 10)).expect("appended");
+    case.plan.inject(Rule::of_kind(RequestKind::Put, Fault::Unknown { landed: true }).times(1));
+    drop(log.append(0, &entry(1, 10)).expect("appended"));
+    case.world.run_for(Duration::from_millis(1));
+    writer.pause();
+    let successor = case.world.process("successor");
+    let (context, record) = (case.context(&successor, 2), case.record().expect("named"));
+    let fencer = case.store(&successor);
+    let sealed = successor.env().block_on(fencer.fence(&context, &record, LogOffset::ZERO)).expect("fenced");
+    assert_eq!(sealed.segment(), 2, "the landed put is in the log");
+    case.chain.unname(&record);
+    successor.env().block_on(fencer.free(&context, &record)).expect("freed");
+    // What the writer puts again is late.
+    case.plan.inject(Rule::of_kind(RequestKind::Put, Fault::Late(Lateness::Released)));
+    writer.resume();
+    env.block_on(log.confirm())
+}
+
+#[test]
+fn a_writer_that_was_fenced_behind_its_landed_put_is_not_confirmed() {
+    let error = confirmed_behind_a_slot_that_was_freed().expect_err("fenced");
+    assert_eq!(error.kind(), ErrorKind::Fenced, "{error}");
+}
+
 /// A lane whose first object is late and whose next ones are in place: what two successors in turn say where it ends.
 pub(super) fn ends_with_data_behind_the_seal() -> Result<(LogOffset, LogOffset)> {
     let case = Case::new(8, Chances::NONE);
