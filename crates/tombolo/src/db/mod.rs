@@ -56,10 +56,7 @@ pub(crate) struct Handle {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        self.engine.stop();
-        // Cancels them: what they were at is as after a crash.
-        let tasks = std::mem::take(&mut *self.engine.tasks.lock());
-        drop(tasks);
+        self.engine.abandon();
     }
 }
 

@@ -580,6 +580,13 @@ impl Engine {
         self.stopping.load(Ordering::Acquire)
     }
 
+    /// Nobody has a handle any more: background tasks are cancelled, and what they were at is as after a crash.
+    pub(crate) fn abandon(&self) {
+        self.stop();
+        let tasks = std::mem::take(&mut *self.tasks.lock());
+        drop(tasks);
+    }
+
     /// Tells background tasks to end.
     pub(crate) fn stop(&self) {
         self.stopping.store(true, Ordering::Release);

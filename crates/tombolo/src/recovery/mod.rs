@@ -115,11 +115,24 @@ pub(crate) async fn open_on(request: Request, known: Option<Tip>) -> Result<Arc<
     })?;
     let nanos = u64::try_from(engine.env.now().since(began).as_nanos()).unwrap_or(u64::MAX);
     engine.counters.open_nanos.store(nanos, Ordering::Relaxed);
+    let mut unhandled = Unhandled(Some(Arc::clone(&engine)));
     serve(&engine);
     if old_count >= OLD_LOGS_WAIT {
         first_flush(&engine).await;
     }
+    unhandled.0 = None;
     Ok(engine)
+}
+
+/// An engine whose tasks run and that nobody has yet: an opening that is given up here leaves no writer behind.
+struct Unhandled(Option<Arc<Engine>>);
+
+impl Drop for Unhandled {
+    fn drop(&mut self) {
+        if let Some(engine) = &self.0 {
+            engine.abandon();
+        }
+    }
 }
 
 /// Waits until what replay sealed is flushed: openings that die before it would leave more and more logs. Trouble with it is no trouble of

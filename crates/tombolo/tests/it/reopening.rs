@@ -1,12 +1,15 @@
 //! A database that is opened briefly again and again: what it costs, and what it leaves.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use tombolo::{Db, Env, KeyspaceOptions, Options, Result};
+use tombolo::{Db, Env, ErrorKind, KeyspaceOptions, Options, Result};
 use tombolo_env::simulated::{Crash, World};
-use tombolo_storage::LogStore;
 use tombolo_storage::backend::memory::{MemoryLogStore, MemoryObjectStore};
+use tombolo_storage::layer::RequestKind;
+use tombolo_storage::layer::fault::{Asked, Fault, FaultObjectStore, FaultPlan, Rule};
 use tombolo_storage::layer::trace::{TraceObjectStore, Tracer};
+use tombolo_storage::{Epoch, LogStore, ObjectStore, Purpose, Request};
 
 const FORMS: [&str; 2] = ["mapped", "written"];
 
@@ -178,4 +181,36 @@ fn databases_may_keep_their_logs_in_one_place() {
             lives[database] += 1;
         }
     }
+}
+
+/// With many logs an opening waits for its first flush; who does not wait that long leaves nobody who writes.
+#[test]
+fn an_opening_that_is_given_up_leaves_no_writer() {
+    let world = World::new(3);
+    let process = world.process("impatient");
+    let env = process.env();
+    let plan = FaultPlan::scripted();
+    let objects: Arc<dyn ObjectStore> = Arc::new(FaultObjectStore::new(&env, Arc::new(MemoryObjectStore::unnamed(&env)), plan.clone()));
+    let log: Arc<dyn LogStore> = Arc::new(MemoryLogStore::unnamed(&env));
+    let flushes = |asked: &Asked<'_>| asked.kind == RequestKind::Create && asked.purpose == Purpose::Flush;
+    plan.inject(Rule::new(flushes, Fault::Delay(Duration::from_secs(3600))));
+    let given_up = process.run(async move {
+        let mut given_up = 0;
+        for _ in 0..40 {
+            let builder = Db::builder("mem://impatient").env(env.clone()).stores(Arc::clone(&objects), Arc::clone(&log));
+            match builder.deadline(Duration::from_secs(5)).open().await {
+                Ok(db) => db.default_keyspace().put(b"k", b"v").await.unwrap(),
+                Err(error) => {
+                    assert_eq!(error.kind(), ErrorKind::DeadlineExceeded, "{error}");
+                    given_up += 1;
+                }
+            }
+        }
+        env.sleep(Duration::from_secs(7200)).await;
+        let all = objects.list(Request::new(Purpose::Verify, Epoch::NONE), "", None, 1000).await.unwrap().objects;
+        let tables = all.iter().filter(|object| object.name.as_str().contains("/table/")).count();
+        assert_eq!(tables, 0, "somebody went on");
+        given_up
+    });
+    assert!(given_up.unwrap() > 0, "no opening waited");
 }

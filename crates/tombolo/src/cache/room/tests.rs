@@ -36,10 +36,10 @@ fn what_is_used_all_the_time_stays_while_blocks_of_other_sizes_come_and_go() {
             let partition = key(1_000_000 + table);
             if cache.get(&partition).is_none() {
                 missed += u64::from(step > 10_000);
-                cache.insert(partition, block(0, partition_bytes[table as usize % 4]));
+                cache.insert(partition, block(0, partition_bytes[usize::try_from(table % 4).unwrap()]));
             }
             if cache.get(&key(number)).is_none() {
-                cache.insert(key(number), block(number, 7900 + number as usize % 300));
+                cache.insert(key(number), block(number, 7900 + usize::try_from(number % 300).unwrap()));
             }
         }
         assert!(missed <= 30, "{missed} of 30,000 partitions were missed in {megabytes} MiB: {:?}", cache.stats());
