@@ -18,6 +18,7 @@ pub mod real;
 pub mod simulated;
 pub mod task;
 pub mod together;
+mod unwinding;
 pub mod wait;
 
 use std::fmt;
@@ -33,6 +34,7 @@ pub use host::{FileSystemFacts, HostFacts};
 pub use network::{Connection, Listener, Network};
 pub use task::{Task, TaskClass};
 pub use together::all;
+pub use unwinding::OnPanic;
 pub use wait::{Either, either, within};
 
 /// A boxed future that may move between threads.
@@ -180,6 +182,14 @@ impl Env {
     pub fn preemption_point(&self) {
         if self.simulated {
             self.platform.preemption_point();
+        }
+    }
+
+    /// Lets another thread have the processor that waits for one: for a moment in which others are about to do what this one waits for. In a simulated
+    /// world nothing happens.
+    pub fn let_others_run(&self) {
+        if !self.is_simulated() {
+            std::thread::yield_now();
         }
     }
 

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tombolo_env::{Completion, Env, TaskClass, completion};
+use tombolo_env::{Completion, Env, OnPanic, TaskClass, completion};
 use tombolo_format::log_frame::{
     DURABLE_SLOT_OFFSET, FRAME_PAYLOAD_BYTES_MAX, FrameHeader, SEGMENT_HEADER_BYTES, SegmentHeader, SegmentIdentity, encode_durable_slot,
     frame_bytes_max,
@@ -421,7 +421,7 @@ impl Lane {
 
     /// One round as the leader; the error is that of all who waited.
     fn lead_round(&self, may_hand_over: bool) -> (Next, Option<Error>) {
-        let ends_on_panic = EndsOnPanic(self);
+        let ends_on_panic = OnPanic::new(|| self.leader_panicked());
         self.gather(usize::from(may_hand_over));
         let began = self.env.now();
         let mut moves = 0;
@@ -449,7 +449,7 @@ impl Lane {
         self.round_nanos.store(self.env.now().since(began).as_nanos().try_into().unwrap_or(u64::MAX), Ordering::Relaxed);
         let (finished, next) = self.group.lock().round_ended(self.durable_through(), failure.as_ref(), may_hand_over);
         // It leads no more.
-        std::mem::forget(ends_on_panic);
+        ends_on_panic.disarm();
         finished.wake();
         (next, failure)
     }
@@ -463,9 +463,16 @@ impl Lane {
         let patience = (self.round_nanos.load(Ordering::Relaxed) / GATHER_PART).min(GATHER_NANOS_MAX);
         let deadline = self.env.now() + Duration::from_nanos(patience);
         while self.env.now() < deadline && self.group.lock().missing(leader) > 0 {
-            std::thread::yield_now();
+            self.env.let_others_run();
         }
         self.group.lock().end_gathering(missing, leader);
+    }
+
+    /// A leader that panics leaves a lane that has ended, and nobody who waits for it.
+    fn leader_panicked(&self) {
+        let error = self.fail(io::Error::other("it panicked"));
+        let (finished, _) = self.group.lock().round_ended(self.durable_through(), Some(&error), false);
+        finished.wake();
     }
 
     /// Syncs everything accepted by now: earlier segments first.
@@ -642,18 +649,5 @@ impl Lane {
             .and_then(|()| segment.sync())
             .map_err(|error| Error::io(error, "closing a log segment", segment.path.display()))?;
         self.control.sync()
-    }
-}
-
-/// A leader that panics leaves a lane that has ended, and nobody who waits for it.
-struct EndsOnPanic<'a>(&'a Lane);
-
-impl Drop for EndsOnPanic<'_> {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            let error = self.0.fail(io::Error::other("it panicked"));
-            let (finished, _) = self.0.group.lock().round_ended(self.0.durable_through(), Some(&error), false);
-            finished.wake();
-        }
     }
 }

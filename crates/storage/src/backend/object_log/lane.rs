@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use tombolo_env::{Completer, Completion, Env, TaskClass, completion};
+use tombolo_env::{Completer, Completion, Env, OnPanic, TaskClass, completion};
 use tombolo_format::log_frame::{FRAME_PAYLOAD_BYTES_MAX, FrameHeader, frame_bytes_max};
 use tombolo_format::log_object::{LOG_OBJECT_FIRST_BYTE, LOG_OBJECT_HEADER_BYTES, LogObject, SEAL_BYTES, encode_data_header};
 
@@ -257,7 +257,11 @@ impl Lane {
 
     /// Puts one object after the other as long as there is any.
     async fn put_on(self: Arc<Lane>) {
-        let _ends = EndsOnPanic(&self);
+        // A task that panics leaves a lane that has ended, and nobody who waits for it.
+        let _ends = OnPanic::new(|| {
+            let error = Error::new(ErrorKind::Bug, "putting the log panicked: what was in flight may or may not be found again");
+            self.end(error.advice("open the database again"));
+        });
         while let Some((slot, bytes)) = self.next() {
             let began = self.place.env.now();
             match self.hold(slot, bytes, Refused::GoesOn).await {
@@ -528,18 +532,6 @@ impl Lane {
         }
         writer.state = State::Closed;
         Ok(writer.end)
-    }
-}
-
-/// A task that panics leaves a lane that has ended, and nobody who waits for it.
-struct EndsOnPanic<'a>(&'a Lane);
-
-impl Drop for EndsOnPanic<'_> {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            let error = Error::new(ErrorKind::Bug, "putting the log panicked: what was in flight may or may not be found again");
-            self.0.end(error.advice("open the database again"));
-        }
     }
 }
 
