@@ -26,6 +26,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use rand::RngCore;
 use rand::SeedableRng;
 use rand_xoshiro::Xoshiro256PlusPlus;
+use rustix::time::{ClockId, clock_gettime};
 
 use crate::{BoxFuture, Env, FileSystem, HostFacts, Instant, Network, Platform, Task, TaskClass};
 
@@ -37,10 +38,30 @@ pub(crate) fn env(io_uring: bool) -> Env {
     Env::new(Arc::new(RealPlatform { executor, timer: timer::Timer::default(), files, network }))
 }
 
+/// Since the host was started, the time in which it was suspended included: a lease, or the age of what a reader shows, does not stand still while the host does.
+fn since_boot() -> Duration {
+    if cfg!(miri) {
+        // It knows no such clock.
+        static ORIGIN: OnceLock<std::time::Instant> = OnceLock::new();
+        return ORIGIN.get_or_init(std::time::Instant::now).elapsed();
+    }
+    Duration::try_from(clock_gettime(ClockId::Boottime)).unwrap_or_default()
+}
+
 /// Moments are counted from here, so that those of all real worlds of one process compare.
-fn origin() -> std::time::Instant {
-    static ORIGIN: OnceLock<std::time::Instant> = OnceLock::new();
-    *ORIGIN.get_or_init(std::time::Instant::now)
+fn origin() -> Duration {
+    static ORIGIN: OnceLock<Duration> = OnceLock::new();
+    *ORIGIN.get_or_init(since_boot)
+}
+
+fn now() -> Instant {
+    let origin = origin();
+    Instant::from_nanos(u64::try_from(since_boot().saturating_sub(origin).as_nanos()).unwrap_or(u64::MAX))
+}
+
+/// A moment as threads wait for it, whose clock stands still with the host: whoever waits when it is suspended waits that much longer. `None`: never.
+fn moment(deadline: Instant) -> Option<std::time::Instant> {
+    std::time::Instant::now().checked_add(deadline.since(now()))
 }
 
 #[derive(Debug)]
@@ -53,7 +74,7 @@ struct RealPlatform {
 
 impl Platform for RealPlatform {
     fn now(&self) -> Instant {
-        Instant::from_nanos(u64::try_from(origin().elapsed().as_nanos()).unwrap_or(u64::MAX))
+        now()
     }
 
     fn unix_time(&self) -> Duration {
@@ -86,7 +107,7 @@ impl Platform for RealPlatform {
     }
 
     fn sleep_until(&self, deadline: Instant) -> BoxFuture<'static, ()> {
-        match origin().checked_add(Duration::from_nanos(deadline.as_nanos())) {
+        match moment(deadline) {
             Some(moment) => Box::pin(self.timer.sleep_until(moment)),
             None => Box::pin(std::future::pending()),
         }
@@ -97,7 +118,7 @@ impl Platform for RealPlatform {
     }
 
     fn drive(&self, future: Pin<&mut (dyn Future<Output = ()> + Send)>, deadline: Option<Instant>) -> bool {
-        let deadline = deadline.and_then(|deadline| origin().checked_add(Duration::from_nanos(deadline.as_nanos())));
+        let deadline = deadline.and_then(moment);
         executor::drive(self.executor.network(), future, deadline)
     }
 
