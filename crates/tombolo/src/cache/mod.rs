@@ -415,11 +415,10 @@ impl BlockCache {
 
     /// The same, of what costs little to miss again: when others would have to leave for it, it gets a frame only if it was missed a short while ago.
     pub fn memory_if_worth(&self, key: CacheKey, bytes: usize, alignment: usize) -> Memory {
-        let elsewhere = || Memory(Place::Elsewhere(vec![0; bytes]));
         match self.free_frame(key, bytes, alignment) {
             Some(frame) => Memory(Place::Frame(frame)),
             None if self.was_missed(key) => self.memory(key, bytes, alignment),
-            None => elsewhere(),
+            None => Memory(Place::Elsewhere(vec![0; bytes])),
         }
     }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tombolo_env::simulated::Process;
 use tombolo_format::log_object::SEAL_BYTES;
 
 use super::harness::{Case, contest};
@@ -54,6 +55,17 @@ fn a_missing_object_is_damage_and_no_end() {
     }
 }
 
+/// A successor that has fenced the log of `case`, and freed it; where the log ends.
+fn replaced(case: &Case) -> (Process, LogOffset) {
+    let successor = case.world.process("successor");
+    let (context, record) = (case.context(&successor, 2), case.record().expect("named"));
+    let fencer = case.store(&successor);
+    let sealed = successor.env().block_on(fencer.fence(&context, &record, LogOffset::ZERO)).expect("fenced");
+    case.chain.unname(&record);
+    successor.env().block_on(fencer.free(&context, &record)).expect("freed");
+    (successor, sealed)
+}
+
 /// A put that is on its way while the successor seals its slot, frees the log, and only then lands.
 #[test]
 fn a_put_that_lands_after_the_log_was_freed_finds_the_seal() {
@@ -66,12 +78,7 @@ fn a_put_that_lands_after_the_log_was_freed_finds_the_seal() {
     let late = log.append(0, &entry(1, 10)).expect("appended").accepted.expect("not yet accepted");
     case.world.run_for(Duration::from_millis(1));
     writer.pause();
-    let successor = case.world.process("successor");
-    let (context, record) = (case.context(&successor, 2), case.record().expect("named"));
-    let fencer = case.store(&successor);
-    let sealed = successor.env().block_on(fencer.fence(&context, &record, LogOffset::ZERO)).expect("fenced");
-    case.chain.unname(&record);
-    successor.env().block_on(fencer.free(&context, &record)).expect("freed");
+    let (successor, sealed) = replaced(&case);
     let plan = case.plan.clone();
     successor.env().block_on(async move { plan.release().await });
     writer.resume();
@@ -92,13 +99,8 @@ pub(super) fn confirmed_behind_a_slot_that_was_freed() -> Result<()> {
     drop(log.append(0, &entry(1, 10)).expect("appended"));
     case.world.run_for(Duration::from_millis(1));
     writer.pause();
-    let successor = case.world.process("successor");
-    let (context, record) = (case.context(&successor, 2), case.record().expect("named"));
-    let fencer = case.store(&successor);
-    let sealed = successor.env().block_on(fencer.fence(&context, &record, LogOffset::ZERO)).expect("fenced");
+    let (_successor, sealed) = replaced(&case);
     assert_eq!(sealed.segment(), 2, "the landed put is in the log");
-    case.chain.unname(&record);
-    successor.env().block_on(fencer.free(&context, &record)).expect("freed");
     // What the writer puts again is late.
     case.plan.inject(Rule::of_kind(RequestKind::Put, Fault::Late(Lateness::Released)));
     writer.resume();
