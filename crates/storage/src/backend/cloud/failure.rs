@@ -7,7 +7,7 @@
 //! | 409 `ConditionalRequestConflict`, `OperationAborted` | `Retry` | no |
 //! | 401, 403, and whatever speaks of tokens and signatures | `PermissionDenied` | no |
 //! | 429, 400 `RequestTimeout` (of a body that did not arrive) | `Retry` | no |
-//! | 408, any 5xx, an error in an answer of success | `Retry` | yes |
+//! | 408, 503 whatever its code, other 5xx, an error in an answer of success | `Retry` | yes |
 //! | 416 | `Invalid`, and the range lies beyond the end | no |
 //! | no connection | `Retry` | no |
 //! | a connection that broke, was cut short, or timed out | `Retry` | yes |
