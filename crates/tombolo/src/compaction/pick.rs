@@ -9,6 +9,7 @@
 //!    base is busy, its newest runs become one run instead.
 //! 2. A level beyond its target gives the table that overlaps least of the next level; between equals they take turns.
 //! 3. Tables of which a large part are deletes go down early, and at the bottom are written again once no snapshot sees what they deleted.
+//! 4. A level 0 that reads have paid for goes down, few as its runs may be: see `version::toll`.
 //!
 //! Invariants of a job:
 //! 1. None of its inputs is an input of another job.
@@ -83,6 +84,8 @@ pub(crate) enum Reason {
     Size,
     /// A table has many deletes.
     Deletes,
+    /// Reads have paid for it.
+    Reads,
     /// Somebody asked for it.
     Asked,
 }
@@ -310,7 +313,7 @@ pub(crate) fn pick(levels: &Levels, picking: &Picking<'_>) -> Option<Job> {
             return Some(job);
         }
     }
-    for_deletes(levels, picking, &targets)
+    for_deletes(levels, picking, &targets).or_else(|| for_reads(levels, picking, &targets))
 }
 
 /// In thousandths of what starts a compaction. A run of deletes counts twice.
@@ -573,6 +576,15 @@ fn for_deletes(levels: &Levels, picking: &Picking<'_>, targets: &Targets) -> Opt
         }
     }
     None
+}
+
+/// All runs that may go, once reads have cost as much as that will: however little they bring to the base.
+fn for_reads(levels: &Levels, picking: &Picking<'_>, targets: &Targets) -> Option<Job> {
+    if !levels.toll.is_paid() {
+        return None;
+    }
+    let to = next_level(levels, targets, 0);
+    job(levels, picking, targets, Reason::Reads, (0, runs_that_may_go(levels, picking.busy, to)), to)
 }
 
 /// The number that the oldest snapshot must reach before a table at the bottom can lose the many deletes that it has.

@@ -116,7 +116,7 @@ pub(crate) struct Engine {
     view: ArcSwap<View>,
     view_lock: Mutex<()>,
     /// There may be background work.
-    pub(crate) work: Signal,
+    pub(crate) work: Arc<Signal>,
     /// Background work has come on, or will never again.
     pub(crate) progress: Signal,
     /// Background tasks end at their next look.
@@ -286,14 +286,14 @@ impl Engine {
             manifest: parts.manifest,
             own_lanes: lanes::beside_main(parts.log.lanes()),
             log: parts.log,
-            versions: parts.versions,
             stream: parts.stream,
             catalog: parts.catalog,
             snapshots: Snapshots::default(),
             readers: Readers::new(parts.membership.budget()),
             view: ArcSwap::from_pointee(parts.view),
             view_lock: Mutex::default(),
-            work: Signal::default(),
+            work: Arc::clone(parts.versions.work()),
+            versions: parts.versions,
             progress: Signal::default(),
             stopping: AtomicBool::new(false),
             closed: AtomicBool::new(false),

@@ -84,14 +84,21 @@ fn find_in_memory<R>(
         }
     }
     let Some(levels) = view.version.levels(keyspace) else { return Ok(InMemory::Answer(None)) };
+    let mut probes = 0;
+    let mut answer = Ok(InMemory::Answer(None));
     for table in candidates(levels, key) {
-        match table.probe(&lookup)? {
-            Probe::Miss => return Ok(InMemory::Miss),
-            Probe::Absent => {}
-            Probe::Found(hit) => return table_answer(hit, &mut from_table).map(InMemory::Answer),
-        }
+        probes += 1;
+        answer = match table.probe(&lookup)? {
+            Probe::Absent => continue,
+            Probe::Miss => Ok(InMemory::Miss),
+            Probe::Found(hit) => table_answer(hit, &mut from_table).map(InMemory::Answer),
+        };
+        break;
     }
-    Ok(InMemory::Answer(None))
+    if probes > 1 {
+        levels.toll.looked_up(lookup.hash, probes);
+    }
+    answer
 }
 
 /// Looks in memory; gives the value to `read`, which is left in place on a miss. Copies nothing.

@@ -19,6 +19,7 @@ use tombolo_storage::{Purpose, Result};
 use super::{Merge, unknown_kind};
 use crate::engine::View;
 use crate::table::{KeyRange, Step};
+use crate::version::Owed;
 
 /// Versions of a key that are stepped over one by one before a seek skips the rest. A seek of a merge costs as much as some 20 steps.
 const STEPS_MAX: u32 = 16;
@@ -91,6 +92,9 @@ pub(crate) struct RangeCursor {
     /// Versions of one key stepped over in a row.
     steps: u32,
     scratch: Vec<u8>,
+    /// Runs that a seek looks into and would not after a merge.
+    extra_runs: u64,
+    owed: Owed,
 }
 
 impl RangeCursor {
@@ -101,6 +105,8 @@ impl RangeCursor {
         };
         let merge = Merge::of_view(&view, keyspace, range.as_ref(), Purpose::Scan);
         RangeCursor {
+            extra_runs: extra_runs(&merge, &view, keyspace),
+            owed: Owed::default(),
             merge,
             view,
             keyspace,
@@ -129,8 +135,10 @@ impl RangeCursor {
         // The view may be the same, and a memtable of it have got its first write to the keyspace since.
         let lists = view.memtables().filter(|memtable| memtable.has_list(self.keyspace)).count();
         if !Arc::ptr_eq(&view, &self.view) || lists != self.merge.memtables() {
+            self.pay();
             self.merge = Merge::of_view(&view, self.keyspace, self.range.as_ref(), Purpose::Scan);
             self.view = view;
+            self.extra_runs = extra_runs(&self.merge, &self.view, self.keyspace);
         }
     }
 
@@ -234,6 +242,7 @@ impl RangeCursor {
             } else {
                 self.anchor_here();
                 self.place = Place::After;
+                self.owed.stepped();
                 self.merge.try_next()
             }
         } else {
@@ -259,6 +268,7 @@ impl RangeCursor {
             if let Some(step) = self.prev_alone() {
                 return step;
             }
+            self.owed.stepped();
             Ok(Step::Done)
         } else {
             if self.place == Place::Entry {
@@ -336,8 +346,25 @@ impl RangeCursor {
         self.range.as_ref().is_some_and(|range| range.is_above(key))
     }
 
+    /// What reading several runs cost so far goes to their toll.
+    #[cold]
+    fn pay(&mut self) {
+        if let Some(levels) = self.view.version.levels(self.keyspace).filter(|_| self.extra_runs > 0) {
+            self.owed.settle(&levels.toll, &self.anchor);
+        }
+    }
+
+    #[inline]
+    fn searched(&mut self) {
+        self.owed.searched(self.extra_runs);
+        if self.owed.is_due() {
+            self.pay();
+        }
+    }
+
     /// Moves the merge to the first entry after the gap that is visible or old enough to be skipped.
     fn stand_forward(&mut self) -> Result<Step> {
+        self.searched();
         let visible = Trailer::seek(self.sequence);
         let lower = match self.range.as_ref().map(|range| &range.lower) {
             None | Some(Bound::Unbounded) => None,
@@ -367,6 +394,7 @@ impl RangeCursor {
 
     /// Moves the merge to the last entry before the gap.
     fn stand_backward(&mut self) -> Result<Step> {
+        self.searched();
         let upper = match self.range.as_ref().map(|range| &range.upper) {
             None | Some(Bound::Unbounded) => None,
             Some(Bound::Included(bound)) => Some((&bound[..], Trailer::LAST)),
@@ -545,6 +573,17 @@ impl RangeCursor {
         }
         Ok(())
     }
+}
+
+impl Drop for RangeCursor {
+    fn drop(&mut self) {
+        self.pay();
+    }
+}
+
+/// Of the runs that a merge reads, those that it would not read once they are merged.
+fn extra_runs(merge: &Merge, view: &View, keyspace: u32) -> u64 {
+    view.version.levels(keyspace).map_or(0, |levels| levels.toll.extra(merge.tables() as u64))
 }
 
 #[cfg(test)]

@@ -77,6 +77,8 @@ fn in_memtables(view: &View, keyspace: u32, lookup: &Lookup<'_>, sequence: Seque
 
 fn in_tables<'a>(levels: &'a Levels, places: &mut [Place<'a>], lookup: &Lookup<'_>) -> Result<NearProbe<Option<Bytes>>> {
     let key = lookup.target.user_key;
+    let mut probes = 0;
+    let mut found = Ok(NearProbe::Absent);
     for (number, place) in places.iter_mut().enumerate() {
         if !place.table.is_some_and(|table| table.covers(key)) {
             let Some(table) = table_at(levels, number, key) else { continue };
@@ -88,13 +90,18 @@ fn in_tables<'a>(levels: &'a Levels, places: &mut [Place<'a>], lookup: &Lookup<'
             Some(EntryKind::Delete) => Ok(None),
             kind => Err(unknown_kind(kind)),
         };
-        match table.probe_near(lookup, &mut place.near, answer)? {
-            NearProbe::Found(value) => return value.map(NearProbe::Found),
-            NearProbe::Absent => {}
-            NearProbe::Miss => return Ok(NearProbe::Miss),
-        }
+        probes += 1;
+        found = match table.probe_near(lookup, &mut place.near, answer)? {
+            NearProbe::Absent => continue,
+            NearProbe::Found(value) => value.map(NearProbe::Found),
+            NearProbe::Miss => Ok(NearProbe::Miss),
+        };
+        break;
     }
-    Ok(NearProbe::Absent)
+    if probes > 1 {
+        levels.toll.looked_up(lookup.hash, probes);
+    }
+    found
 }
 
 /// Looks several keys up in the tables of a view; `keys` ascend, each with a number that its answer comes with.

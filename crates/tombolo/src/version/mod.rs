@@ -10,6 +10,7 @@
 
 mod handle;
 mod run;
+mod toll;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Weak};
@@ -18,9 +19,11 @@ use parking_lot::Mutex;
 use tombolo_format::manifest::{TableDescription, TableName};
 
 use crate::manifest::{KeyspaceState, Level, State};
+use crate::signal::Signal;
 pub(crate) use handle::{Output, TableCursor, TableHandle, TableWriter, Tables, table_options};
 use run::Chunk;
 pub(crate) use run::SortedRun;
+pub(crate) use toll::{Owed, Toll};
 
 /// See the module's documentation.
 #[derive(Debug, Default)]
@@ -36,6 +39,8 @@ pub(crate) struct Levels {
     pub(crate) runs: Vec<Arc<TableHandle>>,
     /// Sorted runs, from level 1 down, with their level numbers; none is empty.
     pub(crate) sorted: Vec<(u8, Arc<SortedRun>)>,
+    /// What reads pay for there being several.
+    pub(crate) toll: Toll,
     /// What it was made of. Held, so that its address tells it from others.
     source: Option<Arc<KeyspaceState>>,
 }
@@ -95,12 +100,19 @@ impl Handles {
 pub(crate) struct Versions {
     tables: Tables,
     handles: Arc<Handles>,
+    /// Background work; raised when reads have paid for a merge.
+    work: Arc<Signal>,
 }
 
 impl Versions {
     /// Versions whose tables are read through `tables`.
     pub(crate) fn new(tables: Tables) -> Versions {
-        Versions { tables, handles: Arc::default() }
+        Versions { tables, handles: Arc::default(), work: Arc::default() }
+    }
+
+    /// What tells that there may be background work.
+    pub(crate) fn work(&self) -> &Arc<Signal> {
+        &self.work
     }
 
     /// Where tables are read from and written to.
@@ -138,6 +150,7 @@ impl Versions {
                 levels.sorted.push((*number, self.run(level, before.and_then(|before| before.level(*number)))));
             }
         }
+        levels.toll = Toll::new(&levels, &self.work);
         levels
     }
 

@@ -600,3 +600,75 @@ fn a_keyspace_of_many_tables_leaves_nothing_behind() {
         assert_eq!(stores.tables().await.len(), 0);
     });
 }
+
+/// Two runs of level 0 over a full last level, which writes alone leave as they are.
+async fn leave_two_runs(stores: &Stores) -> (Db, Keyspace) {
+    let db = stores.open(&[]).await;
+    let keys = db.default_keyspace();
+    load(&keys, 2000, 0).await;
+    db.compact().await.unwrap();
+    for round in 1..3 {
+        for number in (0..2000).step_by(40) {
+            put(&keys, number, round).await;
+        }
+        db.flush().await.unwrap();
+    }
+    settle(&db, &stores.env).await;
+    assert_eq!(level(&db.stats(), 0), 2, "{:?}", db.stats().tables_by_level);
+    (db, keys)
+}
+
+#[test]
+fn runs_that_reads_meet_again_and_again_are_merged() {
+    for read in ["gets", "several", "seeks", "walks"] {
+        run(move |stores| async move {
+            let (db, keys) = leave_two_runs(&stores).await;
+            // Of absent keys within the runs: each get looks into the filter of every run.
+            let absent = |number: u64| [key(number % 1900), b"-".to_vec()].concat();
+            let mut reads = 0;
+            let reads_max = if read == "walks" { 1000 } else { 200_000 };
+            while level(&db.stats(), 0) > 0 && reads < reads_max {
+                match read {
+                    "gets" => assert_eq!(keys.get(absent(reads)).await.unwrap(), None),
+                    "several" => assert_eq!(keys.multi_get(&[absent(reads)]).await.unwrap(), [None]),
+                    "seeks" => {
+                        let mut cursor = keys.cursor::<&[u8]>(..);
+                        assert!(cursor.seek_async(absent(reads)).await.unwrap());
+                    }
+                    _ => assert_eq!(count(&keys).await, 2000),
+                }
+                reads += 1;
+                if reads % 1000 == 0 || read == "walks" {
+                    stores.env.sleep(Duration::from_millis(10)).await;
+                }
+            }
+            assert_eq!(level(&db.stats(), 0), 0, "{read}: {:?}", db.stats().tables_by_level);
+            assert!(reads >= 10, "{read}: a merge is paid for by more than {reads} reads");
+            for number in (0..2000).step_by(40) {
+                assert_eq!(keys.get(key(number)).await.unwrap().as_deref(), Some(&value(number, 2)[..]));
+            }
+        });
+    }
+}
+
+#[test]
+fn runs_that_few_reads_meet_stay() {
+    run(|stores| async move {
+        let (db, keys) = leave_two_runs(&stores).await;
+        for number in (0..2000).step_by(40) {
+            assert!(keys.get(key(number)).await.unwrap().is_some());
+        }
+        settle(&db, &stores.env).await;
+        assert_eq!(level(&db.stats(), 0), 2);
+        // Nor are any merged for reads where nothing is to be compacted by itself.
+        drop(keys);
+        db.close().await.unwrap();
+        let db = stores.open(&["automatic_compaction=false"]).await;
+        let keys = db.default_keyspace();
+        for number in 0..100 {
+            assert_eq!(count(&keys).await, 2000, "walk {number}");
+        }
+        settle(&db, &stores.env).await;
+        assert_eq!(level(&db.stats(), 0), 2);
+    });
+}

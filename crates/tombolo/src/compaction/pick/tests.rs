@@ -28,6 +28,8 @@ struct Case {
     running: Vec<(u64, Job)>,
     snapshot: SequenceNumber,
     made: u64,
+    /// What reads have paid by the next pick.
+    paid_nanos: u64,
 }
 
 impl Case {
@@ -47,6 +49,7 @@ impl Case {
             running: Vec::new(),
             snapshot: SequenceNumber::MAX,
             made: 0,
+            paid_nanos: 0,
         }
     }
 
@@ -178,6 +181,7 @@ impl Case {
         let words: Vec<_> = words.collect();
         match command {
             "memtable" => self.settings = Settings::new(words[0].parse::<u64>().unwrap() << 10, true),
+            "paid" => self.paid_nanos = words[0].parse::<u64>().unwrap() * 1000,
             "compressed" => self.settings.same_compression = false,
             "snapshot" => self.snapshot = SequenceNumber(words[0].parse().unwrap()),
             "level" => words[1..].iter().for_each(|table| self.add(words[0].parse().unwrap(), table)),
@@ -209,6 +213,7 @@ impl Case {
             }
             "pick" => {
                 let version = self.version();
+                version.levels(1).inspect(|levels| levels.toll.pay(std::mem::take(&mut self.paid_nanos)));
                 let job = version.levels(1).and_then(|levels| pick(levels, &self.picking(&self.busy, &self.cursors)));
                 match job {
                     None => out.push_str("nothing\n"),

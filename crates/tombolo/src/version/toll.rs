@@ -1,0 +1,126 @@
+//! What reads pay for runs that are not merged, held against what merging them would cost.
+//!
+//! `reads → toll of the levels they looked into → the price is paid → compaction merges level 0`. Whoever writes much has level 0 merged by the
+//! number of its runs; what is left when writes rest, up to three runs, every read pays for: a get with a filter looked into, a seek with a
+//! search, each step with a comparison. Nobody knows how many reads will come. Merging once they have cost as much as the merge will takes at
+//! most twice the processor's time of the best choice, whichever that turns out to be (the ski rental problem: Karlin et al., "Competitive
+//! snoopy caching", 1988); LevelDB bounds seeks of a table by the same thought.
+//!
+//! Invariant: a toll belongs to one set of tables. Whatever changes them, a flush too, begins another one: where writes go on, they decide.
+//!
+//! Thread safety: reads add to it rarely, by samples, so that its cache line is not theirs to fight for.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tombolo_format::checksum::key_hash;
+
+use super::Levels;
+use crate::signal::Signal;
+
+/// Nanoseconds of a filter that is looked into beyond the first.
+const PROBE_NANOS: u64 = 50;
+/// Nanoseconds of a search in a run beyond the first.
+const SEARCH_NANOS: u64 = 400;
+/// Nanoseconds that a step of a walk takes longer where several runs are walked as one.
+const STEP_NANOS: u64 = 15;
+/// Nanoseconds of the processor that merging a byte of a table takes, its decompression and compression included.
+const MERGE_BYTE_NANOS: u64 = 10;
+/// One in this many short reads is counted, as so many.
+const SAMPLED_ONE_IN: u64 = 32;
+
+/// See the module's documentation.
+#[derive(Debug, Default)]
+pub(crate) struct Toll {
+    /// What merging costs, in nanoseconds.
+    price: u64,
+    /// How many runs fewer a read looks into once they are merged; 0 when there is nothing to merge.
+    saved: u64,
+    /// Which keys are sampled: others in each set of tables, so that none is for long.
+    salt: u64,
+    paid: AtomicU64,
+    /// Raised when the price is paid.
+    work: Option<Arc<Signal>>,
+}
+
+impl Toll {
+    /// Of levels that are complete otherwise.
+    pub(super) fn new(levels: &Levels, work: &Arc<Signal>) -> Toll {
+        let saved = levels.runs.len() - usize::from(levels.sorted.is_empty() && !levels.runs.is_empty());
+        let Some(newest) = levels.runs.first().filter(|_| saved > 0) else { return Toll::default() };
+        let entered: u64 = levels.runs.iter().map(|table| table.description().length).sum();
+        let met = levels.sorted.first().map_or(0, |(_, run)| run.bytes());
+        let price = entered.saturating_add(met).saturating_mul(MERGE_BYTE_NANOS).max(1);
+        let salt = newest.description().name.random;
+        Toll { price, saved: saved as u64, salt, paid: AtomicU64::new(0), work: Some(Arc::clone(work)) }
+    }
+
+    /// Whether reads have paid what merging costs.
+    pub(crate) fn is_paid(&self) -> bool {
+        self.saved > 0 && self.paid.load(Ordering::Relaxed) >= self.price
+    }
+
+    /// Of the runs that a read looked into, those that it would not have looked into after the merge.
+    #[inline]
+    pub(crate) fn extra(&self, runs: u64) -> u64 {
+        runs.saturating_sub(1).min(self.saved)
+    }
+
+    /// The key with this hash was looked for in so many runs.
+    #[inline]
+    pub(crate) fn looked_up(&self, hash: u64, runs: u64) {
+        if (hash ^ self.salt).is_multiple_of(SAMPLED_ONE_IN) {
+            self.pay(self.extra(runs) * PROBE_NANOS * SAMPLED_ONE_IN);
+        }
+    }
+
+    /// Reads took `nanos` longer than after the merge.
+    #[cold]
+    pub(crate) fn pay(&self, nanos: u64) {
+        let Some(work) = &self.work else { return };
+        let before = self.paid.fetch_add(nanos, Ordering::Relaxed);
+        if before < self.price && before.saturating_add(nanos) >= self.price {
+            work.raise();
+        }
+    }
+}
+
+/// What one cursor has to pay, which it pays now and then.
+#[derive(Debug, Default)]
+pub(crate) struct Owed(u64);
+
+impl Owed {
+    /// Paid as it is, in nanoseconds: far more than paying takes.
+    const PAID_FROM: u64 = 8_000;
+
+    /// A seek looked into `extra` runs more than after the merge.
+    #[inline]
+    pub(crate) fn searched(&mut self, extra: u64) {
+        self.0 += extra * SEARCH_NANOS;
+    }
+
+    /// A step went over several runs.
+    #[inline]
+    pub(crate) fn stepped(&mut self) {
+        self.0 += STEP_NANOS;
+    }
+
+    /// Whether it is time to pay.
+    #[inline]
+    pub(crate) fn is_due(&self) -> bool {
+        self.0 >= Owed::PAID_FROM
+    }
+
+    /// Pays to `toll`. A cursor that ends with little pays a multiple or nothing, by the key at which it stands.
+    pub(crate) fn settle(&mut self, toll: &Toll, key: &[u8]) {
+        let nanos = std::mem::take(&mut self.0);
+        if nanos >= Owed::PAID_FROM {
+            toll.pay(nanos);
+        } else if nanos > 0 && (key_hash(key) ^ toll.salt).is_multiple_of(SAMPLED_ONE_IN) {
+            toll.pay(nanos * SAMPLED_ONE_IN);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
