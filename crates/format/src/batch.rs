@@ -19,6 +19,16 @@
 //! | 8 | 4 | value bytes |
 //! | 12 | | key, then value |
 //!
+//! **A single entry**, which is what most writes are, has a shorter payload:
+//!
+//! | offset | bytes | field |
+//! |---|---|---|
+//! | 0 | 1 | version (2) |
+//! | 1 | 1 | kind: an [`EntryKind`] |
+//! | 2 | 2 | key bytes |
+//! | 4 | 4 | keyspace |
+//! | 8 | | key, then value, up to the payload's end |
+//!
 //! Each operation takes one sequence number: the entry's first plus the operation's index. The lengths are of fixed width, so that
 //! decoding branches on nothing and a memtable copies key and value in one piece. Creating a keyspace: the key is its name, the value
 //! {stream u32, count of options u32, then name and value of each, each with its length (u32) before it}.
@@ -29,14 +39,16 @@ use crate::error::{FormatError, Result};
 use crate::key::{EntryKind, KEY_BYTES_MAX, VALUE_BYTES_MAX, check_limits};
 use crate::manifest::KeyspaceOptions;
 
-/// The version written, and the newest read.
+/// The version of a payload of operations.
 pub const BATCH_VERSION: u8 = 1;
+/// The version of a payload of a single entry, and the newest read.
+pub const SINGLE_VERSION: u8 = 2;
 /// Bytes before the first operation.
 pub const BATCH_HEADER_BYTES: usize = 8;
 /// Bytes of an operation before its key.
 pub const OPERATION_HEADER_BYTES: usize = 12;
-/// Bytes of a payload with a single operation before its key.
-pub const SINGLE_HEAD_BYTES: usize = BATCH_HEADER_BYTES + OPERATION_HEADER_BYTES;
+/// Bytes of the payload of a single entry before its key.
+pub const SINGLE_HEAD_BYTES: usize = 8;
 /// Most operations of one payload.
 pub const OPERATIONS_MAX: u32 = 1 << 24;
 /// Most bytes of a keyspace's name.
@@ -197,7 +209,8 @@ impl BatchBuilder {
 
     /// Walks the operations added so far.
     pub fn operations(&self) -> Operations<'_> {
-        Operations { reader: Reader::new(&self.bytes[BATCH_HEADER_BYTES..]), remaining: self.count, failed: false }
+        let reader = Reader::new(&self.bytes[BATCH_HEADER_BYTES..]);
+        Operations { reader, remaining: self.count, is_single: false, failed: false }
     }
 
     #[inline]
@@ -229,7 +242,7 @@ fn operation_header(kind: u8, keyspace: u32, key: &[u8], value: &[u8]) -> [u8; O
     header
 }
 
-/// What comes before key and value in the payload of a single entry: with them it is what a [`BatchBuilder`] would give, without a buffer.
+/// What comes before key and value in the payload of a single entry, which reads back as a batch of one.
 ///
 /// # Errors
 /// `Limit` when key or value is beyond its limit.
@@ -237,9 +250,9 @@ fn operation_header(kind: u8, keyspace: u32, key: &[u8], value: &[u8]) -> [u8; O
 pub fn single_head(kind: EntryKind, keyspace: u32, key: &[u8], value: &[u8]) -> Result<[u8; SINGLE_HEAD_BYTES]> {
     check_limits(key, value)?;
     let mut head = [0; SINGLE_HEAD_BYTES];
-    head[0] = BATCH_VERSION;
-    head[4] = 1;
-    head[BATCH_HEADER_BYTES..].copy_from_slice(&operation_header(kind as u8, keyspace, key, value));
+    head[..2].copy_from_slice(&[SINGLE_VERSION, kind as u8]);
+    head[2..4].copy_from_slice(&(key.len() as u16).to_le_bytes());
+    head[4..].copy_from_slice(&keyspace.to_le_bytes());
     Ok(head)
 }
 
@@ -255,6 +268,8 @@ fn checked_count(count: u32, more: u32) -> Result<u32> {
 pub struct Operations<'a> {
     reader: Reader<'a>,
     remaining: u32,
+    /// The payload of a single entry, behind its version.
+    is_single: bool,
     failed: bool,
 }
 
@@ -265,13 +280,13 @@ impl<'a> Operations<'a> {
     /// `Damaged` or `Newer` when its header is no header of a batch that this version reads.
     pub fn new(payload: &'a [u8]) -> Result<Operations<'a>> {
         let mut reader = Reader::new(payload);
-        let version = reader.u8()?;
-        if version != BATCH_VERSION {
-            return Err(if version == 0 {
-                FormatError::damaged(0, "batch version 1", "0")
-            } else {
-                FormatError::newer(0, format!("batch version {version}; this program reads up to {BATCH_VERSION}"))
-            });
+        match reader.u8()? {
+            BATCH_VERSION => {}
+            SINGLE_VERSION => return Ok(Operations { reader, remaining: 1, is_single: true, failed: false }),
+            0 => return Err(FormatError::damaged(0, "batch version 1 or 2", "0")),
+            version => {
+                return Err(FormatError::newer(0, format!("batch version {version}; this program reads up to {SINGLE_VERSION}")));
+            }
         }
         let flags = reader.u8()?;
         let reserved = reader.u16()?;
@@ -282,12 +297,30 @@ impl<'a> Operations<'a> {
         if count > OPERATIONS_MAX || count as usize > reader.remaining() / OPERATION_HEADER_BYTES {
             return Err(FormatError::damaged(4, "a count of operations that fits the payload", count.to_string()));
         }
-        Ok(Operations { reader, remaining: count, failed: false })
+        Ok(Operations { reader, remaining: count, is_single: false, failed: false })
     }
 
     /// Number of operations not yet walked.
     pub fn remaining(&self) -> u32 {
         self.remaining
+    }
+
+    #[inline]
+    fn decode_single(&mut self) -> Result<Operation<'a>> {
+        let kind = self.reader.u8()?;
+        let key_bytes = self.reader.u16()? as usize;
+        let keyspace = self.reader.u32()?;
+        let key = self.reader.take(key_bytes)?;
+        let value_bytes = self.reader.remaining();
+        if value_bytes > VALUE_BYTES_MAX {
+            return Err(FormatError::damaged(0, format!("a value of at most {VALUE_BYTES_MAX} bytes"), value_bytes.to_string()));
+        }
+        let value = self.reader.take(value_bytes)?;
+        match EntryKind::from_byte(kind) {
+            Some(kind) => Ok(Operation::Entry { kind, keyspace, key, value }),
+            None if kind == 0 => Err(FormatError::damaged(1, "a kind of entry", "0")),
+            None => Err(FormatError::newer(1, format!("an entry of kind {kind}"))),
+        }
     }
 
     #[inline]
@@ -332,7 +365,7 @@ impl<'a> Iterator for Operations<'a> {
             return end.err().map(Err);
         }
         self.remaining -= 1;
-        let operation = self.decode();
+        let operation = if self.is_single { self.decode_single() } else { self.decode() };
         self.failed = operation.is_err();
         Some(operation)
     }

@@ -78,7 +78,7 @@ fn every_truncation_is_an_error() {
 #[test]
 fn unknown_kinds_and_flags_are_newer() {
     let payload = sample();
-    for (at, value) in [(0, 2), (1, 1), (8, 8), (8, 66), (8, 200), (9, 1)] {
+    for (at, value) in [(0, 3), (1, 1), (8, 8), (8, 66), (8, 200), (9, 1)] {
         let mut payload = payload.clone();
         payload[at] = value;
         assert!(matches!(decode(&payload), Err(FormatError::Newer { .. })), "byte {at} = {value}");
@@ -110,7 +110,17 @@ fn a_single_entry_is_a_batch_of_one() {
     {
         let mut batch = BatchBuilder::new();
         batch.push(kind, 9, key, value).unwrap();
-        assert_eq!([&single_head(kind, 9, key, value).unwrap()[..], key, value].concat(), batch.payload());
+        let payload = [&single_head(kind, 9, key, value).unwrap()[..], key, value].concat();
+        assert_eq!(decode(&payload).unwrap(), decode(batch.payload()).unwrap());
+        assert_eq!(Operations::new(&payload).unwrap().remaining(), 1);
+        for length in 0..SINGLE_HEAD_BYTES + key.len() {
+            assert!(decode(&payload[..length]).is_err(), "{length} bytes");
+        }
     }
+    let payload = [&single_head(EntryKind::Put, 0x0102, b"k", b"vw").unwrap()[..], b"kvw"].concat();
+    assert_eq!(payload, [2, 1, 1, 0, 2, 1, 0, 0, b'k', b'v', b'w'], "the bytes of its table");
+    let with_kind = |kind: u8| [&[2, kind][..], &payload[2..]].concat();
+    assert!(matches!(decode(&with_kind(0)), Err(FormatError::Damaged { .. })));
+    assert!(matches!(decode(&with_kind(200)), Err(FormatError::Newer { .. })));
     assert!(single_head(EntryKind::Put, 0, &[0; KEY_BYTES_MAX + 1], b"").is_err());
 }

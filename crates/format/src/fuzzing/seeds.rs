@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use crate::batch::BatchBuilder;
+use crate::batch::{BatchBuilder, single_head};
 use crate::block::BlockBuilder;
 use crate::checkpoint::CheckpointHeader;
 use crate::compression::{Compression, Compressor};
@@ -26,6 +26,11 @@ pub(super) fn a_batch() -> Vec<u8> {
     }
     batch.push_create_keyspace(2, "name", 0, &KeyspaceOptions::default()).expect("a seed is within the limits");
     batch.finish()
+}
+
+pub(super) fn a_single_entry() -> Vec<u8> {
+    let head = single_head(EntryKind::Put, 1, b"key", b"value").expect("a seed is within the limits");
+    [&head[..], b"key", b"value"].concat()
 }
 
 fn a_segment() -> Vec<u8> {
@@ -134,6 +139,7 @@ pub fn all() -> Vec<(&'static str, Vec<u8>)> {
     vec![
         ("batch", vec![]),
         ("batch", a_batch()),
+        ("batch", a_single_entry()),
         ("log_segment", a_segment()),
         ("log_segment", encode_seal(&SegmentIdentity { incarnation: 1, epoch: 2, lane: 0, segment: 3 }, 4, 5)),
         ("manifest_record", a_record()),

@@ -1,6 +1,6 @@
 //! The fuzz targets' bounded run: random bytes, and sound inputs with mutations behind checksums made right again.
 
-use super::seeds::{a_batch, a_block, a_filter, a_record};
+use super::seeds::{a_batch, a_block, a_filter, a_record, a_single_entry};
 use super::*;
 use crate::checksum::{crc32c, key_hash};
 
@@ -61,6 +61,7 @@ fn every_decoder_takes_mutations_behind_a_sound_checksum() {
         stored::seal(&mut crate::compression::Compressor::new(), Compression::None, &raw, 7, 0, &mut sealed);
         compression(&sealed);
         batch(&mutate(&a_batch(), &mut random));
+        batch(&mutate(&a_single_entry(), &mut random));
         filter_and_index(&mutate(&a_filter(), &mut random));
     }
 }

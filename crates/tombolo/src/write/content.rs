@@ -5,7 +5,9 @@
 use std::sync::Arc;
 
 use tombolo_env::Completion;
-use tombolo_format::batch::{BatchBuilder, Operation, Operations, SINGLE_HEAD_BYTES, single_head};
+use tombolo_format::batch::{
+    BATCH_HEADER_BYTES, BatchBuilder, OPERATION_HEADER_BYTES, Operation, Operations, SINGLE_HEAD_BYTES, single_head,
+};
 use tombolo_format::key::{EntryKind, SequenceNumber, Trailer};
 use tombolo_format::manifest::Edit;
 use tombolo_storage::{Error, ErrorKind, LogOffset, Result};
@@ -37,7 +39,7 @@ fn beyond_limit(error: &tombolo_format::FormatError) -> Error {
 impl Prepared {
     /// Whether one more entry of these lengths stays within the limits of a batch.
     pub(crate) fn has_room(&self, key_bytes: usize, value_bytes: usize) -> bool {
-        let payload_bytes = self.batch.payload_bytes() + SINGLE_HEAD_BYTES + key_bytes + value_bytes;
+        let payload_bytes = self.batch.payload_bytes() + OPERATION_HEADER_BYTES + key_bytes + value_bytes;
         let memtable_bytes = self.memtable_bytes + MemtableWriter::entry_bytes(key_bytes, value_bytes);
         payload_bytes <= BATCH_BYTES_MAX && memtable_bytes <= MEMTABLE_BYTES_MAX
     }
@@ -100,7 +102,10 @@ impl<'a> One<'a> {
 
     /// As a batch, which owns its bytes.
     pub(super) fn to_prepared(self) -> Prepared {
-        let mut prepared = Prepared { batch: BatchBuilder::with_capacity(self.head.len() + self.bytes()), ..Prepared::default() };
+        let mut prepared = Prepared {
+            batch: BatchBuilder::with_capacity(BATCH_HEADER_BYTES + OPERATION_HEADER_BYTES + self.bytes()),
+            ..Prepared::default()
+        };
         prepared.push(self.keyspace, self.kind, self.key, self.value);
         prepared
     }

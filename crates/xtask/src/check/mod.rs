@@ -67,6 +67,7 @@ const STEPS: &[Step] = &[
     Step { name: "clippy-mutants", purpose: "the same with the feature `mutants`", run: clippy_mutants },
     Step { name: "tests", purpose: "unit and integration tests of every crate", run: tests_run::plain },
     Step { name: "mutants", purpose: "tests with the feature `mutants`: each rule taken out is noticed", run: tests_run::mutants },
+    Step { name: "servers", purpose: "conformance on those real servers of object storage that are built here already", run: servers },
     Step { name: "doc-tests", purpose: "every example of the documentation, the README's tour included", run: tests_run::documentation },
     Step { name: "docs", purpose: "rustdoc with warnings and broken links denied", run: docs },
 ];
@@ -153,6 +154,10 @@ fn clippy_mutants(context: &Context<'_>) -> Outcome {
     arguments.extend(tests_run::MUTANT_PACKAGES);
     arguments.extend(["--", "-D", "warnings"]);
     cargo(context.root, &arguments, &[])
+}
+
+fn servers(context: &Context<'_>) -> Outcome {
+    crate::real::conformance_where_built(context.root)
 }
 
 fn docs(context: &Context<'_>) -> Outcome {
