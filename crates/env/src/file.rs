@@ -168,6 +168,9 @@ pub trait Mapping: Send + Sync + fmt::Debug {
     /// Makes the pages of a range present ahead of use, each by itself where the kernel lets us: a store dirties no more than its page. They stay
     /// clean: what was not stored to need not be written again.
     fn populate(&self, offset: usize, length: usize) -> io::Result<()>;
+    /// Says that nobody will soon store to a range, whose content stays: what a sync of it costs comes once for all its pages, not for each. A
+    /// later use is a page fault.
+    fn let_go(&self, offset: usize, length: usize);
 }
 
 /// Reads exactly `buffer.len()` bytes at `offset`.

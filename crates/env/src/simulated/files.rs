@@ -618,4 +618,9 @@ impl Mapping for SimulatedMapping {
         let verdict = files.begin(OperationKind::MapPopulate, &self.handle.path, offset as u64, length as u64)?;
         files.finish(verdict, |_, _, _| Ok(()))
     }
+
+    fn let_go(&self, offset: usize, length: usize) {
+        let end = offset.checked_add(length);
+        assert!(end.is_some_and(|end| end <= self.length), "range {offset}+{length} lies outside a mapping of {} bytes", self.length);
+    }
 }

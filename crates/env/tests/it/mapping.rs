@@ -53,6 +53,34 @@ fn populating_changes_nothing() {
 }
 
 #[test]
+fn what_was_let_go_is_there_and_can_be_stored_to_and_read() {
+    each_world(|env, directory| {
+        let file = env.files().create_new(&directory.join("a")).unwrap();
+        file.set_length(50_000).unwrap();
+        let mapping = file.map(50_000).unwrap();
+        let content: Vec<u8> = (0..50_000u32).map(|index| index.to_le_bytes()[0] | 1).collect();
+        mapping.write(0, &content);
+        for (offset, length) in [(0, 50_000), (100, 20_000), (4096, 4096), (4097, 4095), (49_999, 1), (7, 0)] {
+            mapping.let_go(offset, length);
+            let mut read = vec![0; content.len()];
+            file.read_at(&mut read, 0).unwrap();
+            assert_eq!(read, content, "in the file, after {length} bytes at {offset}");
+            read.fill(0);
+            mapping.read(0, &mut read);
+            assert_eq!(read, content, "in the mapping, after {length} bytes at {offset}");
+        }
+        mapping.let_go(0, 50_000);
+        mapping.write(30_000, b"stored again");
+        file.sync_data().unwrap();
+        let mut read = [0; 12];
+        file.read_at(&mut read, 30_000).unwrap();
+        assert_eq!(&read, b"stored again");
+        let beyond = AssertUnwindSafe(|| mapping.let_go(49_999, 2));
+        assert!(catch_unwind(beyond).is_err(), "a range beyond the mapping");
+    });
+}
+
+#[test]
 fn words_only_rise() {
     each_world(|env, directory| {
         let file = env.files().create_new(&directory.join("a")).unwrap();

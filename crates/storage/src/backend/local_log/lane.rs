@@ -479,19 +479,19 @@ impl Lane {
     fn round(&self) -> io::Result<()> {
         let (target, segments) = {
             let writer = self.writer.lock();
-            let mut segments: Vec<Arc<Segment>> =
-                writer.full.iter().filter(|full| !full.synced && !full.poisoned).map(|full| Arc::clone(&full.segment)).collect();
+            let unsynced = writer.full.iter().filter(|full| !full.synced && !full.poisoned);
+            let mut segments: Vec<_> = unsynced.map(|full| (Arc::clone(&full.segment), full.end)).collect();
             if is_enabled(Mutant::LogRollsWithoutSync) {
                 segments.clear();
             }
-            segments.push(Arc::clone(&writer.segment));
+            segments.push((Arc::clone(&writer.segment), writer.position));
             (self.accepted(), segments)
         };
         if target > self.durable_through() {
-            for segment in &segments {
+            for (segment, end) in &segments {
                 self.env.preemption_point();
                 if !is_enabled(Mutant::LogDurableWithoutSync) {
-                    segment.sync()?;
+                    segment.sync_to(*end)?;
                 }
             }
             self.env.preemption_point();

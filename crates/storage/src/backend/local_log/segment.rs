@@ -3,15 +3,20 @@
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use tombolo_env::{Env, File, Mapping};
 
 use super::Form;
+use super::lane::FIRST_BYTE;
 use crate::backend::local::reserve::leaves_room;
 
 /// Files are zeroed in pieces of this size: larger ones make large folios in the page cache, and a store through the mapping dirties a whole
 /// folio. A durable append of 512 bytes then writes to the device: 4 to 8 KiB with pieces of 4 KiB, 20 KiB with 16 KiB, 1 MiB with 1 MiB.
 const ZERO_BYTES: usize = 4 << 10;
+
+/// Pages are let go of before a sync in pieces of this size: for less, as with a sync for each entry, it is not worth a call of the kernel.
+const LET_GO_BYTES_MIN: u32 = 64 << 10;
 
 /// How a new segment comes by its blocks. Either way it reads as zeros, and the disk's space is taken when it is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,6 +53,8 @@ pub(super) struct Segment {
     file: Arc<dyn File>,
     /// In mapped form.
     mapping: Option<Arc<dyn Mapping>>,
+    /// The byte up to which pages of the mapping were let go.
+    gone_to: AtomicU32,
 }
 
 impl Segment {
@@ -64,7 +71,7 @@ impl Segment {
             .and_then(|()| env.files().sync_directory(directory))
             .and_then(|()| Segment::map(&*file, capacity, form));
         match made {
-            Ok(mapping) => Ok(Segment { number, capacity, path, file, mapping }),
+            Ok(mapping) => Ok(Segment { number, capacity, path, file, mapping, gone_to: AtomicU32::new(FIRST_BYTE) }),
             Err(error) => {
                 // Best effort: what stays behind is not begun, and goes with the log.
                 let _ = env.files().remove_file(&path);
@@ -107,7 +114,8 @@ impl Segment {
         let path = directory.join(segment_name(number));
         env.files().rename(&self.path, &path)?;
         env.files().sync_directory(directory)?;
-        Ok(Segment { number, capacity: self.capacity, path, file: Arc::clone(&self.file), mapping: self.mapping.clone() })
+        let (file, mapping) = (Arc::clone(&self.file), self.mapping.clone());
+        Ok(Segment { number, capacity: self.capacity, path, file, mapping, gone_to: AtomicU32::new(FIRST_BYTE) })
     }
 
     /// Stores bytes: a memory copy, or one `pwrite`. After an error any part of them may be there.
@@ -120,6 +128,20 @@ impl Segment {
             }
             None => self.file.write_all_at(bytes, u64::from(byte)),
         }
+    }
+
+    /// Makes everything stored so far durable, of which nothing before `end` will be stored to again. For one caller at a time.
+    pub(super) fn sync_to(&self, end: u32) -> io::Result<()> {
+        if let Some(mapping) = &self.mapping {
+            let from = self.gone_to.load(Ordering::Relaxed);
+            if end.saturating_sub(from) >= LET_GO_BYTES_MIN {
+                // The page in which the next frame begins is stored to at once.
+                let to = end - end % LET_GO_BYTES_MIN;
+                mapping.let_go(from as usize, (to - from) as usize);
+                self.gone_to.store(to, Ordering::Relaxed);
+            }
+        }
+        self.sync()
     }
 
     /// Makes everything stored so far durable.
