@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -26,7 +26,7 @@ use tombolo_format::log_frame::{
 use super::LocalLogOptions;
 use super::control::{Control, Word};
 use super::group::{Group, Joined, Next, Wake};
-use super::segment::{Blocks, Segment};
+use super::segment::{Blocks, Segment, Store};
 use super::supply::Supply;
 use super::unsynced::Unsynced;
 use crate::log_memory::LaneMemory;
@@ -117,11 +117,15 @@ pub(super) struct Lane {
     syncs_wanted: AtomicU64,
     /// Nanoseconds that the last round of syncs took.
     round_nanos: AtomicU64,
+    /// Whether it covered so little that most stores are the first to their page after its sync.
+    rounds_are_small: AtomicBool,
 }
 
 /// The part of a sync's time for which a leader looks for whoever the last round let go, and the longest.
 const GATHER_PART: u64 = 2;
 const GATHER_NANOS_MAX: u64 = 200_000;
+/// A round of syncs that covers fewer bytes is small.
+const SMALL_ROUND_BYTES: u64 = 16 << 10;
 
 impl Lane {
     /// Begins a lane in its fresh directory, durably.
@@ -161,6 +165,7 @@ impl Lane {
             durable: AtomicU64::new(start.0),
             syncs_wanted: AtomicU64::new(0),
             round_nanos: AtomicU64::new(0),
+            rounds_are_small: AtomicBool::new(false),
         };
         lane.begin_segment(&segment, LogOffset::ZERO)
             .and_then(|()| segment.sync())
@@ -191,7 +196,7 @@ impl Lane {
             boot_id: self.env.boot_id(),
         };
         self.env.preemption_point();
-        segment.store(0, &header.encode(self.durable_through().0))
+        segment.store(0, &header.encode(self.durable_through().0), Store::Mapped)
     }
 
     /// Appends one entry: encode, store, fence, look at the word, accept (rule 8).
@@ -250,7 +255,8 @@ impl Lane {
         let frame = writer.unsynced.encode(&header, writer.position, entry.parts);
         let bytes = frame.len();
         self.env.preemption_point();
-        if let Err(error) = segment.store(writer.position, frame) {
+        let how = if self.rounds_are_small.load(Ordering::Relaxed) { Store::Written } else { Store::Mapped };
+        if let Err(error) = segment.store(writer.position, frame, how) {
             writer.unsynced.take_back(bytes);
             return Err(error);
         }
@@ -503,6 +509,7 @@ impl Lane {
     fn set_durable(&self, target: LogOffset) {
         // Told before anybody is acknowledged: a follower that looks afterwards must see it.
         self.control.set(Word::Durable, target);
+        self.rounds_are_small.store(target.0.saturating_sub(self.durable_through().0) < SMALL_ROUND_BYTES, Ordering::Relaxed);
         self.durable.store(target.0, Ordering::Release);
         let mut writer = self.writer.lock();
         writer.unsynced.release(target);
@@ -534,7 +541,7 @@ impl Lane {
         };
         let moved = writer.unsynced.move_to(self.identity_of(&writer.segment), durable, self.identity_of(&next), FIRST_BYTE);
         let moved_bytes = u32::try_from(moved.len()).unwrap_or(0);
-        let stored = next.store(FIRST_BYTE, moved).and_then(|()| {
+        let stored = next.store(FIRST_BYTE, moved, Store::Mapped).and_then(|()| {
             // Who sees the header sees the frames.
             std::sync::atomic::fence(Ordering::Release);
             self.begin_segment(&next, durable)
@@ -645,7 +652,7 @@ impl Lane {
         let segment = Arc::clone(&self.writer.lock().segment);
         let slot = encode_durable_slot(&self.identity_of(&segment), durable.0);
         segment
-            .store(SLOT_BYTE, &slot)
+            .store(SLOT_BYTE, &slot, Store::Mapped)
             .and_then(|()| segment.sync())
             .map_err(|error| Error::io(error, "closing a log segment", segment.path.display()))?;
         self.control.sync()

@@ -5,8 +5,8 @@
 //! {directory}/{incarnation:016x}/log/{epoch:016x}-{lane:04x}/{n:08x}      segment n: a header page, then frames
 //! ```
 //!
-//! Two forms of the same bytes, chosen at each open: **mapped** stores a frame through a shared mapping, without a system call; **written** by
-//! one `pwrite`. Both fence alike (rule 8): store the frame, full fence, read the fence word, accept. Appends are durable by `fdatasync`, shared by
+//! Two forms of the same bytes, chosen at each open: **mapped** stores a frame through a shared mapping, without a system call, unless syncs cover
+//! little; **written** by one `pwrite`. Both fence alike (rule 8): store the frame, full fence, read the fence word, accept. Appends are durable by `fdatasync`, shared by
 //! all who wait (`group`).
 //!
 //! Data flow: `lane` (append, roll, sync) takes segments from `supply`, keeps the unsynced copy in `unsynced`, and stores through `segment`; `rest` gives

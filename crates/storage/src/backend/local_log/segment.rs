@@ -27,6 +27,16 @@ pub(super) enum Blocks {
     Reserved,
 }
 
+/// How bytes are stored in a segment that is mapped; both show the same bytes at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Store {
+    /// Through the mapping: no call of the kernel, but the first store to a page after its sync is a page fault, and the page's next sync interrupts
+    /// the other processors.
+    Mapped,
+    /// By `pwrite`: a call, and neither of these.
+    Written,
+}
+
 /// Name of a segment's file.
 pub(super) fn segment_name(number: u32) -> String {
     format!("{number:08x}")
@@ -120,13 +130,13 @@ impl Segment {
 
     /// Stores bytes: a memory copy, or one `pwrite`. After an error any part of them may be there.
     #[inline]
-    pub(super) fn store(&self, byte: u32, bytes: &[u8]) -> io::Result<()> {
+    pub(super) fn store(&self, byte: u32, bytes: &[u8], how: Store) -> io::Result<()> {
         match &self.mapping {
-            Some(mapping) => {
+            Some(mapping) if how == Store::Mapped => {
                 mapping.write(byte as usize, bytes);
                 Ok(())
             }
-            None => self.file.write_all_at(bytes, u64::from(byte)),
+            _ => self.file.write_all_at(bytes, u64::from(byte)),
         }
     }
 
