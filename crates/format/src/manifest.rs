@@ -42,6 +42,7 @@
 //! | 13 log un-named | epoch u64, lane u32 |
 //! | 14 stream reached | stream u32, sequence u64 |
 //! | 15 keyspace changed | id u32, options {count u32, (name, value)…} |
+//! | 16 log trimmed | epoch u64, lane u32, entries u64 |
 //!
 //! **Snapshot object:** a header, then chunks, the last of them with the flag 'end'; encoded and decoded chunk by chunk ([`snapshot`]).
 
@@ -196,6 +197,16 @@ pub enum Edit {
         lane: u32,
         /// As `LogOffset`.
         offset: u64,
+    },
+    /// The application has given up the first entries of a log of its own. Some of them may lie behind its replay point: a sync that failed has
+    /// moved them since their place was told.
+    LogTrimmed {
+        /// Its epoch.
+        epoch: u64,
+        /// Its lane.
+        lane: u32,
+        /// How many, counted from the log's start.
+        entries: u64,
     },
     /// A log is named no more; final.
     LogUnnamed {

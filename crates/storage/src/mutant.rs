@@ -89,6 +89,7 @@ pub enum Mutant {
     LeaseCountedFromLanding,
     LeaseCountedFromListBegin,
     LeaseWithoutMargin,
+    LeaseRenewedUnproven,
     // A reader's cut, and what keeps it
     ReaderKeepsFlushedEntries,
     ReaderViewNotPinned,
@@ -102,6 +103,7 @@ pub enum Mutant {
     CollectUnprovenState,
     // The application's own logs and objects
     ApplicationLogEndedByOpening,
+    ApplicationLogTrimmedByPlace,
     CollectApplicationObjects,
     // What is taken of a damaged database
     SalvageTakesDamagedState,

@@ -219,6 +219,9 @@ fn edit_part(edit: &Edit, at: u64, report: &mut Report) {
         Edit::LogReplayPoint { epoch, lane, offset: point } => {
             ("log replay point", vec![("epoch", json!(epoch)), ("lane", json!(lane)), ("offset", offset(*point))])
         }
+        Edit::LogTrimmed { epoch, lane, entries } => {
+            ("log trimmed", vec![("epoch", json!(epoch)), ("lane", json!(lane)), ("entries", json!(entries))])
+        }
         Edit::LogUnnamed { epoch, lane } => ("log un-named", vec![("epoch", json!(epoch)), ("lane", json!(lane))]),
         Edit::KeyspaceCreated { id, name, stream, options } => {
             ("keyspace created", vec![("id", json!(id)), ("name", json!(name)), ("stream", json!(stream)), ("options", json!(options.0))])

@@ -33,7 +33,8 @@ const LOG_REPLAY_POINT: u8 = 12;
 const LOG_UNNAMED: u8 = 13;
 const STREAM_REACHED: u8 = 14;
 const KEYSPACE_CHANGED: u8 = 15;
-const TAG_MAX: u8 = KEYSPACE_CHANGED;
+const LOG_TRIMMED: u8 = 16;
+const TAG_MAX: u8 = LOG_TRIMMED;
 
 /// Appends an edit.
 ///
@@ -115,6 +116,11 @@ fn encode_body(edit: &Edit, out: &mut Vec<u8>) -> Result<u8> {
             body.log(*epoch, *lane);
             body.u64(*offset);
             LOG_REPLAY_POINT
+        }
+        Edit::LogTrimmed { epoch, lane, entries } => {
+            body.log(*epoch, *lane);
+            body.u64(*entries);
+            LOG_TRIMMED
         }
         Edit::LogUnnamed { epoch, lane } => {
             body.log(*epoch, *lane);
@@ -229,6 +235,7 @@ fn decode_body(tag: u8, body: &[u8]) -> Result<Edit> {
         LOG_REPLAY_POINT => Edit::LogReplayPoint { epoch: reader.u64()?, lane: reader.u32()?, offset: reader.u64()? },
         LOG_UNNAMED => Edit::LogUnnamed { epoch: reader.u64()?, lane: reader.u32()? },
         STREAM_REACHED => Edit::StreamReached { stream: reader.u32()?, sequence: sequence(&mut reader)? },
+        LOG_TRIMMED => Edit::LogTrimmed { epoch: reader.u64()?, lane: reader.u32()?, entries: reader.u64()? },
         KEYSPACE_CHANGED => Edit::KeyspaceChanged { id: reader.u32()?, options: read_options(&mut reader)? },
         tag => return Err(FormatError::newer(0, format!("edit with tag {tag}"))),
     };

@@ -45,6 +45,7 @@ fn all_edits() -> Vec<Edit> {
         Edit::LogNamed { epoch: 3, lane: 1, configuration: Bytes::from_static(b"configuration") },
         Edit::LogSealed { epoch: 3, lane: 1, length: 99 },
         Edit::LogReplayPoint { epoch: 3, lane: 1, offset: 98 },
+        Edit::LogTrimmed { epoch: 3, lane: 1, entries: 97 },
         Edit::LogUnnamed { epoch: 3, lane: 1 },
         Edit::StreamReached { stream: 0, sequence: SequenceNumber(11) },
     ]

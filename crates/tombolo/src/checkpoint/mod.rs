@@ -350,7 +350,11 @@ pub(crate) fn last_sequence(state: &State) -> SequenceNumber {
 pub(crate) fn edits(state: &State) -> Vec<Edit> {
     let unneeded: BTreeSet<TableName> = state.unneeded().map(|table| table.description.name).collect();
     let kept = |edit: &Edit| match edit {
-        Edit::LogNamed { .. } | Edit::LogSealed { .. } | Edit::LogReplayPoint { .. } | Edit::LogUnnamed { .. } => false,
+        Edit::LogNamed { .. }
+        | Edit::LogSealed { .. }
+        | Edit::LogReplayPoint { .. }
+        | Edit::LogTrimmed { .. }
+        | Edit::LogUnnamed { .. } => false,
         Edit::TableObsolete { .. } | Edit::TableCondemned { .. } | Edit::TableUnnamed { .. } => false,
         Edit::TableAdded(table) => !unneeded.contains(&table.name),
         _ => true,

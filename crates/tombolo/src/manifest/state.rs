@@ -150,8 +150,10 @@ pub struct LogState {
     pub configuration: Bytes,
     /// What fencing it has yielded.
     pub sealed: Option<LogOffset>,
-    /// Everything before is in tables.
+    /// Everything before is needed no more.
     pub replay_point: LogOffset,
+    /// The first entries of an application's log that it has given up, counted; some of them may lie behind the replay point.
+    pub trimmed: u64,
 }
 
 /// See the module's documentation. Cheap to clone.
@@ -366,7 +368,11 @@ impl State {
                 status => refuse(format!("table {name:?} is {status:?} and cannot be condemned")),
             },
             Edit::TableUnnamed { name } => self.unname_table(*name),
-            Edit::LogNamed { .. } | Edit::LogSealed { .. } | Edit::LogReplayPoint { .. } | Edit::LogUnnamed { .. } => {
+            Edit::LogNamed { .. }
+            | Edit::LogSealed { .. }
+            | Edit::LogReplayPoint { .. }
+            | Edit::LogTrimmed { .. }
+            | Edit::LogUnnamed { .. } => {
                 self.apply_log_edit(edit, origin)
             }
             Edit::StreamReached { stream, sequence } => {
@@ -539,6 +545,7 @@ impl State {
             Edit::LogNamed { epoch, lane, .. }
             | Edit::LogSealed { epoch, lane, .. }
             | Edit::LogReplayPoint { epoch, lane, .. }
+            | Edit::LogTrimmed { epoch, lane, .. }
             | Edit::LogUnnamed { epoch, lane } => (*epoch, *lane),
             _ => return Ok(()),
         };
@@ -550,7 +557,7 @@ impl State {
                 if matches!(origin, Origin::Record(writer) if writer != id.epoch) {
                     return refuse(format!("a record of another epoch names a new log of epoch {epoch}"));
                 }
-                let log = LogState { configuration: configuration.clone(), sealed: None, replay_point: LogOffset::ZERO };
+                let log = LogState { configuration: configuration.clone(), sealed: None, replay_point: LogOffset::ZERO, trimmed: 0 };
                 logs.insert(id, log);
             }
             (_, None) => return refuse(format!("log {epoch}/{lane} is not named")),
@@ -568,6 +575,12 @@ impl State {
                     return refuse(format!("log {epoch}/{lane}: replay point {} does not fit {log:?}", LogOffset(*offset)));
                 }
                 log.replay_point = LogOffset(*offset);
+            }
+            (Edit::LogTrimmed { entries, .. }, Some(log)) => {
+                if *entries < log.trimmed {
+                    return refuse(format!("log {epoch}/{lane}: {entries} entries given up do not fit {log:?}"));
+                }
+                log.trimmed = *entries;
             }
             (_, Some(_)) => {
                 logs.remove(&id);
@@ -589,6 +602,9 @@ impl State {
             let (epoch, lane) = (id.epoch.0, id.lane);
             edits.push(Edit::LogNamed { epoch, lane, configuration: log.configuration.clone() });
             edits.push(Edit::LogReplayPoint { epoch, lane, offset: log.replay_point.0 });
+            if log.trimmed > 0 {
+                edits.push(Edit::LogTrimmed { epoch, lane, entries: log.trimmed });
+            }
             if let Some(sealed) = log.sealed {
                 edits.push(Edit::LogSealed { epoch, lane, length: sealed.0 });
             }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tombolo::{ApplicationLog, ApplicationObject, Builder, Db, Durability, Env, ErrorKind, Options, sweep};
-use tombolo_env::simulated::World;
+use tombolo_env::simulated::{OperationKind, World};
 use tombolo_storage::backend::memory::{MemoryLogStore, MemoryObjectStore};
 use tombolo_storage::backend::object_log::ObjectLogStore;
 use tombolo_storage::{LogStore, ObjectStore};
@@ -137,6 +137,56 @@ fn a_durable_entry_outlives_the_loss_of_the_host() {
     }
 }
 
+/// A failed sync moves what was not durable to a new segment, and leaves the positions that were told what they were: a trim gives up exactly the
+/// entries before its position.
+#[test]
+fn a_failed_sync_moves_no_position() {
+    for form in ["mapped", "written"] {
+        let world = World::new(6);
+        let open =
+            move |env: &Env| Db::builder("file:///db").log(format!("file:///db?form={form}")).env(env.clone()).application_logs(1).open();
+        let writer = world.process("writer");
+        let (env, process) = (writer.env(), writer.clone());
+        let told = writer
+            .run(async move {
+                let db = open(&env).await.unwrap();
+                let log = db.application_log(0).unwrap();
+                let mut told = vec![log.append("entry 0").await.unwrap()];
+                for number in 1..5 {
+                    told.push(log.append_with(format!("entry {number}"), Durability::Accepted).await.unwrap());
+                }
+                assert_eq!(log.trim(told[2]).await.unwrap_err().kind(), ErrorKind::Invalid, "not durable");
+                process.fail_next(OperationKind::Sync, std::io::ErrorKind::Other, 1);
+                told.push(log.append("entry 5").await.unwrap());
+                log.trim(told[2]).await.unwrap();
+                log.trim(told[1]).await.unwrap();
+                told.push(log.append("entry 6").await.unwrap());
+                std::mem::forget((db, log));
+                told
+            })
+            .unwrap();
+        assert!(told.is_sorted() && told.iter().map(|position| position.number()).eq(1..=7), "{told:?}");
+        world.host(0).power_loss();
+        // The second time from a snapshot of the manifest.
+        for (number, epoch) in ["successor", "its successor"].into_iter().enumerate() {
+            let (process, told) = (world.process(epoch), told.clone());
+            let env = process.env();
+            process
+                .run(async move {
+                    let db = open(&env).await.unwrap();
+                    let mut earlier = db.application_log(0).unwrap().earlier();
+                    for (number, position) in told.into_iter().enumerate().skip(3) {
+                        let entry = earlier.next_async().await.unwrap().unwrap();
+                        assert_eq!((entry.end, entry.payload), (position, format!("entry {number}").into()));
+                    }
+                    assert_eq!(earlier.next_async().await.unwrap(), None, "opened {} times", number + 2);
+                    db.close().await.unwrap();
+                })
+                .unwrap();
+        }
+    }
+}
+
 /// Objects are found by their names, those of dead writers as well; only the owner deletes, and no collection does.
 #[test]
 fn objects_are_the_applications_to_delete() {
@@ -213,6 +263,11 @@ mod mutants {
     #[test]
     fn an_opening_must_not_end_an_applications_log() {
         notices(Mutant::ApplicationLogEndedByOpening, super::a_log_changes_hands_with_the_database);
+    }
+
+    #[test]
+    fn an_entry_must_keep_its_number_when_it_moves() {
+        notices(Mutant::ApplicationLogTrimmedByPlace, super::a_failed_sync_moves_no_position);
     }
 
     #[test]

@@ -1,27 +1,34 @@
 //! An application's log: a lane of the epoch's log.
 
+use std::cmp::Ordering;
 use std::collections::VecDeque;
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use bytes::Bytes;
 use tombolo_env::TaskClass;
 use tombolo_format::manifest::Edit;
+use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Epoch, Error, ErrorKind, LogAppend, LogId, LogOffset, LogReader, LogRecord, Result};
 
 use crate::db::Handle;
 use crate::engine::{Engine, MAIN_LANE, OwnLane};
+use crate::manifest::LogState;
 use crate::op::Op;
 use crate::options::Durability;
 
 /// The stream in the frames of an application's lanes: none of the database's.
 const STREAM: u32 = u32::MAX;
 
-/// Where an entry of an application's log ends. Ordered as the entries are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+/// An entry's place in an application's log: the epoch, and which of the epoch's entries it is. Ordered as the entries are; the same whenever and by
+/// whomever the entry is read.
+#[derive(Clone, Copy, Debug)]
 pub struct LogPosition {
     epoch: u64,
-    offset: LogOffset,
+    number: u64,
+    /// Where the entry ended when its place was told. A failed sync moves what is not durable, only forward. Not part of what the position is.
+    end: LogOffset,
 }
 
 impl LogPosition {
@@ -29,13 +36,48 @@ impl LogPosition {
     pub fn epoch(&self) -> Epoch {
         Epoch(self.epoch)
     }
+
+    /// Which of the epoch's entries it is, counted from 1, trimmed ones too.
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    fn key(&self) -> (u64, u64) {
+        (self.epoch, self.number)
+    }
+}
+
+impl PartialEq for LogPosition {
+    fn eq(&self, other: &LogPosition) -> bool {
+        self.key() == other.key()
+    }
+}
+
+impl Eq for LogPosition {}
+
+impl PartialOrd for LogPosition {
+    fn partial_cmp(&self, other: &LogPosition) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for LogPosition {
+    fn cmp(&self, other: &LogPosition) -> Ordering {
+        self.key().cmp(&other.key())
+    }
+}
+
+impl Hash for LogPosition {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.key().hash(state);
+    }
 }
 
 /// An entry that an earlier epoch left.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ApplicationEntry {
-    /// Where it ends.
+    /// Its place, as the append told it.
     pub end: LogPosition,
     /// What was appended.
     pub payload: Bytes,
@@ -116,13 +158,13 @@ impl ApplicationLog {
             let entry = LogAppend { stream: STREAM, first_sequence: *count + 1, count: 1, parts: &[payload.as_ref()] };
             let appended = engine.log.append_parts(self.lane, &entry)?;
             *count += 1;
-            Ok(appended)
+            Ok((appended, *count))
         });
-        let appended = match appended {
+        let (appended, number) = match appended {
             Ok(appended) => appended,
             Err(error) => return Op::ready(Err(self.judged(error))),
         };
-        let position = LogPosition { epoch: engine.context.epoch.0, offset: appended.end };
+        let position = LogPosition { epoch: engine.context.epoch.0, number, end: appended.end };
         let (log, end) = (self.clone(), appended.end);
         Op::start(&engine.env, TaskClass::Foreground, "append to an application's log", async move {
             let ended = || Err(Error::new(ErrorKind::Closed, "the log has ended"));
@@ -147,17 +189,20 @@ impl ApplicationLog {
     /// The entries that earlier epochs left, oldest first: all that was acknowledged as durable, and a prefix of what was appended after it. They stay
     /// until [`ApplicationLog::release_earlier`].
     pub fn earlier(&self) -> EarlierLogs {
-        EarlierLogs { log: self.clone(), waiting: self.earlier_logs().into(), reader: None }
+        EarlierLogs { log: self.clone(), waiting: self.earlier_logs().into(), reading: None }
     }
 
-    /// Logs of this lane that earlier epochs left, from where to where.
-    fn earlier_logs(&self) -> Vec<(LogRecord, LogOffset, LogOffset)> {
+    /// Logs of this lane that earlier epochs left.
+    fn earlier_logs(&self) -> Vec<EarlierLog> {
         let state = self.engine().manifest.state();
         let mine = |id: &LogId| id.lane == self.lane && id.epoch < self.engine().context.epoch;
         let logs = state.logs().iter().filter(|(id, _)| mine(id));
         // Opening has recorded where each ends.
-        let log = |(id, log): (&LogId, &crate::manifest::LogState)| {
-            (LogRecord { id: *id, configuration: log.configuration.clone() }, log.replay_point, log.sealed.unwrap_or(log.replay_point))
+        let log = |(id, log): (&LogId, &LogState)| EarlierLog {
+            record: LogRecord { id: *id, configuration: log.configuration.clone() },
+            from: log.replay_point,
+            to: log.sealed.unwrap_or(log.replay_point),
+            trimmed: log.trimmed,
         };
         logs.map(log).collect()
     }
@@ -177,52 +222,67 @@ impl ApplicationLog {
             if earlier.is_empty() {
                 return Ok(());
             }
-            let unnamed = |(record, ..): &(LogRecord, _, _)| Edit::LogUnnamed { epoch: record.id.epoch.0, lane: record.id.lane };
+            let unnamed = |log: &EarlierLog| Edit::LogUnnamed { epoch: log.record.id.epoch.0, lane: log.record.id.lane };
             log.engine().manifest.committed(earlier.iter().map(unnamed).collect()).await?;
-            for (record, ..) in &earlier {
+            for EarlierLog { record, .. } in &earlier {
                 log.engine().log_store.free(&log.engine().context, record).await?;
             }
             Ok(())
         })
     }
 
-    /// Gives up the entries of this epoch that end at or before `before`: they are not among what a later epoch reads. One record of the manifest; the
-    /// space is given back as the log can.
+    /// Gives up this epoch's entries up to and including the one at `position`: they are not among what a later epoch reads. One record of the
+    /// manifest; the space is given back as the log can.
     ///
     /// # Errors
     /// `Invalid` for a position of another epoch, or one that is not durable; `Fenced`; those of the stores.
-    pub fn trim(&self, before: LogPosition) -> Op<()> {
+    pub fn trim(&self, position: LogPosition) -> Op<()> {
         let durable = self.engine().log.durable_through(self.lane);
         if let Err(error) = self.engine().check_writable() {
             return Op::ready(Err(error));
         }
-        if before.epoch != self.engine().context.epoch.0 || before.offset > durable {
+        if position.epoch != self.engine().context.epoch.0 || position.end > durable {
             let error = Error::new(ErrorKind::Invalid, "a position to trim to that is of another epoch, or not durable");
             return Op::ready(Err(error
                 .expected(format!("at most {durable} of epoch {}", self.engine().context.epoch))
-                .found(format!("{before:?}"))));
+                .found(format!("{position:?}"))));
         }
         let (log, env) = (self.clone(), self.engine().env.clone());
         Op::start(&env, TaskClass::Foreground, "trim an application's log", async move {
             let _turn = log.own_lane()?.trimming.take().await;
             let Engine { manifest, context, .. } = log.engine();
-            let id = LogId { epoch: context.epoch, lane: log.lane };
-            if manifest.state().logs().get(&id).is_some_and(|log| before.offset <= log.replay_point) {
+            let (epoch, lane) = (context.epoch.0, log.lane);
+            if manifest.state().logs().get(&LogId { epoch: context.epoch, lane }).is_some_and(|log| position.number <= log.trimmed) {
                 return Ok(());
             }
-            let edit = Edit::LogReplayPoint { epoch: context.epoch.0, lane: log.lane, offset: before.offset.0 };
-            manifest.committed(vec![edit]).await?;
-            log.engine().log.trim(log.lane, before.offset)
+            // Nothing before the place that was told is needed: entries only move forward, and keep their order. What lies between is told by number.
+            let place = Edit::LogReplayPoint { epoch, lane, offset: position.end.0 };
+            let mut edits = vec![place, Edit::LogTrimmed { epoch, lane, entries: position.number }];
+            if is_enabled(Mutant::ApplicationLogTrimmedByPlace) {
+                edits.truncate(1);
+            }
+            manifest.committed(edits).await?;
+            log.engine().log.trim(lane, position.end)
         })
     }
+}
+
+/// A log of an earlier epoch.
+#[derive(Debug)]
+struct EarlierLog {
+    record: LogRecord,
+    from: LogOffset,
+    to: LogOffset,
+    /// So many of its first entries count no more, some of which may lie behind `from`.
+    trimmed: u64,
 }
 
 /// The entries that earlier epochs left, one after the other.
 #[derive(Debug)]
 pub struct EarlierLogs {
     log: ApplicationLog,
-    waiting: VecDeque<(LogRecord, LogOffset, LogOffset)>,
-    reader: Option<(u64, Box<dyn LogReader>)>,
+    waiting: VecDeque<EarlierLog>,
+    reading: Option<(EarlierLog, Box<dyn LogReader>)>,
 }
 
 impl EarlierLogs {
@@ -242,17 +302,20 @@ impl EarlierLogs {
     /// `Corrupt`: what was sealed must be there; those of the log store.
     pub async fn next_async(&mut self) -> Result<Option<ApplicationEntry>> {
         loop {
-            if let Some((epoch, reader)) = &mut self.reader {
-                if let Some((entry, end)) = reader.next().await? {
-                    let end = LogPosition { epoch: *epoch, offset: end };
-                    return Ok(Some(ApplicationEntry { end, payload: entry.payload }));
+            if let Some((log, reader)) = &mut self.reading {
+                while let Some((entry, end)) = reader.next().await? {
+                    let position = LogPosition { epoch: log.record.id.epoch.0, number: entry.first_sequence, end };
+                    if position.number > log.trimmed {
+                        return Ok(Some(ApplicationEntry { end: position, payload: entry.payload }));
+                    }
                 }
-                self.reader = None;
+                self.reading = None;
             }
-            let Some((record, from, to)) = self.waiting.pop_front() else { return Ok(None) };
-            if from < to {
+            let Some(log) = self.waiting.pop_front() else { return Ok(None) };
+            if log.from < log.to {
                 let Engine { log_store, context, .. } = self.log.engine();
-                self.reader = Some((record.id.epoch.0, log_store.read(context, &record, from, to).await?));
+                let reader = log_store.read(context, &log.record, log.from, log.to).await?;
+                self.reading = Some((log, reader));
             }
         }
     }

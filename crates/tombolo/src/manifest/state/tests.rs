@@ -55,6 +55,7 @@ fn edits() -> impl Strategy<Value = Edit> {
         2 => (1u64..3, lane()).prop_map(|(epoch, lane)| Edit::LogNamed { epoch, lane, configuration: Bytes::from_static(b"here") }),
         2 => (1u64..3, lane(), 0u64..5).prop_map(|(epoch, lane, length)| Edit::LogSealed { epoch, lane, length }),
         2 => (1u64..3, lane(), 0u64..5).prop_map(|(epoch, lane, offset)| Edit::LogReplayPoint { epoch, lane, offset }),
+        1 => (1u64..3, lane(), 0u64..5).prop_map(|(epoch, lane, entries)| Edit::LogTrimmed { epoch, lane, entries }),
         1 => (1u64..3, lane()).prop_map(|(epoch, lane)| Edit::LogUnnamed { epoch, lane }),
         2 => (0u32..3, 0u64..9).prop_map(|(stream, sequence)| Edit::StreamReached { stream, sequence: SequenceNumber(sequence) }),
         1 => Just(Edit::DatabaseCreated { id: 1, log_identity: "log".into(), created_unix_seconds: 1 }),
