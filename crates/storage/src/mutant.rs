@@ -23,6 +23,7 @@ pub enum Mutant {
     // Rule 2
     ManifestDeleteClaims,
     ManifestDeleteDescending,
+    ManifestTruncatesBeforeNamed,
     // Rule 3
     ManifestBelieveWithoutList,
     ManifestNewestFirstScan,
@@ -81,6 +82,7 @@ pub enum Mutant {
     // Rule 12
     PinWithoutProvingTip,
     PinAcceptsCondemned,
+    PinDerivedReleasesSource,
     // Rule 13
     LeaseByWallClock,
     LeaseExpiresLastingPins,
@@ -101,6 +103,12 @@ pub enum Mutant {
     // Rule 14
     CollectCurrentEpoch,
     CollectUnprovenState,
+    // The same, by a process without a claim
+    SweepIgnoresPins,
+    SweepIgnoresPinnedLives,
+    SweepIgnoresNewestSnapshot,
+    SweepTakesForeign,
+    SweepTakesLogs,
     // The application's own logs and objects
     ApplicationLogEndedByOpening,
     ApplicationLogTrimmedByPlace,
@@ -134,6 +142,7 @@ pub enum Mutant {
     RegionForgetsUnknown,
     RegionFreedByStaleEpoch,
     RegionIgnoresIncarnation,
+    RegionIgnoresEpoch,
     // Whom a node listens to
     NodeKeepsEarlierConnection,
     NodeForgetsProof,

@@ -372,9 +372,7 @@ impl State {
             | Edit::LogSealed { .. }
             | Edit::LogReplayPoint { .. }
             | Edit::LogTrimmed { .. }
-            | Edit::LogUnnamed { .. } => {
-                self.apply_log_edit(edit, origin)
-            }
+            | Edit::LogUnnamed { .. } => self.apply_log_edit(edit, origin),
             Edit::StreamReached { stream, sequence } => {
                 let reached = Arc::make_mut(&mut self.streams).entry(*stream).or_insert(SequenceNumber::ZERO);
                 if *sequence < *reached {

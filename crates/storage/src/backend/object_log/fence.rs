@@ -8,7 +8,7 @@ use tombolo_env::{BoxFuture, all};
 use tombolo_format::log_object::{LOG_OBJECT_HEADER_BYTES, LogObject, encode_seal};
 
 use super::PUTS_IN_FLIGHT_MAX;
-use super::place::Place;
+use super::place::{Place, contradiction};
 use crate::mutant::{Mutant, is_enabled};
 use crate::patience::{Backoff, is_passing};
 use crate::{Epoch, Error, ErrorKind, LogOffset, Purpose, PutOutcome, Result};
@@ -193,6 +193,7 @@ impl Walk<'_> {
                 Ok(PutOutcome::Created) => return Ok(Slot::Seal(self.end)),
                 Ok(PutOutcome::Exists) => match self.read_one(slot).await? {
                     // The log was freed meanwhile: the slots before are empty too, which the next round tells.
+                    Slot::Empty if backoff.is_exhausted() => return Err(contradiction(&self.place.name(slot)?).context("sealing a log")),
                     Slot::Empty => {}
                     found => return Ok(found),
                 },

@@ -24,7 +24,7 @@ use tombolo_format::log_frame::{FRAME_PAYLOAD_BYTES_MAX, FrameHeader, frame_byte
 use tombolo_format::log_object::{LOG_OBJECT_FIRST_BYTE, LOG_OBJECT_HEADER_BYTES, LogObject, SEAL_BYTES, encode_data_header};
 
 use super::PUTS_IN_FLIGHT_MAX;
-use super::place::{OBJECT_BYTES_MAX, Place};
+use super::place::{OBJECT_BYTES_MAX, Place, contradiction};
 use crate::lanes::world_ended;
 use crate::log_memory::LaneMemory;
 use crate::mutant::{Mutant, is_enabled};
@@ -308,7 +308,12 @@ impl Lane {
                 Ok(PutOutcome::Exists) => match self.compare(slot, &bytes).await {
                     Ok(true) => return Ok(()),
                     // It was there, and is gone: a successor that has all of it has freed it. The next put tells.
-                    Ok(false) => {}
+                    Ok(false) => {
+                        let error = contradiction(&self.place.name(slot)?);
+                        if self.refused_for_long(&mut refusals, slot, &error, refused) {
+                            return Err(error);
+                        }
+                    }
                     Err(error) if is_passing(&error) => {}
                     Err(error) => return Err(error),
                 },
@@ -316,15 +321,9 @@ impl Lane {
                 Err(error) if is_passing(&error) => {}
                 Err(error) if error.kind() == ErrorKind::OutcomeUnknown => {}
                 Err(error) => {
-                    refusals += 1;
-                    if refusals >= REFUSALS_MAX {
-                        let is_last = refused == Refused::GivesUp || matches!(self.writer.lock().state, State::Closed);
-                        if is_last && !is_unknown {
-                            return Err(error.context("the store refuses the log; what was in flight is not in it"));
-                        }
-                        self.refuse(&error);
+                    if self.refused_for_long(&mut refusals, slot, &error, refused) && !is_unknown {
+                        return Err(error.context("the store refuses the log; what was in flight is not in it"));
                     }
-                    tracing::warn!(%error, slot, "the store refuses the log; trying again");
                 }
             }
             if matches!(self.writer.lock().state, State::Ended(_)) {
@@ -332,6 +331,18 @@ impl Lane {
             }
             backoff.pause(&self.place.env).await;
         }
+    }
+
+    /// One refusal more, which after too many is told to those who wait. Whether nobody is there who would try on.
+    fn refused_for_long(&self, refusals: &mut u32, slot: u32, error: &Error, refused: Refused) -> bool {
+        tracing::warn!(%error, slot, "the store refuses the log; trying again");
+        *refusals += 1;
+        if *refusals < REFUSALS_MAX {
+            return false;
+        }
+        let is_last = refused == Refused::GivesUp || matches!(self.writer.lock().state, State::Closed);
+        self.refuse(error);
+        is_last
     }
 
     /// What a taken slot holds: these bytes (`true`), or nothing any more (`false`).

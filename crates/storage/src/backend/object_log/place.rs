@@ -10,7 +10,7 @@ use tombolo_format::log_frame::SegmentIdentity;
 use crate::object::PUT_BYTES_MAX;
 use crate::patience::patiently;
 use crate::{
-    Epoch, ErrorKind, Incarnation, Life, LogId, ObjectKind, ObjectName, ObjectStore, Placement, Purpose, PutOutcome, Request, Result,
+    Epoch, Error, ErrorKind, Incarnation, Life, LogId, ObjectKind, ObjectName, ObjectStore, Placement, Purpose, PutOutcome, Request, Result,
 };
 
 /// Most bytes of an object, and so of an entry with its frame.
@@ -18,6 +18,13 @@ pub(super) const OBJECT_BYTES_MAX: usize = PUT_BYTES_MAX;
 
 /// The directory of these logs under an incarnation. `log` belongs to the local log.
 const DIRECTORY: &str = "log-objects";
+
+/// The store's answers do not fit each other.
+pub(super) fn contradiction(name: &ObjectName) -> Error {
+    Error::new(ErrorKind::OutcomeUnknown, "the store says that a slot of the log is taken, and shows nothing there")
+        .object(name)
+        .advice("let `tombolo doctor` look at the store: put-if-absent and the read after it must agree")
+}
 
 /// Where a lane's objects lie.
 #[derive(Clone, Debug)]

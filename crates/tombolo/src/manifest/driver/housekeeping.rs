@@ -2,6 +2,7 @@
 
 use tombolo_format::manifest::RecordKind;
 use tombolo_format::manifest::snapshot::{SnapshotEncoder, SnapshotEnd, SnapshotIdentity};
+use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Error, ErrorKind, Incarnation, Life, ObjectKind, ObjectName, Placement, Result};
 
 use super::Inner;
@@ -22,6 +23,9 @@ pub(super) async fn snapshot_and_truncate(inner: &Inner, tip: &Tip) -> Result<()
         length: end.length,
         checksum: end.checksum,
     };
+    if is_enabled(Mutant::ManifestTruncatesBeforeNamed) {
+        inner.io.run(&mut Truncate::new(inner.incarnation, tip.slot), Patience::Bounded).await.flatten()?;
+    }
     let committed = inner.enqueue(kind).await;
     if let Err(error) = committed.unwrap_or_else(|| Err(Error::new(ErrorKind::OutcomeUnknown, "the manifest's task ended"))) {
         // Of unknown outcome, the object may be named: it stays.

@@ -13,7 +13,7 @@ use tombolo_format::incarnation::encode_incarnation;
 use tombolo_format::manifest::snapshot::{SnapshotDecoder, SnapshotIdentity};
 use tombolo_format::manifest::{Edit, RECORD_BYTES_MAX};
 use tombolo_storage::{
-    Epoch, ErrorKind, Incarnation, Life, ObjectKind, ObjectName, ObjectStore, Placement, Purpose, PutOutcome, Request, Result,
+    Epoch, Error, ErrorKind, Incarnation, Life, ObjectKind, ObjectName, ObjectStore, Placement, Purpose, PutOutcome, Request, Result,
 };
 
 use crate::manifest::chain::{Answer, Effect, Machine, PutAnswer, SnapshotName, Step, undecodable};
@@ -66,6 +66,12 @@ pub(crate) fn is_passing(kind: ErrorKind) -> bool {
     matches!(kind, ErrorKind::Retry | ErrorKind::Busy | ErrorKind::DeadlineExceeded)
 }
 
+/// The store's answers do not fit each other.
+fn contradiction() -> Error {
+    Error::new(ErrorKind::OutcomeUnknown, "the store says that a slot of the manifest is taken, and shows nothing there")
+        .advice("let `tombolo doctor` look at the store: put-if-absent and the read after it must agree; then open the database again")
+}
+
 /// The store as the chain uses it.
 #[derive(Clone, Debug)]
 pub(crate) struct Io {
@@ -81,10 +87,23 @@ impl Io {
     }
 
     /// Runs a machine to its end.
+    ///
+    /// # Errors
+    /// Those of the store, once patience ends; `OutcomeUnknown` when the store for long says that a slot is taken, and shows nothing there.
     pub(crate) async fn run<M: Machine>(&self, machine: &mut M, patience: Patience) -> Result<M::Output> {
+        self.run_telling(machine, patience, &mut |_| ()).await
+    }
+
+    /// As [`Io::run`]; with endless patience, tells once when the store has contradicted itself for long, and goes on.
+    pub(crate) async fn run_telling<M: Machine>(
+        &self,
+        machine: &mut M,
+        patience: Patience,
+        tell: &mut (dyn FnMut(Error) + Send),
+    ) -> Result<M::Output> {
         let mut step = machine.begin();
-        let mut unknown = Backoff::new();
-        let mut is_unknown = false;
+        let (mut unknown, mut unseen) = (Backoff::new(), Backoff::new());
+        let (mut is_unknown, mut is_taken, mut is_told) = (false, false, false);
         loop {
             let effect = match step {
                 Step::Done(output) => return Ok(output),
@@ -96,6 +115,17 @@ impl Io {
             if is_unknown && matches!(answer, Answer::Put(PutAnswer::Unknown | PutAnswer::Refused(_))) {
                 unknown.pause(&self.env).await;
             }
+            // Right after a put that found its slot taken, the machine asks what the slot holds.
+            if is_taken && matches!(&answer, Answer::Records(records) if records.iter().all(Option::is_none)) {
+                if unseen.is_exhausted() && patience == Patience::Bounded {
+                    return Err(contradiction());
+                }
+                if unseen.is_exhausted() && !std::mem::replace(&mut is_told, true) {
+                    tell(contradiction());
+                }
+                unseen.pause(&self.env).await;
+            }
+            is_taken = matches!(answer, Answer::Put(PutAnswer::Exists));
             step = machine.step(answer);
         }
     }

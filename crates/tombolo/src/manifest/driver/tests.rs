@@ -1,11 +1,12 @@
 use std::sync::Arc;
+use std::time::Duration;
 
 use tombolo_env::Env;
 use tombolo_env::simulated::World;
 use tombolo_format::key::SequenceNumber;
 use tombolo_storage::backend::memory::MemoryObjectStore;
 use tombolo_storage::layer::RequestKind;
-use tombolo_storage::layer::fault::{Fault, FaultObjectStore, FaultPlan, Rule};
+use tombolo_storage::layer::fault::{Asked, Fault, FaultObjectStore, FaultPlan, Rule};
 use tombolo_storage::{LogId, LogOffset, Request};
 
 use super::*;
@@ -104,7 +105,75 @@ fn a_put_of_unknown_outcome_is_made_again_with_pauses() {
         let began = env.now();
         writer.commit(reached(5)).await.unwrap().unwrap();
         assert_eq!(plan.injected(), 11);
-        assert!(env.now().since(began) > std::time::Duration::from_secs(1), "virtual time");
+        assert!(env.now().since(began) > Duration::from_secs(1), "virtual time");
+    });
+}
+
+/// A store that says that a slot is taken, and shows nothing there, is asked again with pauses.
+#[test]
+fn a_slot_that_is_taken_and_empty_is_asked_again_with_pauses() {
+    let (_world, env, store) = world();
+    let plan = FaultPlan::scripted();
+    let faulty: Arc<dyn ObjectStore> = Arc::new(FaultObjectStore::new(&env, store, plan.clone()));
+    env.block_on(async {
+        plan.inject(Rule::of_kind(RequestKind::Put, Fault::Error(ErrorKind::AlreadyExists)).skip(1).times(10));
+        let began = env.now();
+        let (writer, _) = Manifest::open(&env, faulty, options(OpenMode::Create)).await.unwrap();
+        assert_eq!((plan.injected(), env.now().since(began) > Duration::from_secs(1)), (10, true), "claiming");
+        plan.inject(Rule::of_kind(RequestKind::Put, Fault::Error(ErrorKind::AlreadyExists)).times(10));
+        let began = env.now();
+        writer.commit(reached(5)).await.unwrap().unwrap();
+        assert_eq!((plan.injected(), env.now().since(began) > Duration::from_secs(1)), (20, true), "appending");
+    });
+}
+
+/// One that goes on so for long ends the handle, with an outcome that is unknown; the put itself is not given up.
+#[test]
+fn a_slot_that_stays_taken_and_empty_ends_the_handle_and_not_the_put() {
+    let (_world, env, store) = world();
+    let plan = FaultPlan::scripted();
+    let faulty: Arc<dyn ObjectStore> = Arc::new(FaultObjectStore::new(&env, Arc::clone(&store), plan.clone()));
+    env.block_on(async {
+        let (writer, _) = Manifest::open(&env, Arc::clone(&faulty), options(OpenMode::Create)).await.unwrap();
+        let broken = || Rule::of_kind(RequestKind::Put, Fault::Error(ErrorKind::AlreadyExists)).times(200);
+        plan.inject(broken());
+        let began = env.now();
+        let commits = [writer.commit(reached(5)), writer.commit(reached(6))];
+        for commit in commits {
+            let error = commit.await.unwrap().unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::OutcomeUnknown, "{error}");
+        }
+        assert!(env.now().since(began) < Duration::from_secs(30), "virtual time");
+        assert!(plan.injected() < 30, "{} puts", plan.injected());
+        assert_eq!(writer.commit(reached(7)).await.unwrap().unwrap_err().kind(), ErrorKind::OutcomeUnknown, "nothing is put behind it");
+        writer.close().await;
+        assert!(env.now().since(began) < Duration::from_secs(30), "nobody waits for what may never end");
+        env.sleep(Duration::from_secs(300)).await;
+        assert_eq!(plan.injected(), 200);
+        assert_eq!(load(&env, &store).await.unwrap().state.streams()[&0], SequenceNumber(6), "it has landed at last");
+        assert!(!writer.is_fenced());
+        plan.inject(broken());
+        let began = env.now();
+        let error = Manifest::open(&env, faulty, options(OpenMode::Open)).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::OutcomeUnknown, "{error}");
+        assert!(env.now().since(began) < Duration::from_secs(30), "virtual time");
+    });
+}
+
+/// Whoever learns late that another's claim holds the slot is fenced.
+#[test]
+fn an_ended_handle_learns_that_it_is_fenced() {
+    let (_world, env, store) = world();
+    let plan = FaultPlan::scripted();
+    let faulty: Arc<dyn ObjectStore> = Arc::new(FaultObjectStore::new(&env, Arc::clone(&store), plan.clone()));
+    env.block_on(async {
+        let (writer, _) = Manifest::open(&env, faulty, options(OpenMode::Create)).await.unwrap();
+        plan.inject(Rule::of_kind(RequestKind::Put, Fault::Error(ErrorKind::AlreadyExists)).times(100));
+        assert_eq!(writer.commit(reached(5)).await.unwrap().unwrap_err().kind(), ErrorKind::OutcomeUnknown);
+        let (second, _) = Manifest::open(&env, store, options(OpenMode::Open)).await.unwrap();
+        env.sleep(Duration::from_secs(2)).await;
+        assert!(writer.is_fenced());
+        second.commit(reached(6)).await.unwrap().unwrap();
     });
 }
 
@@ -131,6 +200,44 @@ fn snapshots_bound_what_opening_reads() {
         assert_eq!(state.streams()[&0], SequenceNumber(399));
         again.commit(reached(1000)).await.unwrap().unwrap();
     });
+}
+
+/// A writer that dies, or is refused, between a snapshot and the record that names it has lost nothing: only below a named one is anything deleted.
+#[test]
+fn nothing_is_deleted_below_a_snapshot_that_is_not_named() {
+    let (_world, env, store) = world();
+    let plan = FaultPlan::scripted();
+    let faulty: Arc<dyn ObjectStore> = Arc::new(FaultObjectStore::new(&env, Arc::clone(&store), plan.clone()));
+    env.block_on(async {
+        let (writer, _) = Manifest::open(&env, faulty, options(OpenMode::Create)).await.unwrap();
+        let incarnation = writer.incarnation();
+        let request = Request::new(Purpose::Verify, Epoch::NONE);
+        let snapshots = async || store.list(request, &names::snapshot_prefix(incarnation), None, 10).await.unwrap().objects.len();
+        // Once the snapshot's object is there, no record is taken any more.
+        let mut has_snapshot = false;
+        let behind_it = move |asked: &Asked<'_>| {
+            has_snapshot |= asked.kind == RequestKind::Finish && asked.name.contains("/snapshot/");
+            has_snapshot && asked.kind == RequestKind::Put && asked.name.contains("/manifest/")
+        };
+        plan.inject(Rule::new(behind_it, Fault::Error(ErrorKind::OutOfSpace)));
+        let mut sequence = 0;
+        while writer.commit(reached(sequence + 1)).await.unwrap().is_ok() {
+            sequence += 1;
+            env.yield_now().await;
+        }
+        env.sleep(Duration::from_secs(60)).await;
+        assert!(plan.injected() > 0 && sequence > 10, "{sequence} records");
+        drop(writer);
+        let (_, state) = Manifest::open(&env, Arc::clone(&store), options(OpenMode::Open)).await.unwrap();
+        assert_eq!(state.streams()[&0], SequenceNumber(sequence));
+        assert!(snapshots().await <= 1);
+    });
+}
+
+#[cfg(feature = "mutants")]
+#[test]
+fn a_truncation_before_its_snapshot_is_named_is_noticed() {
+    tombolo_storage::mutant::notices(Mutant::ManifestTruncatesBeforeNamed, nothing_is_deleted_below_a_snapshot_that_is_not_named);
 }
 
 /// Destroying ends the incarnation, and creating again begins the next one, empty.

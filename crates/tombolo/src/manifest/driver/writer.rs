@@ -155,44 +155,67 @@ fn take_edits(inner: &Inner, count: usize, bytes: usize) -> Option<Queued> {
 async fn put(inner: &Arc<Inner>, tip: &Tip, group: Group) -> Option<Tip> {
     let mut backoff = Backoff::new();
     let mut tip = tip.clone();
-    let mut kinds = group.kinds.iter();
+    let kinds = group.kinds.clone();
+    let mut kinds = kinds.iter();
     let mut kind = kinds.next()?;
+    // Gone once those who wait were told that nobody knows.
+    let mut group = Some(group);
     loop {
         let mut append = Append::new(tip.clone(), inner.epoch, kind.clone());
-        let appended: Result<Appended> = inner.io.run(&mut append, Patience::Endless).await.flatten();
+        let mut tell = |error| give_up_waiting(inner, &mut group, error);
+        let appended: Result<Appended> = inner.io.run_telling(&mut append, Patience::Endless, &mut tell).await.flatten();
+        let Some(waiting) = group.take() else {
+            if let Ok(Appended::Fenced) = appended {
+                inner.end(fenced_error(), true);
+            }
+            return None;
+        };
         match appended {
             Ok(Appended::Committed(committed)) => {
                 tip = committed;
                 inner.state.store(Arc::clone(&tip.state));
                 match kinds.next() {
-                    Some(next) => kind = next,
+                    Some(next) => (kind, group) = (next, Some(waiting)),
                     None => {
-                        group.complete(&Ok(tip.slot));
+                        waiting.complete(&Ok(tip.slot));
                         return Some(tip);
                     }
                 }
             }
             Ok(Appended::Unacknowledged(tip)) => return Some(tip),
-            Ok(Appended::Refused(error)) if is_passing(error.kind()) && !backoff.is_exhausted() => backoff.pause(&inner.io.env).await,
+            Ok(Appended::Refused(error)) if is_passing(error.kind()) && !backoff.is_exhausted() => {
+                group = Some(waiting);
+                backoff.pause(&inner.io.env).await;
+            }
             Ok(Appended::Refused(error)) => {
-                group.complete(&Err(error));
+                waiting.complete(&Err(error));
                 return Some(tip);
             }
             Ok(Appended::Fenced) => {
                 inner.end(fenced_error(), true);
-                group.complete(&Err(fenced_error()));
+                waiting.complete(&Err(fenced_error()));
                 return None;
             }
             Err(error) => {
                 let unknown =
                     Error::new(ErrorKind::OutcomeUnknown, "the manifest cannot tell whether its record is in place").source(error.clone());
-                group.complete(&Err(unknown.clone()));
+                waiting.complete(&Err(unknown.clone()));
                 // Nothing is put behind what nobody knows: whoever tries to learns just that, and does not try for ever.
                 inner.end(if error.kind() == ErrorKind::Closed { error } else { unknown }, false);
                 return None;
             }
         }
     }
+}
+
+/// A record may be in place or not, and the store does not say for long: the handle ends, while the task goes on until it knows (rule 5).
+fn give_up_waiting(inner: &Inner, group: &mut Option<Group>, error: Error) {
+    tracing::error!(%error, store = %inner.io.store.describe(), "the database's handle ends");
+    if let Some(group) = group.take() {
+        group.complete(&Err(error.clone()));
+    }
+    inner.end(error, false);
+    inner.task_ended(|shared| shared.finished = true);
 }
 
 fn begin_snapshot(inner: &Arc<Inner>, tip: &Tip) -> bool {

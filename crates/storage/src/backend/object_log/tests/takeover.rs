@@ -184,6 +184,35 @@ fn failures_pass_and_refusals_too() {
     env.block_on(append(2).expect("taken again").accepted.expect("a ticket")).expect("it resolves").expect("accepted");
 }
 
+/// A store that says that a slot is taken, and shows nothing there, is a refusal as well: whoever waits is told in the end, and a fence ends.
+#[test]
+fn a_slot_that_is_taken_and_empty_keeps_nobody_waiting() {
+    let case = Case::new(9, Chances::NONE);
+    let process = case.world.process("writer");
+    let env = process.env();
+    let log = env.block_on(case.store(&process).open(&case.context(&process, 1), 1)).expect("opened");
+    let contradict = || {
+        case.plan.inject(Rule::of_kind(RequestKind::Put, Fault::Unknown { landed: true }).times(1));
+        case.plan.inject(Rule::of_kind(RequestKind::Read, Fault::Error(ErrorKind::NotFound)).times(300));
+    };
+    contradict();
+    let began = env.now();
+    let taken = log.append(0, &entry(0, 10)).expect("appended");
+    let error = env.block_on(taken.accepted.expect("not yet accepted")).expect("it resolves").expect_err("nobody knows");
+    assert!(error.kind() == ErrorKind::DeadlineExceeded && error.to_string().contains("taken"), "{error}");
+    assert!(env.now().since(began) < Duration::from_secs(60), "virtual time");
+    case.world.run_for(Duration::from_secs(600));
+    assert!(log.durable_through(0) >= taken.end, "it was asked on until it was seen");
+    let (successor, record) = (case.world.process("successor"), case.record().expect("it is named"));
+    let fence = || successor.env().block_on(case.store(&successor).fence(&case.context(&successor, 2), &record, taken.end));
+    case.plan.inject(Rule::of_kind(RequestKind::Put, Fault::Unknown { landed: true }).times(1));
+    case.plan.inject(Rule::new(|asked| asked.kind == RequestKind::Read && !asked.name.ends_with("1"), Fault::Error(ErrorKind::NotFound)));
+    let error = fence().expect_err("nobody knows");
+    assert_eq!(error.kind(), ErrorKind::OutcomeUnknown, "{error}");
+    case.plan.clear();
+    assert_eq!(fence().expect("fenced"), taken.end);
+}
+
 /// A successor that comes while the store refuses has the log, and its writer is told.
 #[test]
 fn a_refused_log_can_be_fenced() {
