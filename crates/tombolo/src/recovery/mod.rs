@@ -40,6 +40,7 @@ use crate::event::Listener;
 use crate::flash::{FlashCache, FlashUse};
 use crate::guard::guarded;
 use crate::manifest::chain::Tip;
+use crate::manifest::driver::Attempt;
 use crate::manifest::{Manifest, ManifestOptions, State};
 use crate::memtable::Memtable;
 use crate::options::{KeyspaceOptions, OpenMode, Options};
@@ -71,11 +72,11 @@ pub(crate) struct Request {
 
 /// Opens a database, taking it over from whoever has it open.
 pub(crate) async fn open(request: Request) -> Result<Arc<Engine>> {
-    open_on(request, None).await
+    open_on(request, None, &mut None).await
 }
 
-/// As [`open`]; on top of a tip that is known, it succeeds that tip's epoch, or ends with `Conflict`.
-pub(crate) async fn open_on(request: Request, known: Option<Tip>) -> Result<Arc<Engine>> {
+/// As [`open`]; on top of a tip that is known, it succeeds that tip's epoch, or ends with `Conflict`. However it ends, `attempt` is the claim that was put.
+pub(crate) async fn open_on(request: Request, known: Option<Tip>, attempt: &mut Option<Attempt>) -> Result<Arc<Engine>> {
     let Request { env, place, objects, log_store, mode, options, budget, listener, flash, application_logs } = request;
     let membership = budget.join(options.memtable_bytes())?;
     let began = env.now();
@@ -88,7 +89,7 @@ pub(crate) async fn open_on(request: Request, known: Option<Tip>) -> Result<Arc<
         probe::exclusive::prove(&env, &objects).await?;
     }
     let manifest_options = ManifestOptions { mode, log_identity: log_store.identity() };
-    let (manifest, _) = Manifest::claim(&env, Arc::clone(&objects), manifest_options, known).await?;
+    let (manifest, _) = Manifest::claim(&env, Arc::clone(&objects), manifest_options, known, attempt).await?;
     let context = manifest.log_context(chain(&manifest), Arc::new(LogBooks(Arc::clone(&budget))));
     let (old_logs, replayed, log) = match recover(&options, &budget, &manifest, &*log_store, &context, 1 + application_logs).await {
         Ok(recovered) => recovered,

@@ -28,6 +28,8 @@ pub(super) struct Judge {
     since: Instant,
     /// It knows that somebody stands by: it has given a sign since that was told.
     is_heard: bool,
+    /// This process has claimed the epoch itself, and could not open: it has no writer.
+    is_own: bool,
     silence_max: Duration,
     /// How long a writer may take to give its first sign.
     unseen_max: Duration,
@@ -35,7 +37,7 @@ pub(super) struct Judge {
 
 impl Judge {
     pub(super) fn new(epoch: u64, now: Instant, silence_max: Duration, unseen_max: Duration) -> Judge {
-        Judge { epoch, sign: None, since: now, is_heard: false, silence_max, unseen_max }
+        Judge { epoch, sign: None, since: now, is_heard: false, is_own: false, silence_max, unseen_max }
     }
 
     /// Takes in the newest sign of the newest writer, from a list that began at `began` and was complete at `ended`.
@@ -43,6 +45,7 @@ impl Judge {
         match newest {
             Some((epoch, sign)) if epoch > self.epoch || epoch == self.epoch && self.sign.is_none_or(|known| known < sign) => {
                 (self.epoch, self.sign, self.since, self.is_heard) = (epoch, Some(sign), ended, true);
+                self.is_own = false;
             }
             // It could not hand over, and has taken that back.
             Some((epoch, sign @ Sign::Beat(_))) if epoch == self.epoch && self.sign == Some(Sign::Leaving) => {
@@ -52,6 +55,7 @@ impl Judge {
         }
         let allowed = if self.is_heard { self.silence_max } else { self.unseen_max };
         match self.sign {
+            _ if self.is_own => Verdict::Gone,
             Some(Sign::Left) => Verdict::Gone,
             // It flushes and closes, which takes what it takes; one that dies over it is missed like one that was never seen.
             Some(Sign::Leaving) if began.since(self.since) < self.unseen_max => Verdict::Leaving,
@@ -77,7 +81,14 @@ impl Judge {
     pub(super) fn succeeded(&mut self, epoch: u64, now: Instant) {
         if epoch > self.epoch {
             (self.epoch, self.sign, self.since, self.is_heard) = (epoch, None, now, false);
+            self.is_own = false;
         }
+    }
+
+    /// This process has claimed `epoch`, which is the newest, and could not open: nobody writes in it.
+    pub(super) fn is_without_writer(&mut self, epoch: u64, now: Instant) {
+        self.succeeded(epoch, now);
+        self.is_own = epoch == self.epoch;
     }
 }
 

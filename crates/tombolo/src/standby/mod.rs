@@ -19,6 +19,7 @@ use tombolo_storage::{Epoch, Error, ErrorKind, Result};
 
 use crate::engine::Engine;
 use crate::liveness::{LOOK_IDLE, RECORD_LEASE, RENEW, Standing, newest_sign, put_sign, who_stands_by};
+use crate::manifest::driver::Attempt;
 use crate::manifest::driver::follow::ChainFollower;
 use crate::manifest::driver::io::Io;
 use crate::manifest::names::{self, Sign};
@@ -53,8 +54,9 @@ const ANSWER_SLACK: Duration = Duration::from_secs(2);
 const TAKEN_MAX: Duration = Duration::from_secs(10);
 /// Between two looks for that, at most.
 const TAKEN_LOOK: Duration = Duration::from_millis(100);
-/// Pause after an attempt to take over that failed.
-const PAUSE: Duration = Duration::from_millis(200);
+/// Pause after an attempt to take over that failed, doubled with each that follows: each may leave a claim, which stays for ever.
+const PAUSE_MIN: Duration = Duration::from_millis(200);
+const PAUSE_MAX: Duration = Duration::from_secs(10);
 
 impl StandbyOptions {
     /// # Errors
@@ -80,6 +82,9 @@ pub(crate) struct Watch {
     renewal: u64,
     /// When the newest renewal that went well began: counted from there, its lease ends before the writer takes it for ended.
     renewed: Instant,
+    /// When the next attempt to take over may be made, and the pause after it if it fails.
+    next_attempt: Instant,
+    pause: Duration,
 }
 
 impl fmt::Debug for Watch {
@@ -100,7 +105,7 @@ impl Watch {
         let judge = Judge::new(chain.tip().epoch().0, env.now(), options.silence_max, UNSEEN_MAX);
         let id = chain.io().random_u128();
         let renewed = env.now();
-        let mut watch = Watch { request, options, chain, judge, id, renewal: 0, renewed };
+        let mut watch = Watch { request, options, chain, judge, id, renewal: 0, renewed, next_attempt: renewed, pause: PAUSE_MIN };
         watch.renew().await?;
         Ok(watch)
     }
@@ -157,6 +162,7 @@ impl Watch {
                 }
             };
             if verdict == Verdict::Gone
+                && began >= self.next_attempt
                 && let Some(engine) = self.succeed().await?
             {
                 return Ok(engine);
@@ -211,7 +217,8 @@ impl Watch {
             return Ok(None);
         }
         tracing::info!(epoch = %gone, "the writer is gone; taking over");
-        match recovery::open_on(self.request.clone(), Some(self.chain.tip().clone()).filter(|_| !whoever)).await {
+        let mut attempt = None;
+        match recovery::open_on(self.request.clone(), Some(self.chain.tip().clone()).filter(|_| !whoever), &mut attempt).await {
             Ok(engine) => {
                 // Best effort: the writer that it now is would find the record dead.
                 if let Err(error) = self.chain.io().delete(&self.record(self.renewal)).await {
@@ -225,12 +232,22 @@ impl Watch {
                 }
                 _ => {
                     tracing::warn!(%error, "taking over failed; it is tried again");
-                    self.request.env.sleep(PAUSE).await;
-                    self.advance().await?;
+                    self.has_failed(attempt).await?;
                     Ok(None)
                 }
             },
         }
+    }
+
+    /// An attempt to take over failed. If its claim is the newest, there is no writer whose sign is worth waiting for.
+    async fn has_failed(&mut self, attempt: Option<Attempt>) -> Result<()> {
+        self.next_attempt = self.request.env.now() + self.pause;
+        self.pause = (self.pause * 2).min(PAUSE_MAX);
+        self.advance().await?;
+        if attempt.is_some_and(|attempt| attempt.is_newest(self.chain.tip())) {
+            self.judge.is_without_writer(self.epoch().0, self.request.env.now());
+        }
+        Ok(())
     }
 }
 

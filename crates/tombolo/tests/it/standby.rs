@@ -371,6 +371,44 @@ fn a_writer_is_told_when_nobody_takes_what_it_handed_over() {
     assert_eq!(diary.all().last().unwrap(), "opened again");
 }
 
+/// The first attempts to take over fail behind their claims, which make the failed process the newest writer: nobody waits for its signs.
+#[test]
+fn a_takeover_that_failed_behind_its_claim_is_tried_again_at_once() {
+    for (failures, took_max) in [(1, Duration::from_secs(2)), (4, Duration::from_secs(8))] {
+        let world = World::new(13);
+        let process = world.process("p");
+        let env = process.env();
+        let outcome = process.run(async move {
+            let plan = FaultPlan::scripted();
+            let objects: Arc<dyn ObjectStore> = Arc::new(MemoryObjectStore::unnamed(&env));
+            let log: Arc<dyn LogStore> = Arc::new(MemoryLogStore::unnamed(&env));
+            let open = || Db::builder("mem://x").env(env.clone()).options(options());
+            let faulty: Arc<dyn ObjectStore> = Arc::new(FaultObjectStore::new(&env, Arc::clone(&objects), plan.clone()));
+            let db = open().stores(objects, Arc::clone(&log)).open().await.unwrap();
+            db.default_keyspace().put(b"k", b"v").await.unwrap();
+            let standby = open().stores(faulty, log).stand_by(StandbyOptions { silence_max: SILENCE }).await.unwrap();
+            let watching = standby.take_over();
+            env.sleep(Duration::from_secs(65)).await;
+            // Every second record of the standby: its claim is put, and what it puts behind it is refused.
+            let mut records = 0;
+            let is_behind_a_claim = move |asked: &Asked<'_>| {
+                let is_record = asked.kind == RequestKind::Put && asked.name.contains("/manifest/");
+                records += u32::from(is_record);
+                is_record && records % 2 == 0
+            };
+            plan.inject(Rule::new(is_behind_a_claim, Fault::Error(ErrorKind::OutOfSpace)).times(failures));
+            drop(db);
+            let killed = env.now();
+            let next = watching.await.unwrap();
+            let took = env.now().since(killed);
+            assert_eq!(plan.injected(), failures);
+            assert!(took < took_max, "{failures} attempts failed, and it took {took:?}");
+            assert_eq!(next.default_keyspace().get(b"k").await.unwrap().unwrap(), b"v");
+        });
+        outcome.unwrap();
+    }
+}
+
 #[test]
 fn a_standby_of_nothing_and_one_of_nonsense_are_refused() {
     let world = World::new(1);

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use tombolo_env::{BoxFuture, Completer, Completion, Env, TaskClass, completion};
-use tombolo_format::manifest::{Edit, RecordKind, TableName};
+use tombolo_format::manifest::{Edit, RecordKind, TableName, record_hash};
 use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{
     ConfigurationChain, Epoch, Error, ErrorKind, Incarnation, LogContext, LogMemory, LogRecord, ObjectStore, Purpose, Result,
@@ -135,10 +135,11 @@ impl Manifest {
     /// `NotFound`, `AlreadyExists` by `mode`; `Invalid` when the database uses another log; `Unsupported` when a newer Tombolo wrote it;
     /// `Fenced` when another process created it at the same time.
     pub async fn open(env: &Env, store: Arc<dyn ObjectStore>, options: ManifestOptions) -> Result<(Manifest, Arc<State>)> {
-        Manifest::claim(env, store, options, None).await
+        Manifest::claim(env, store, options, None, &mut None).await
     }
 
-    /// As [`Manifest::open`], on top of a tip that was proven before: costs a put and a list, and a read for each record since.
+    /// As [`Manifest::open`], on top of a tip that was proven before: costs a put and a list, and a read for each record since. However it ends,
+    /// `attempt` is the claim that was put last.
     ///
     /// # Errors
     /// As [`Manifest::open`]; `Conflict` when the tip's epoch is not the newest any more.
@@ -147,15 +148,18 @@ impl Manifest {
         store: Arc<dyn ObjectStore>,
         options: ManifestOptions,
         known: Option<Tip>,
+        attempt: &mut Option<Attempt>,
     ) -> Result<(Manifest, Arc<State>)> {
         let io = Io { env: env.clone(), store, epoch: Epoch::NONE, purpose: Purpose::Open };
         let policy = Policy { mode: options.mode, log_identity: Some(options.log_identity.clone()) };
         let at = io.store.describe();
-        let mut machine = match known {
+        let open = match known {
             Some(known) => Open::succeeding(policy, known),
             None => Open::new(policy),
         };
+        let mut machine = Noting { open, attempt };
         let tip = io.run(&mut machine, Patience::Bounded).await.flatten().map_err(|error| error.context(format!("opening {at}")))?;
+        *attempt = Some(Attempt { slot: tip.slot, hash: tip.hash, is_effective: true });
         let manifest = Manifest::start(io, tip);
         if manifest.state().database().is_none() {
             let (id, created_unix_seconds) = (env.random_u64(), env.unix_time().as_secs());
@@ -403,6 +407,50 @@ impl ConfigurationChain for Manifest {
 
     fn named(&self) -> Vec<LogRecord> {
         self.state().log_records()
+    }
+}
+
+/// A claim that this process has put.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Attempt {
+    slot: u64,
+    hash: u128,
+    is_effective: bool,
+}
+
+impl Attempt {
+    /// Whether it began the newest epoch, and nobody has claimed since. `tip` is a proven one.
+    pub(crate) fn is_newest(&self, tip: &Tip) -> bool {
+        self.is_effective && tip.epoch().0 == self.slot || tip.hash == self.hash
+    }
+}
+
+/// Opens, and notes the claim that is put.
+struct Noting<'a> {
+    open: Open,
+    attempt: &'a mut Option<Attempt>,
+}
+
+impl Noting<'_> {
+    fn note(&mut self, step: Step<Result<Tip>>) -> Step<Result<Tip>> {
+        if let Step::Do(Effect::PutRecord(_, slot, bytes)) = &step {
+            *self.attempt = Some(Attempt { slot: *slot, hash: record_hash(bytes), is_effective: false });
+        }
+        step
+    }
+}
+
+impl Machine for Noting<'_> {
+    type Output = Result<Tip>;
+
+    fn begin(&mut self) -> Step<Result<Tip>> {
+        let step = self.open.begin();
+        self.note(step)
+    }
+
+    fn step(&mut self, answer: Answer) -> Step<Result<Tip>> {
+        let step = self.open.step(answer);
+        self.note(step)
     }
 }
 
