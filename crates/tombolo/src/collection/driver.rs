@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -10,6 +11,7 @@ use parking_lot::Mutex;
 use tombolo_env::{Env, Instant};
 use tombolo_format::manifest::{Edit, TableName};
 use tombolo_format::pin::{PIN_BYTES_MAX, Pin, PinKind, decode_pin};
+use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Epoch, Error, ErrorKind, Incarnation, Life, ObjectKind, ObjectStore, Purpose, Result};
 
 use super::lease::{Lease, LeaseWatch, Seen};
@@ -305,15 +307,26 @@ pub struct PinOptions {
     pub lease: Option<Duration>,
 }
 
+/// The heartbeats of a pin by their numbers, from 1 on.
+#[derive(Clone, Copy, Debug, Default)]
+struct Beats {
+    newest: u64,
+    /// All before it are deleted.
+    oldest: u64,
+}
+
 /// Tables that stay while this lives and is renewed, or until it is released.
 #[derive(Debug)]
 pub struct Pinned {
     io: Io,
     incarnation: Incarnation,
     pin: Pin,
-    state: Arc<State>,
+    /// The tip that made it effective.
+    proven: Tip,
     lease: Option<Mutex<Lease>>,
-    beat: Mutex<u64>,
+    beats: Mutex<Beats>,
+    /// It was seen that the tables are kept no more.
+    lost: AtomicBool,
 }
 
 /// Pins the tables that `choose` picks of the newest state.
@@ -366,9 +379,14 @@ async fn put_pin(
     let began = io.env.now();
     let id = pin.id;
     let proven = async {
-        let PinOutcome::Effective(state) = prove_pin(io, incarnation, &pin, known).await? else { return Ok(None) };
+        let mut machine = PutPin::new(pin.clone())?;
+        if let Some(known) = known {
+            machine = machine.proven_on(known);
+        }
+        let PinOutcome::Effective(proven) = prove_pin(io, incarnation, machine).await? else { return Ok(None) };
         let lease = options.lease.map(|duration| Mutex::new(Lease::new(duration, began)));
-        let pinned = Pinned { io: io.clone(), incarnation, pin, state, lease, beat: Mutex::new(0) };
+        let (beats, lost) = (Mutex::default(), AtomicBool::new(false));
+        let pinned = Pinned { io: io.clone(), incarnation, pin, proven, lease, beats, lost };
         pinned.check()?;
         Ok(Some(pinned))
     };
@@ -381,12 +399,8 @@ async fn put_pin(
     proven
 }
 
-/// Puts a pin and proves it.
-async fn prove_pin(io: &Io, incarnation: Incarnation, pin: &Pin, known: Option<Tip>) -> Result<PinOutcome> {
-    let mut machine = PutPin::new(pin.clone())?;
-    if let Some(known) = known {
-        machine = machine.proven_on(known);
-    }
+/// Puts a pin and proves it, or proves it again.
+async fn prove_pin(io: &Io, incarnation: Incarnation, mut machine: PutPin) -> Result<PinOutcome> {
     let mut step = machine.begin();
     let mut unknown = Backoff::new();
     let mut is_unknown = false;
@@ -412,7 +426,7 @@ fn pin_lost() -> Error {
 impl Pinned {
     /// A proven state in which every pinned table is named.
     pub fn state(&self) -> &Arc<State> {
-        &self.state
+        &self.proven.state
     }
 
     /// The pinned tables.
@@ -428,11 +442,40 @@ impl Pinned {
     /// Whether the pinned tables may still be read: to be asked after each read of them.
     ///
     /// # Errors
-    /// `PinLost` once the lease has run out.
+    /// `PinLost` once the lease has run out, or a heartbeat has seen that the tables are kept no more.
     pub fn check(&self) -> Result<()> {
+        if self.lost.load(Ordering::Acquire) {
+            return Err(pin_lost());
+        }
         match &self.lease {
             Some(lease) if !lease.lock().is_valid(self.io.env.now()) => Err(pin_lost()),
             _ => Ok(()),
+        }
+    }
+
+    /// As [`Pinned::check`], but asks the chain: a clock may have stood still while the lease ran out by the deleter's, as that of a virtual machine
+    /// does that is stopped. What following the chain once costs.
+    ///
+    /// # Errors
+    /// `PinLost`; `Retry` while somebody decides about a table; those of the store.
+    pub(crate) async fn confirm(&self) -> Result<()> {
+        self.check()?;
+        if self.lease.is_some() { self.prove(&self.proven).await } else { Ok(()) }
+    }
+
+    /// Proves on from a tip that was proven before that the tables are kept.
+    async fn prove(&self, known: &Tip) -> Result<()> {
+        if is_enabled(Mutant::LeaseRenewedUnproven) {
+            return Ok(());
+        }
+        let machine = PutPin::renewed(self.pin.clone())?.proven_on(known.clone());
+        match prove_pin(&self.io, self.incarnation, machine).await? {
+            PinOutcome::Effective(_) => Ok(()),
+            PinOutcome::Void => {
+                self.lost.store(true, Ordering::Release);
+                Err(pin_lost())
+            }
+            PinOutcome::Undecided => Err(Error::new(ErrorKind::Retry, "whether the pinned tables are kept is being decided")),
         }
     }
 
@@ -441,16 +484,26 @@ impl Pinned {
         self.lease.as_ref().map(|lease| lease.lock().next_beat())
     }
 
-    /// Puts a heartbeat: one put and one delete.
+    /// Puts a heartbeat, and proves that nobody has taken the lease for expired before it came: one put and one delete, and what following the
+    /// chain from the pin on costs.
     ///
     /// # Errors
-    /// `PinLost` when it landed too late. Of the store, and then the lease still holds for what is left of it.
+    /// `PinLost` when it came too late. Of the store, and `Retry` while somebody decides about a table: then the lease still holds for what is
+    /// left of it.
     pub async fn heartbeat(&self) -> Result<()> {
+        self.heartbeat_on(&self.proven).await
+    }
+
+    /// As [`Pinned::heartbeat`], from a tip that was proven later.
+    ///
+    /// # Errors
+    /// As [`Pinned::heartbeat`].
+    pub(crate) async fn heartbeat_on(&self, known: &Tip) -> Result<()> {
         let Some(lease) = &self.lease else { return Ok(()) };
         let beat = {
-            let mut beat = self.beat.lock();
-            *beat += 1;
-            *beat
+            let mut beats = self.beats.lock();
+            beats.newest += 1;
+            beats.newest
         };
         let began = self.io.env.now();
         let name = names::heartbeat(self.incarnation, self.pin.id, beat);
@@ -459,13 +512,20 @@ impl Pinned {
             PutAnswer::Unknown => return Err(Error::new(ErrorKind::Retry, "a heartbeat of unknown outcome")),
             PutAnswer::Refused(error) => return Err(error),
         }
+        self.prove(known).await?;
         if !lease.lock().renewed(began, self.io.env.now()) {
             return Err(pin_lost());
         }
-        if beat > 1 {
-            self.io.delete(&names::heartbeat(self.incarnation, self.pin.id, beat - 1)).await?;
+        loop {
+            let oldest = self.beats.lock().oldest;
+            if oldest >= beat {
+                return Ok(());
+            }
+            if oldest > 0 {
+                self.io.delete(&names::heartbeat(self.incarnation, self.pin.id, oldest)).await?;
+            }
+            self.beats.lock().oldest = oldest + 1;
         }
-        Ok(())
     }
 
     /// Pins the same tables once more, for another purpose. This pin must stay until the new one is returned, and does: it is borrowed.
@@ -473,6 +533,9 @@ impl Pinned {
     /// # Errors
     /// As [`pin()`]; `PinLost` when this one's lease has run out.
     pub async fn derive(&self, options: PinOptions) -> Result<Pinned> {
+        if is_enabled(Mutant::PinDerivedReleasesSource) {
+            self.release().await?;
+        }
         let pinned = put_pin(&self.io, self.incarnation, options, self.pin.tables.clone(), None).await?;
         self.check()?;
         pinned.ok_or_else(pin_lost)

@@ -7,7 +7,6 @@
 //! | [`Orphans`] | 14 | deletes objects that a proven state of a later epoch does not name |
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 use bytes::Bytes;
 use tombolo_format::manifest::{Edit, TableName};
@@ -242,16 +241,20 @@ enum PinPhase {
     Read,
     Prove(Load),
     ProveOn(Follow),
+    /// Asked whether the pin is there still, of a life that has ended with this tip.
+    Remains(Tip),
     Withdraw,
 }
 
 /// How pinning ended.
 #[derive(Clone, Debug)]
 pub enum PinOutcome {
-    /// The pin is effective as of this proven state.
-    Effective(Arc<State>),
+    /// The pin is effective as of this proven tip.
+    Effective(Tip),
     /// A table is condemned or named no more, or the incarnation has ended: the pin is void and withdrawn. Load again, and choose anew.
     Void,
+    /// Of one that was effective before: a table is condemned, so that somebody decides about it just now. Ask again.
+    Undecided,
 }
 
 /// Puts a pin and proves the tip (rule 12).
@@ -263,6 +266,8 @@ pub struct PutPin {
     unknown: bool,
     /// A proven tip from which the proof goes on, instead of loading everything again.
     known: Option<Tip>,
+    /// The pin is in its place and was effective: its owner was not heard of for a while, perhaps for too long.
+    is_renewed: bool,
     phase: PinPhase,
 }
 
@@ -273,7 +278,16 @@ impl PutPin {
     /// `Invalid` when it has too many tables.
     pub fn new(pin: Pin) -> Result<PutPin> {
         let bytes = encode_pin(&pin).map_err(|error| Error::new(ErrorKind::Invalid, error.to_string()))?;
-        Ok(PutPin { pin, bytes: bytes.into(), unknown: false, known: None, phase: PinPhase::Put })
+        Ok(PutPin { pin, bytes: bytes.into(), unknown: false, known: None, is_renewed: false, phase: PinPhase::Put })
+    }
+
+    /// Proves once more, after a heartbeat has landed, a pin that was effective: whoever lists the pins later finds the heartbeat, and whoever did
+    /// before, and took the lease for expired, has condemned the tables or un-named them.
+    ///
+    /// # Errors
+    /// As [`PutPin::new`].
+    pub fn renewed(pin: Pin) -> Result<PutPin> {
+        Ok(PutPin { is_renewed: true, ..PutPin::new(pin)? })
     }
 
     /// Lets the proof go on from a tip that was proven before.
@@ -293,7 +307,7 @@ impl PutPin {
 
     fn landed(&mut self) -> Step<Result<PinOutcome>> {
         if is_enabled(Mutant::PinWithoutProvingTip) {
-            return Step::Done(Ok(PinOutcome::Effective(Arc::default())));
+            return Step::Done(Ok(PinOutcome::Effective(Tip::empty(Incarnation(self.pin.incarnation)))));
         }
         match self.known.take() {
             Some(tip) => {
@@ -327,7 +341,13 @@ impl PutPin {
             chain::Step::Do(effect) => Step::Do(Effect::Chain(effect)),
             chain::Step::Done(Err(error)) => Step::Done(Err(error)),
             chain::Step::Done(Ok(tip)) => match tip {
-                Some(tip) if self.holds(&tip.state) => Step::Done(Ok(PinOutcome::Effective(tip.state))),
+                Some(tip) if self.holds(&tip.state) => Step::Done(Ok(PinOutcome::Effective(tip))),
+                // What a life leaves is deleted after its pins, and all together: the pin itself tells.
+                Some(tip) if self.is_renewed && tip.state.is_destroyed() => {
+                    self.phase = PinPhase::Remains(tip);
+                    Step::Do(Effect::ReadPin(self.pin.id))
+                }
+                Some(tip) if self.is_renewed && self.names_all(&tip.state) => Step::Done(Ok(PinOutcome::Undecided)),
                 _ => {
                     self.phase = PinPhase::Withdraw;
                     Step::Do(Effect::DeletePin(self.pin.id))
@@ -343,13 +363,17 @@ impl PutPin {
         };
         !state.is_destroyed() && self.pin.tables.iter().all(usable)
     }
+
+    fn names_all(&self, state: &State) -> bool {
+        self.pin.tables.iter().all(|name| state.table(*name).is_some())
+    }
 }
 
 impl Machine for PutPin {
     type Output = Result<PinOutcome>;
 
     fn begin(&mut self) -> Step<Result<PinOutcome>> {
-        self.put()
+        if self.is_renewed { self.landed() } else { self.put() }
     }
 
     fn step(&mut self, answer: Answer) -> Step<Result<PinOutcome>> {
@@ -376,6 +400,13 @@ impl Machine for PutPin {
             (PinPhase::ProveOn(follow), Answer::Chain(answer)) => {
                 let step = follow.step(answer);
                 self.prove_on(step)
+            }
+            (PinPhase::Remains(tip), Answer::Bytes(Some(bytes))) if bytes == self.bytes => {
+                Step::Done(Ok(PinOutcome::Effective(tip.clone())))
+            }
+            (PinPhase::Remains(_), Answer::Bytes(_)) => {
+                self.phase = PinPhase::Withdraw;
+                Step::Do(Effect::DeletePin(self.pin.id))
             }
             (PinPhase::Withdraw, Answer::Deleted) => Step::Done(Ok(PinOutcome::Void)),
             (_, answer) => misfit("pinning", &answer),

@@ -495,9 +495,13 @@ impl Engine {
 
     /// As [`Engine::judge`], of a read of `view`: what a lost pin no longer keeps is no damage.
     pub(crate) async fn judge_read(&self, view: &View, error: Error) -> Error {
-        match view.kept_by.as_ref().map(|pin| pin.check()) {
-            Some(Err(lost)) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::NotFound) => lost.source(error),
-            _ => self.judge(error).await,
+        let Some(pin) = view.kept_by.as_ref().filter(|_| matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::NotFound)) else {
+            return self.judge(error).await;
+        };
+        match pin.confirm().await {
+            Ok(()) => self.judge(error).await,
+            Err(lost) if lost.kind() == ErrorKind::PinLost => lost.source(error),
+            Err(silent) => self.judge(error.context(format!("whether its tables are kept for the reader is not known: {silent}"))).await,
         }
     }
 

@@ -18,6 +18,7 @@ use tombolo_storage::{Error, ErrorKind, LogContext, LogId, LogOffset, LogRecord,
 use crate::collection::{Pinned, pin_for_reader};
 use crate::engine::{Engine, KeyspaceInfo, MAIN_LANE, Sealed, View};
 use crate::manifest::State;
+use crate::manifest::chain::Tip;
 use crate::manifest::driver::follow::ChainFollower;
 use crate::options::KeyspaceOptions;
 use crate::recovery::Replay;
@@ -53,17 +54,30 @@ pub(super) async fn pin_newest(chain: &mut ChainFollower, lease: Duration) -> Re
 }
 
 /// The pins of a reader: the newest, and those that something still looks at.
-#[derive(Debug, Default)]
-pub(super) struct Pins(Mutex<Vec<Arc<Pinned>>>);
+#[derive(Debug)]
+pub(super) struct Pins {
+    pins: Mutex<Vec<Arc<Pinned>>>,
+    /// The newest that a round has proven: what is to be proven of a pin goes on from there.
+    tip: Mutex<Tip>,
+}
 
 impl Pins {
+    fn new(tip: Tip) -> Pins {
+        Pins { pins: Mutex::default(), tip: Mutex::new(tip) }
+    }
+
     fn add(&self, pin: &Arc<Pinned>) {
-        self.0.lock().push(Arc::clone(pin));
+        self.pins.lock().push(Arc::clone(pin));
+    }
+
+    /// A tip that was proven.
+    pub(super) fn tip(&self) -> Tip {
+        self.tip.lock().clone()
     }
 
     /// Takes out those that nothing looks at any more.
     pub(super) fn take_unused(&self) -> Vec<Arc<Pinned>> {
-        let mut pins = self.0.lock();
+        let mut pins = self.pins.lock();
         // Nobody can come by another reference to one that only this list holds.
         let (unused, used) = std::mem::take(&mut *pins)
             .into_iter()
@@ -74,12 +88,12 @@ impl Pins {
 
     /// All that are left.
     pub(super) fn all(&self) -> Vec<Arc<Pinned>> {
-        self.0.lock().clone()
+        self.pins.lock().clone()
     }
 
     /// Forgets one whose lease has run out: whoever deletes ignores it, and deletes it.
     pub(super) fn forget(&self, lost: &Arc<Pinned>) {
-        self.0.lock().retain(|pin| !Arc::ptr_eq(pin, lost));
+        self.pins.lock().retain(|pin| !Arc::ptr_eq(pin, lost));
     }
 }
 
@@ -128,7 +142,7 @@ impl Follower {
         memtable_bytes: u64,
     ) -> Result<Follower> {
         let Kept { state, pin } = kept;
-        let pins = Arc::new(Pins::default());
+        let pins = Arc::new(Pins::new(chain.tip().clone()));
         pins.add(&pin);
         let replay = Replay::new(&state, engine.budget(), memtable_bytes)?;
         Ok(Follower {
@@ -158,14 +172,14 @@ impl Follower {
             if let Some(error) = &self.broken {
                 return Err(error.clone());
             }
-            self.chain.advance().await?;
+            self.advance().await?;
             self.keep().await?;
             let slot = self.chain.tip().slot;
             match self.read_logs().await {
                 Ok(()) => return self.show(),
                 Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::NotFound) && self.broken.is_none() => {
                     // Trimmed or freed meanwhile? The record that allows it is in the chain before that.
-                    self.chain.advance().await?;
+                    self.advance().await?;
                     if self.chain.tip().slot == slot || is_enabled(Mutant::ReaderTakesTrimForDamage) {
                         return Err(error);
                     }
@@ -174,6 +188,12 @@ impl Follower {
             }
         }
         Err(Error::new(ErrorKind::Busy, "the writer went on faster than its log could be read").advice("it is tried again"))
+    }
+
+    async fn advance(&mut self) -> Result<()> {
+        self.chain.advance().await?;
+        *self.pins.tip.lock() = self.chain.tip().clone();
+        Ok(())
     }
 
     /// Goes over to the newest state, its tables pinned.

@@ -70,7 +70,7 @@ async fn beats(engine: Arc<Engine>, following: Arc<Following>, pins: Arc<Pins>, 
                 next = next.min(due);
                 continue;
             }
-            match pin.heartbeat().await {
+            match pin.heartbeat_on(&pins.tip()).await {
                 Ok(()) => {}
                 Err(error) if error.kind() == ErrorKind::PinLost => {
                     tracing::warn!("a reader's lease has run out; it pins anew what it shows");

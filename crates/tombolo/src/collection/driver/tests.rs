@@ -1,6 +1,7 @@
 use std::collections::BTreeSet;
 
 use tombolo_env::simulated::World;
+use tombolo_env::{TaskClass, completion};
 use tombolo_format::key::SequenceNumber;
 use tombolo_format::manifest::{KeyspaceOptions, TableDescription};
 use tombolo_storage::backend::memory::MemoryObjectStore;
@@ -147,6 +148,84 @@ fn a_reader_without_heartbeats_loses_its_pin() {
         let pins = database.collector.io.list_all(&names::pin_prefix(database.manifest.incarnation())).await.unwrap();
         assert!(pins.is_empty(), "{pins:?}");
     });
+}
+
+/// What a deleter does by whose clock a lease has run out, and which therefore does not look at the pin.
+async fn ignore_pins(manifest: &Manifest, names: &[TableName]) {
+    let of = |edit: fn(TableName) -> Edit| names.iter().map(|name| edit(*name)).collect::<Vec<_>>();
+    manifest.committed(of(|name| Edit::TableCondemned { name })).await.unwrap();
+    manifest.committed(of(|name| Edit::TableUnnamed { name })).await.unwrap();
+}
+
+/// A reader whose clock stood still, with its host, for longer than the lease: its own clock says that it holds, and the heartbeat finds out.
+fn a_heartbeat_finds_out_that_the_pin_was_ignored() {
+    let database = Database::new();
+    database.env.block_on(async {
+        let names = database.tables(3).await;
+        let reader = pin(&database.env, &database.store, READER, live).await.unwrap();
+        reader.heartbeat().await.unwrap();
+        database.make_obsolete(&names[..2]).await;
+        reader.heartbeat().await.unwrap();
+        // Somebody is about to look at the pins, or has looked.
+        database.manifest.committed(vec![Edit::TableCondemned { name: names[1] }]).await.unwrap();
+        assert_eq!(reader.heartbeat().await.unwrap_err().kind(), ErrorKind::Retry);
+        reader.check().unwrap();
+        database.manifest.committed(vec![Edit::TableObsolete { name: names[1] }]).await.unwrap();
+        reader.heartbeat().await.unwrap();
+        ignore_pins(&database.manifest, &names[..1]).await;
+        reader.check().unwrap();
+        assert_eq!(reader.heartbeat().await.unwrap_err().kind(), ErrorKind::PinLost);
+        assert_eq!(reader.check().unwrap_err().kind(), ErrorKind::PinLost);
+        assert_eq!(reader.heartbeat().await.unwrap_err().kind(), ErrorKind::PinLost, "for good");
+        let pins = database.collector.io.list_all(&names::pin_prefix(database.manifest.incarnation())).await.unwrap();
+        assert!(pins.is_empty(), "{pins:?}");
+    });
+}
+
+#[test]
+fn a_pin_that_was_ignored_is_lost() {
+    a_heartbeat_finds_out_that_the_pin_was_ignored();
+}
+
+#[cfg(feature = "mutants")]
+#[test]
+fn a_heartbeat_without_proof_is_noticed() {
+    tombolo_storage::mutant::notices(Mutant::LeaseRenewedUnproven, a_heartbeat_finds_out_that_the_pin_was_ignored);
+}
+
+/// A pin is derived from another while a collection runs: what the first keeps is never without a pin.
+fn a_collection_runs_while_a_pin_is_derived() {
+    let database = Database::new();
+    let plan = FaultPlan::scripted();
+    let slow: Arc<dyn ObjectStore> = Arc::new(FaultObjectStore::new(&database.env, Arc::clone(&database.store), plan.clone()));
+    database.env.block_on(async {
+        let names = database.tables(2).await;
+        let source = Arc::new(pin(&database.env, &slow, READER, live).await.unwrap());
+        database.make_obsolete(&names).await;
+        plan.inject(Rule::of_kind(RequestKind::Put, Fault::Delay(Duration::from_secs(5))));
+        let (done, derived) = completion();
+        let deriving = Arc::clone(&source);
+        let derive = async move { done.complete(deriving.derive(CHECKPOINT).await) };
+        database.env.spawn(TaskClass::Background, "derive", derive).detach();
+        database.env.sleep(Duration::from_secs(2)).await;
+        let collected = database.collector.collect(|_| false).await.unwrap();
+        assert!(collected.deleted.is_empty(), "{collected:?}");
+        let derived = derived.await.unwrap().unwrap();
+        source.release().await.unwrap();
+        assert!(database.collector.collect(|_| false).await.unwrap().deleted.is_empty());
+        assert!(database.exists(names[0]).await && derived.tables().len() == 2);
+    });
+}
+
+#[test]
+fn a_derived_pin_keeps_its_source_until_then() {
+    a_collection_runs_while_a_pin_is_derived();
+}
+
+#[cfg(feature = "mutants")]
+#[test]
+fn a_source_released_before_its_derived_pin_counts_is_noticed() {
+    tombolo_storage::mutant::notices(Mutant::PinDerivedReleasesSource, a_collection_runs_while_a_pin_is_derived);
 }
 
 /// A table that is condemned cannot be pinned any more: the pinner gets another choice or an error, and leaves no pin.
