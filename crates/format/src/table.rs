@@ -49,7 +49,7 @@ mod verify;
 
 pub use builder::{TableBuilder, TableOptions, TableSummary};
 pub use properties::{PROPERTIES_BYTES_MAX, Properties};
-pub use verify::{Partition, verify};
+pub use verify::{Partition, Verification, verify};
 
 /// Last bytes of a table.
 pub const TABLE_MAGIC: [u8; 8] = *b"TMBLOTAB";

@@ -9,6 +9,7 @@ use crate::error::{FormatError, Result};
 use crate::filter::Filter;
 use crate::index::{PartitionHandle, decode_block_handle};
 use crate::key::{InternalKey, Trailer};
+use crate::stored::BlockHandle;
 
 /// A partition of filter and index, decoded.
 #[derive(Clone, Debug)]
@@ -28,7 +29,7 @@ impl Partition {
         let filter = match handle.filter_bytes {
             0 => None,
             length => {
-                let place = crate::stored::BlockHandle { offset: handle.offset, length };
+                let place = BlockHandle { offset: handle.offset, length };
                 let raw = open_within(piece, piece_offset, place, identity)?;
                 Some(Filter::new(raw).map_err(|error| error.shifted(handle.offset))?)
             }
@@ -56,33 +57,131 @@ impl Partition {
 /// # Errors
 /// `Damaged` or `Newer`, with the offset in the table, or what `each` returns.
 pub fn verify(bytes: &Bytes, top: &Top, mut each: impl FnMut(InternalKey<'_>, &[u8]) -> Result<()>) -> Result<()> {
-    let footer = &top.footer;
-    let mut walk = Walk { entries: 0, data_at: 0, last: None };
-    let (mut partitions, mut partition_at) = (Cursor::new(), footer.data_end);
-    partitions.first(&top.index)?;
-    while partitions.valid() {
-        let handle = PartitionHandle::decode(partitions.value(&top.index), footer.top_index.offset)
-            .map_err(|error| error.shifted(footer.top_index.offset))?;
-        if handle.offset != partition_at {
-            return Err(FormatError::damaged(handle.offset as usize, format!("a partition at byte {partition_at}"), format!("{handle:?}")));
-        }
-        partition_at += handle.length();
-        let partition = Partition::decode(bytes, 0, handle, footer.identity)?;
-        walk.partition(bytes, top, &partition, handle.index().offset, &mut each)?;
-        walk.within(partitions.key(), handle.offset)?;
-        partitions.next(&top.index)?;
-    }
-    if walk.data_at != footer.data_end || partition_at != footer.top_index.offset {
-        let found = format!("data to {}, partitions to {partition_at}", walk.data_at);
-        return Err(FormatError::damaged(footer.data_end as usize, format!("{footer:?}"), found));
-    }
-    if walk.entries != top.properties.entries {
-        let at = footer.properties().offset as usize;
-        return Err(FormatError::damaged(at, format!("{} entries", top.properties.entries), walk.entries.to_string()));
+    let mut verification = Verification::new(bytes, 0, top)?;
+    while let Some(handle) = verification.next_block()? {
+        verification.take(handle, bytes, 0, &mut each)?;
     }
     Ok(())
 }
 
+/// The check of a whole table block by block: only one need be in memory at a time, beside the table's tail.
+#[derive(Debug)]
+pub struct Verification<'a> {
+    tail: &'a Bytes,
+    tail_offset: u64,
+    top: &'a Top,
+    partitions: Cursor,
+    /// Where the next partition must begin.
+    partition_at: u64,
+    /// The partition at the cursor, and where in it the walk is.
+    open: Option<(Partition, PartitionHandle, Cursor)>,
+    walk: Walk,
+}
+
+impl<'a> Verification<'a> {
+    /// Of the table whose partitions lie in `tail`, its bytes from `tail_offset` on.
+    ///
+    /// # Errors
+    /// `Damaged`, with the offset in the table.
+    pub fn new(tail: &'a Bytes, tail_offset: u64, top: &'a Top) -> Result<Verification<'a>> {
+        let mut partitions = Cursor::new();
+        partitions.first(&top.index)?;
+        let walk = Walk { entries: 0, data_at: 0, last: None };
+        Ok(Verification { tail, tail_offset, top, partitions, partition_at: top.footer.data_end, open: None, walk })
+    }
+
+    /// The block that [`Verification::take`] must be given next; `None` at the end of a sound table.
+    ///
+    /// # Errors
+    /// `Damaged` or `Newer`, with the offset in the table.
+    pub fn next_block(&mut self) -> Result<Option<BlockHandle>> {
+        let footer = &self.top.footer;
+        loop {
+            let Some((partition, place, blocks)) = &self.open else {
+                if !self.partitions.valid() {
+                    return self.end().map(|()| None);
+                }
+                self.enter()?;
+                continue;
+            };
+            let at = place.index().offset;
+            if blocks.valid() {
+                let handle = decode_block_handle(blocks.value(&partition.index), footer.data_end).map_err(|error| error.shifted(at))?;
+                if handle.offset != self.walk.data_at {
+                    let expected = format!("a block at byte {}", self.walk.data_at);
+                    return Err(FormatError::damaged(at as usize, expected, format!("{handle:?}")));
+                }
+                return Ok(Some(handle));
+            }
+            self.walk.within(self.partitions.key(), place.offset)?;
+            self.open = None;
+            self.partitions.next(&self.top.index)?;
+        }
+    }
+
+    /// Goes into the partition at the cursor.
+    fn enter(&mut self) -> Result<()> {
+        let footer = &self.top.footer;
+        let handle = PartitionHandle::decode(self.partitions.value(&self.top.index), footer.top_index.offset)
+            .map_err(|error| error.shifted(footer.top_index.offset))?;
+        if handle.offset != self.partition_at {
+            let expected = format!("a partition at byte {}", self.partition_at);
+            return Err(FormatError::damaged(handle.offset as usize, expected, format!("{handle:?}")));
+        }
+        self.partition_at += handle.length();
+        let partition = Partition::decode(self.tail, self.tail_offset, handle, footer.identity)?;
+        let mut blocks = Cursor::new();
+        blocks.first(&partition.index).map_err(|error| error.shifted(handle.index().offset))?;
+        self.open = Some((partition, handle, blocks));
+        Ok(())
+    }
+
+    fn end(&self) -> Result<()> {
+        let footer = &self.top.footer;
+        if self.walk.data_at != footer.data_end || self.partition_at != footer.top_index.offset {
+            let found = format!("data to {}, partitions to {}", self.walk.data_at, self.partition_at);
+            return Err(FormatError::damaged(footer.data_end as usize, format!("{footer:?}"), found));
+        }
+        if self.walk.entries != self.top.properties.entries {
+            let at = footer.properties().offset as usize;
+            return Err(FormatError::damaged(at, format!("{} entries", self.top.properties.entries), self.walk.entries.to_string()));
+        }
+        Ok(())
+    }
+
+    /// Checks the block that was asked for, which lies in `piece`, bytes of the table from `piece_offset` on. Calls `each` with every entry.
+    ///
+    /// # Errors
+    /// `Damaged` or `Newer`, with the offset in the table, or what `each` returns.
+    pub fn take(
+        &mut self,
+        handle: BlockHandle,
+        piece: &Bytes,
+        piece_offset: u64,
+        mut each: impl FnMut(InternalKey<'_>, &[u8]) -> Result<()>,
+    ) -> Result<()> {
+        let Verification { top, open, walk, .. } = self;
+        let Some((partition, place, blocks)) = open else { return Ok(()) };
+        walk.data_at = handle.end();
+        let raw = open_within(piece, piece_offset, handle, top.footer.identity)?;
+        let block = Block::new(raw).map_err(|error| error.shifted(handle.offset))?;
+        block
+            .verify(|key, value| {
+                walk.after(key)?;
+                if !partition.may_contain(key_hash(key.user_key)) {
+                    return Err(FormatError::damaged(0, "a filter that holds the block's keys", "one that does not"));
+                }
+                walk.entries += 1;
+                each(key, value)
+            })
+            .map_err(|error| error.shifted(handle.offset))?;
+        walk.within(blocks.key(), handle.offset)?;
+        blocks.next(&partition.index).map_err(|error| error.shifted(place.index().offset))?;
+        Ok(())
+    }
+}
+
+#[derive(Debug)]
 struct Walk {
     entries: u64,
     /// Where the next data block must begin.
@@ -92,43 +191,6 @@ struct Walk {
 }
 
 impl Walk {
-    fn partition(
-        &mut self,
-        bytes: &Bytes,
-        top: &Top,
-        partition: &Partition,
-        index_offset: u64,
-        each: &mut impl FnMut(InternalKey<'_>, &[u8]) -> Result<()>,
-    ) -> Result<()> {
-        let mut blocks = Cursor::new();
-        blocks.first(&partition.index).map_err(|error| error.shifted(index_offset))?;
-        while blocks.valid() {
-            let handle = decode_block_handle(blocks.value(&partition.index), top.footer.data_end);
-            let handle = handle.map_err(|error| error.shifted(index_offset))?;
-            if handle.offset != self.data_at {
-                let expected = format!("a block at byte {}", self.data_at);
-                return Err(FormatError::damaged(index_offset as usize, expected, format!("{handle:?}")));
-            }
-            self.data_at = handle.end();
-            let raw = open_within(bytes, 0, handle, top.footer.identity)?;
-            let block = Block::new(raw).map_err(|error| error.shifted(handle.offset))?;
-            let shift = |error: FormatError| error.shifted(handle.offset);
-            block
-                .verify(|key, value| {
-                    self.after(key)?;
-                    if !partition.may_contain(key_hash(key.user_key)) {
-                        return Err(FormatError::damaged(0, "a filter that holds the block's keys", "one that does not"));
-                    }
-                    self.entries += 1;
-                    each(key, value)
-                })
-                .map_err(shift)?;
-            self.within(blocks.key(), handle.offset)?;
-            blocks.next(&partition.index).map_err(|error| error.shifted(index_offset))?;
-        }
-        Ok(())
-    }
-
     /// Requires that `key` comes after all before it.
     fn after(&mut self, key: InternalKey<'_>) -> Result<()> {
         if let Some((user_key, trailer)) = &mut self.last {

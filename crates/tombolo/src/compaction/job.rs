@@ -27,6 +27,8 @@ use crate::version::{Output, SortedRun, TableHandle, TableWriter};
 const PARTS_MAX: u64 = 4;
 /// A part merges at least this many full tables: below it, a part costs more than it gains.
 const PART_TABLES_MIN: u64 = 2;
+/// What the parts of a job hold of large values is at most this part of the memory budget, or one part's.
+const HELD_PART: u64 = 8;
 /// Entries between two looks at whether others want to run: a few milliseconds.
 const ENTRIES_PER_TURN: u32 = 4096;
 
@@ -74,7 +76,7 @@ impl Run {
 
     /// Runs all parts, and waits for all, however they end.
     pub(super) async fn run(self: &Arc<Run>) -> Merged<()> {
-        let mut ranges = ranges(&split_keys(&self.job).await?);
+        let mut ranges = ranges(&split_keys(&self.job, self.engine.budget().bytes()).await?);
         let parts = ranges.len() as u64;
         let first = ranges.remove(0);
         let others: Vec<_> = ranges.into_iter().map(|range| self.spawn(range, parts)).collect();
@@ -198,9 +200,22 @@ fn inputs(job: &Job) -> Vec<Vec<Arc<TableHandle>>> {
     runs
 }
 
+/// What one part of a job holds at once of its inputs: a block of every run, each of which has a value at least.
+fn held_bytes(job: &Job) -> u64 {
+    let value_bytes = |table: &Arc<TableHandle>| table.description().length / table.description().entries.max(1);
+    inputs(job).iter().map(|run| run.iter().map(value_bytes).max().unwrap_or(0)).sum()
+}
+
+/// Parts of a job of `bytes`, each of which holds `held_bytes`, under a memory budget.
+pub(super) fn parts_of(bytes: u64, table_bytes: u64, held_bytes: u64, budget_bytes: u64) -> u64 {
+    let pays = bytes / table_bytes.saturating_mul(PART_TABLES_MIN).max(1);
+    let fits = budget_bytes / HELD_PART / held_bytes.max(1);
+    pays.min(PARTS_MAX).min(fits.max(1))
+}
+
 /// Keys at which a large job is cut into parts of about equal size.
-async fn split_keys(job: &Job) -> Merged<Vec<Bytes>> {
-    let parts = (job.bytes() / job.table_bytes.saturating_mul(PART_TABLES_MIN).max(1)).min(PARTS_MAX);
+async fn split_keys(job: &Job, budget_bytes: u64) -> Merged<Vec<Bytes>> {
+    let parts = parts_of(job.bytes(), job.table_bytes, held_bytes(job), budget_bytes);
     if parts < 2 || job.to == 0 {
         return Ok(Vec::new());
     }

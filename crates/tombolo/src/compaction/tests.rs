@@ -38,3 +38,16 @@ fn nothing_is_kept_of_dropped_keyspaces() {
         })
         .unwrap();
 }
+
+/// Parts that run side by side hold a block of every run each: of large values, fewer do.
+#[test]
+fn a_job_of_large_values_has_fewer_parts() {
+    const MIB: u64 = 1 << 20;
+    let parts =
+        |value_bytes: u64, runs: u64, budget_bytes: u64| super::job::parts_of(1024 * MIB, 64 * MIB, value_bytes * runs, budget_bytes);
+    assert_eq!(parts(100, 12, 64 * MIB), 4);
+    assert_eq!(parts(64 * MIB, 12, 256 * MIB), 1);
+    assert_eq!(parts(MIB, 8, 256 * MIB), 4);
+    assert_eq!(parts(2 * MIB, 8, 256 * MIB), 2);
+    assert_eq!(super::job::parts_of(64 * MIB, 64 * MIB, 100, 256 * MIB), 0, "too small to be cut");
+}

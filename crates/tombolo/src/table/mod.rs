@@ -284,39 +284,6 @@ impl Table {
         TableIterator::new(Arc::clone(self), request, fill_cache)
     }
 
-    /// Reads the whole table and checks every byte: checksums, order, filters, counts. One request for each MiB, memory for the table.
-    ///
-    /// # Errors
-    /// `Corrupt` for the first damage found; `Unsupported`; what the store returns.
-    pub async fn verify(&self, request: Request) -> Result<()> {
-        const PIECE_BYTES: u64 = 1 << 20;
-        let length = self.description.length;
-        let mut bytes = Vec::new();
-        while (bytes.len() as u64) < length {
-            let at = bytes.len() as u64;
-            let piece = self.read(request, at..(at + PIECE_BYTES).min(length)).await?;
-            if piece.is_empty() {
-                let found = "the end of the object";
-                return Err(Error::corrupt(&self.object, self.description.offset + at, format!("a table of {length} bytes"), found));
-            }
-            bytes.extend_from_slice(&piece);
-        }
-        let bytes = Bytes::from(bytes);
-        let top = Top::decode(&bytes, length, self.description.identity).map_err(|error| self.damaged(error))?;
-        let mut first = None;
-        tombolo_format::table::verify(&bytes, &top, |key, _| {
-            first.get_or_insert_with(|| key.user_key.to_vec());
-            Ok(())
-        })
-        .map_err(|error| self.damaged(error))?;
-        if top.properties.entries != self.description.entries || first.as_deref() != Some(&*self.description.first_key) {
-            let expected = format!("{} entries from {:?}", self.description.entries, self.description.first_key);
-            let found = format!("{} from {first:?}", top.properties.entries);
-            return Err(Error::corrupt(&self.object, self.description.offset, expected, found));
-        }
-        Ok(())
-    }
-
     /// The block that may hold the look-up's key, if the filter lets it pass.
     #[inline]
     fn block_for(&self, top: &Top, pinned: &Pinned, place: PartitionHandle, lookup: &Lookup<'_>) -> Result<Option<BlockHandle>> {
@@ -367,6 +334,8 @@ impl Table {
         if fill_cache {
             return self.load(request, Place::Block(handle)).await;
         }
+        // Beside the block itself, which is charged for as long as it is held.
+        let _read = self.cache.budget().charge(Category::Compactions, u64::from(handle.length));
         let piece = own(self.read(request, handle.offset..handle.end()).await?);
         let block = self.decode_block(&piece, handle.offset, handle)?;
         Ok(Pinned::own(self.key(handle.offset), Resident::Block(block), self.cache.budget()))

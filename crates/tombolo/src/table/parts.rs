@@ -36,6 +36,9 @@ pub enum Part {
     },
 }
 
+/// The data of a partition is read at once up to so many bytes, which that of small values stays well below.
+const PARTITION_BYTES_MAX: u64 = 8 << 20;
+
 /// The last entry of what was looked at.
 type LastEntry = Option<(Vec<u8>, Trailer)>;
 
@@ -125,13 +128,13 @@ impl Table {
         let known = || handles.iter().filter_map(|(_, handle)| handle.as_ref().ok());
         let range = known().map(|handle| handle.offset).min().zip(known().map(|handle| handle.end()).max());
         let whole = match range {
-            // All of a partition is bounded by what a table may have; one request for it, unless a place in it cannot be read.
-            Some((from, to)) => match self.read(request, from..to).await {
+            // One request for what is not too large, unless a place in it cannot be read.
+            Some((from, to)) if to - from <= PARTITION_BYTES_MAX => match self.read(request, from..to).await {
                 Ok(bytes) if bytes.len() as u64 == to - from => Some((bytes, from)),
                 Err(error) if !is_damage(&error) => return Err(error),
                 _ => None,
             },
-            None => None,
+            _ => None,
         };
         for (end, handle) in &handles {
             let found = match (handle, &whole) {

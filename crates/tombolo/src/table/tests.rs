@@ -293,6 +293,42 @@ fn no_flipped_byte_gives_a_wrong_answer() {
     }
 }
 
+/// A table of large values is verified, and its damage told, with one of them in memory at a time, and that is charged.
+#[test]
+fn a_table_of_large_values_is_verified_in_pieces() {
+    const VALUE_BYTES: usize = 1 << 20;
+    let fixture = Fixture::new();
+    let mut noise = 1_u64;
+    let mut value = || {
+        let mut next = || {
+            noise = noise.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (noise >> 56) as u8
+        };
+        (0..VALUE_BYTES).map(|_| next()).collect::<Vec<u8>>()
+    };
+    let entries: Vec<Owned> = (0..24).map(|number| (format!("key-{number:08}").into_bytes(), 1, value())).collect();
+    let description = fixture.write(&entries, small());
+    let table = fixture.table(&description, 0);
+    let budget = Arc::clone(table.cache.budget());
+    let before = budget.used_bytes();
+    fixture.tracer.reset();
+    fixture.run(table.verify(request())).unwrap();
+    let read = fixture.tracer.of_kind(RequestKind::Read);
+    assert!(read.bytes <= description.length + description.length / 8, "{} bytes read of {}", read.bytes, description.length);
+    let most = 4 * VALUE_BYTES as u64;
+    assert!((VALUE_BYTES as u64..most).contains(&budget.peak_bytes()), "{} bytes charged", budget.peak_bytes());
+    assert_eq!(budget.used_bytes(), before, "all of it is given back");
+    let mut bytes = fixture.bytes();
+    bytes[VALUE_BYTES / 2] ^= 1;
+    bytes[10 * VALUE_BYTES] ^= 1;
+    let forged = fixture.forged(&description, bytes);
+    assert_eq!(fixture.run(forged.damages(request())).unwrap().len(), 2);
+    let peak = forged.cache.budget().peak_bytes();
+    assert!(peak < most, "{peak} bytes charged");
+    let parts = fixture.run(forged.parts(request(), |error| error.kind() == ErrorKind::Corrupt)).unwrap().unwrap();
+    assert_eq!(parts.iter().filter(|part| matches!(part, Part::Lost { .. })).count(), 2);
+}
+
 #[test]
 fn a_dropped_load_leaves_the_move_pending() {
     let fixture = Fixture::new();
