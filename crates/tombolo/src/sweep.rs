@@ -117,10 +117,13 @@ impl Judge<'_> {
             return garbage(Orphans::free(&self.tip.state, [table]).next().is_some(), GarbageKind::Orphan);
         }
         if let Some((slot, _)) = names::parse_snapshot(incarnation, name) {
-            return garbage(self.tip.snapshot.is_some_and(|newest| slot < newest.slot), GarbageKind::OldSnapshot);
+            let newest_too = is_enabled(Mutant::SweepIgnoresNewestSnapshot);
+            let is_old = self.tip.snapshot.is_some_and(|newest| slot < newest.slot || newest_too);
+            return garbage(is_old, GarbageKind::OldSnapshot);
         }
         if let Some(id) = names::parse_checkpoint(incarnation, name) {
-            return garbage(!self.pins.contains(&id), GarbageKind::Unpinned);
+            let is_unpinned = !self.pins.contains(&id) || is_enabled(Mutant::SweepIgnoresPins);
+            return garbage(is_unpinned, GarbageKind::Unpinned);
         }
         if let Some((id, beat)) = names::parse_pin(incarnation, name) {
             return garbage(beat.is_some() && !self.pins.contains(&id), GarbageKind::Unpinned);
@@ -134,11 +137,14 @@ impl Judge<'_> {
         }
         let known = names::parse_record(incarnation, name).is_ok() || names::parse_standby(incarnation, name).is_some();
         let logs = format!("{:016x}/log", incarnation.0);
+        if is_enabled(Mutant::SweepTakesLogs) && name.as_str().starts_with(&logs) {
+            return Verdict::Garbage(GarbageKind::Orphan);
+        }
         if known || name.as_str().starts_with(&logs) { Verdict::Kept } else { Verdict::Foreign }
     }
 
     fn judge_ended(&self, life: Incarnation, name: &ObjectName) -> Verdict {
-        if self.pinned_lives.contains(&life.0) {
+        if self.pinned_lives.contains(&life.0) && !is_enabled(Mutant::SweepIgnoresPinnedLives) {
             return Verdict::Kept;
         }
         let gone = names::parse_table(life, name).is_some()
@@ -178,6 +184,9 @@ pub async fn survey(env: &Env, store: &Arc<dyn ObjectStore>) -> Result<Garbage> 
     for ObjectInfo { name, length } in objects {
         match judge.judge(&name) {
             Verdict::Garbage(kind) => garbage.objects.push(GarbageObject { name, bytes: length, kind }),
+            Verdict::Foreign if is_enabled(Mutant::SweepTakesForeign) => {
+                garbage.objects.push(GarbageObject { name, bytes: length, kind: GarbageKind::Orphan });
+            }
             Verdict::Foreign => garbage.foreign.push(name),
             Verdict::Kept => {
                 garbage.kept += 1;

@@ -66,6 +66,16 @@ fn an_append_is_found_again_and_never_replaced() {
 }
 
 #[test]
+fn only_its_owner_appends_to_a_region() {
+    let mut regions = made();
+    let (first, end, _) = record(0, start(), b"first");
+    for stranger in [Epoch(OWNER.0 - 1), LATER] {
+        assert_eq!(ask(&mut regions, stranger, first.clone()), Answer::Refused(Refusal::OtherEpoch(OWNER)));
+    }
+    assert_eq!(held(ask(&mut regions, OWNER, first)), end);
+}
+
+#[test]
 fn only_whole_records_in_room_are_taken() {
     let mut regions = made();
     let (Body::Append { records, .. }, ..) = record(0, start(), &[7; 60]) else { unreachable!() };
@@ -234,6 +244,7 @@ mod mutants {
         notices(Mutant::RegionForgetsUnknown, what_was_never_seen_is_sealed_for_good);
         notices(Mutant::RegionFreedByStaleEpoch, only_its_owner_or_a_later_epoch_frees_a_region);
         notices(Mutant::RegionIgnoresIncarnation, another_life_answers_nothing);
+        notices(Mutant::RegionIgnoresEpoch, only_its_owner_appends_to_a_region);
     }
 }
 

@@ -30,16 +30,26 @@ fn what_serves_nobody_is_found_and_deleted_and_nothing_else() {
                 db.default_keyspace().put([number], [number; 300]).await.unwrap();
             }
             db.checkpoint("kept").await.unwrap();
+            // So many records that a snapshot of the manifest is named.
+            for number in 0..80u8 {
+                db.default_keyspace().put([number], [number; 30]).await.unwrap();
+                db.flush().await.unwrap();
+            }
             db.compact().await.unwrap();
             env.sleep(Duration::from_secs(1)).await;
-            let clean = sweep::survey(&env, &objects).await.unwrap();
-            assert!(clean.objects.is_empty() && clean.foreign.is_empty(), "{clean:?}");
             let put = async |name: &str| {
                 let request = Request::new(Purpose::Verify, Epoch::NONE);
                 let placement = Placement::new(ObjectKind::Table, Life::Long);
                 let name = ObjectName::new(name).unwrap();
                 objects.put_if_absent(request, &name, placement, Bytes::from_static(b"x")).await.unwrap();
             };
+            // A log that is kept as objects.
+            put("0000000000000002/log-objects/0000000000000001/0000/00000001").await;
+            let clean = sweep::survey(&env, &objects).await.unwrap();
+            assert!(clean.objects.is_empty() && clean.foreign.is_empty(), "{clean:?}");
+            let request = Request::new(Purpose::Verify, Epoch::NONE);
+            let snapshots = objects.list(request, "0000000000000002/snapshot/", None, 10).await.unwrap().objects;
+            assert!(!snapshots.is_empty());
             // Left by an older epoch, and by the writer's own, which may name it yet.
             put("0000000000000002/table/0000000000000000-00000000000000aa").await;
             put(&format!("0000000000000002/table/{:016x}-00000000000000bb", db.epoch().0)).await;
@@ -62,6 +72,12 @@ fn what_serves_nobody_is_found_and_deleted_and_nothing_else() {
                 ]
             );
             assert_eq!(garbage.foreign.len(), 1);
+            // What a pin of the ended life keeps is no garbage.
+            let pin = "0000000000000001/pin/000000000000000000000000000000ff";
+            put(pin).await;
+            let pinned = sweep::survey(&env, &objects).await.unwrap();
+            assert!(pinned.objects.iter().all(|object| object.kind != GarbageKind::EndedLife), "{pinned:?}");
+            objects.delete(request, &ObjectName::new(pin).unwrap()).await.unwrap();
             sweep::delete(&env, &objects, &garbage).await.unwrap();
             let left = sweep::survey(&env, &objects).await.unwrap();
             assert!(left.objects.is_empty(), "{left:?}");
@@ -71,4 +87,24 @@ fn what_serves_nobody_is_found_and_deleted_and_nothing_else() {
             assert!(kept.verify().await.unwrap().damage.is_empty());
         })
         .unwrap();
+}
+
+/// Each rule taken out is noticed.
+#[cfg(feature = "mutants")]
+mod mutants {
+    use tombolo_storage::mutant::{Mutant, notices};
+
+    #[test]
+    fn a_sweep_that_takes_what_serves_somebody() {
+        for mutant in [
+            Mutant::SweepIgnoresPins,
+            Mutant::SweepIgnoresPinnedLives,
+            Mutant::SweepIgnoresNewestSnapshot,
+            Mutant::SweepTakesForeign,
+            Mutant::SweepTakesLogs,
+            Mutant::CollectCurrentEpoch,
+        ] {
+            notices(mutant, super::what_serves_nobody_is_found_and_deleted_and_nothing_else);
+        }
+    }
 }
