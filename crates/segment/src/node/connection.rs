@@ -139,12 +139,14 @@ impl Served {
         if hello.has_secret != secret.is_some() {
             return Err(Farewell::WrongSecret.into());
         }
-        let introduction = Introduction { secret: secret.as_ref(), hello, challenge };
         let proof = <[u8; PROOF_BYTES]>::try_from(self.receive(Kind::Proof).await?);
-        let is_proven = proof.is_ok_and(|proof| is_same_proof(&proof, &introduction.writer_proof()));
-        if !is_proven && !is_enabled(Mutant::NodeForgetsProof) {
-            return Err(Farewell::WrongSecret.into());
-        }
+        // Whichever the writer has shown is that of the connection. All are tried, however early one fits.
+        let taken: Vec<Option<Secret>> = secret.as_ref().map_or_else(|| vec![None], |secret| secret.each().map(Some).collect());
+        let introductions = taken.iter().map(|secret| Introduction { secret: secret.as_ref(), hello, challenge });
+        let forgets = is_enabled(Mutant::NodeForgetsProof);
+        let is_shown = |one: &Introduction<'_>| forgets || proof.as_ref().is_ok_and(|proof| is_same_proof(proof, &one.writer_proof()));
+        let shown: Vec<Introduction<'_>> = introductions.filter(is_shown).collect();
+        let Some(introduction) = shown.first() else { return Err(Farewell::WrongSecret.into()) };
         let line = self.shared.welcome(self.number, hello.client)?;
         let mut status = Vec::new();
         put_status(&self.shared.status(), &mut status);

@@ -161,6 +161,34 @@ fn only_who_knows_the_secret_is_welcome() {
     assert_eq!(open.counters().connections_accepted, 1);
 }
 
+/// A secret takes the place of another without a moment at which nobody is let in: first nodes take both, then writers show the new one, then nodes
+/// take that alone.
+#[test]
+fn a_secret_takes_the_place_of_another_step_by_step() {
+    const OLD: &str = "a secret of the tests, long enough";
+    const NEW: &str = "another secret, as long as that";
+    let credentials = |text: &str| Some(Secret::new(text.as_bytes()).expect("secrets").into());
+    let setup = setup(4);
+    for (held, let_in, refused) in [
+        (OLD.to_owned(), vec![OLD.to_owned(), format!("{OLD}\n{NEW}")], vec![NEW.to_owned()]),
+        (format!("{OLD}\n{NEW}"), vec![OLD.to_owned(), NEW.to_owned(), format!("{NEW}\r\n\r\n{OLD}")], vec![format!("{OLD}, not quite")]),
+        (format!("  {NEW}\n"), vec![NEW.to_owned(), format!("{NEW}\n{OLD}\n")], vec![OLD.to_owned(), format!("{OLD}\n{NEW}")]),
+    ] {
+        let node = setup.start(NodeOptions { credentials: credentials(&held), ..options() });
+        for shown in let_in {
+            let peer = TcpPeer::new(&setup.writer, ADDRESS, credentials(&shown));
+            let life = setup.life(&peer);
+            assert_eq!(length(setup.wait(peer.call(request(life, create())))), 0, "{shown:?} at a node with {held:?}");
+        }
+        for shown in refused {
+            let peer = TcpPeer::new(&setup.writer, ADDRESS, credentials(&shown));
+            assert_eq!(kind(setup.wait(peer.status())), ErrorKind::PermissionDenied, "{shown:?} at a node with {held:?}");
+        }
+        drop(node);
+        setup.world.run_for(Duration::from_secs(5));
+    }
+}
+
 #[test]
 fn what_was_in_flight_when_a_node_died_is_unknown_and_its_next_life_is_another() {
     let setup = setup(3);

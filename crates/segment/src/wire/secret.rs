@@ -22,9 +22,15 @@ pub const SECRET_BYTES_MIN: usize = 16;
 /// Most bytes of a secret.
 pub const SECRET_BYTES_MAX: usize = 4096;
 
-/// A shared secret. It is shown nowhere.
+/// Most secrets of one side: two while one takes the place of another.
+pub const SECRETS_MAX: usize = 4;
+
+/// A shared secret, or several: the first is shown to others, and each is taken from them. It is shown nowhere else.
 #[derive(Clone)]
-pub struct Secret(Arc<hmac::Key>);
+pub struct Secret {
+    first: Arc<hmac::Key>,
+    others: Arc<[Secret]>,
+}
 
 impl fmt::Debug for Secret {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -33,27 +39,50 @@ impl fmt::Debug for Secret {
 }
 
 impl Secret {
-    /// The secret that a file or an environment variable holds; white space around it does not count.
+    /// The secret that a file or an environment variable holds, or several, one on each line; white space around them does not count.
     ///
     /// # Errors
-    /// `Invalid` when it is shorter than [`SECRET_BYTES_MIN`] or longer than [`SECRET_BYTES_MAX`].
+    /// `Invalid` when there is none, or there are more than [`SECRETS_MAX`], or one is shorter than [`SECRET_BYTES_MIN`] or longer than
+    /// [`SECRET_BYTES_MAX`].
     pub fn new(bytes: &[u8]) -> Result<Secret> {
-        let bytes = bytes.trim_ascii();
-        if (SECRET_BYTES_MIN..=SECRET_BYTES_MAX).contains(&bytes.len()) {
-            return Ok(Secret(Arc::new(hmac::Key::new(hmac::HMAC_SHA256, bytes))));
+        let lines = bytes.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii).filter(|line| !line.is_empty());
+        let mut secrets = lines.map(Secret::of_line).collect::<Result<Vec<Secret>>>()?.into_iter();
+        let (first, others): (_, Vec<Secret>) = (secrets.next(), secrets.collect());
+        let count = others.len() + usize::from(first.is_some());
+        match first {
+            Some(first) if count <= SECRETS_MAX => Ok(Secret { others: others.into(), ..first }),
+            _ => Err(Error::new(ErrorKind::Invalid, format!("{count} secrets"))
+                .expected(format!("1 to {SECRETS_MAX}, one on each line"))
+                .advice("make one: openssl rand -hex 32 > secret; chmod 600 secret")),
         }
-        Err(Error::new(ErrorKind::Invalid, format!("a secret of {} bytes", bytes.len()))
-            .expected(format!("{SECRET_BYTES_MIN} to {SECRET_BYTES_MAX} bytes"))
+    }
+
+    fn of_line(line: &[u8]) -> Result<Secret> {
+        if (SECRET_BYTES_MIN..=SECRET_BYTES_MAX).contains(&line.len()) {
+            return Ok(Secret::alone(line));
+        }
+        Err(Error::new(ErrorKind::Invalid, format!("a secret of {} bytes", line.len()))
+            .expected(format!("{SECRET_BYTES_MIN} to {SECRET_BYTES_MAX} bytes on a line"))
             .advice("make one: openssl rand -hex 32 > secret; chmod 600 secret"))
+    }
+
+    fn alone(bytes: &[u8]) -> Secret {
+        Secret { first: Arc::new(hmac::Key::new(hmac::HMAC_SHA256, bytes)), others: Arc::default() }
+    }
+
+    /// Each that is taken, by itself, the first one first.
+    pub fn each(&self) -> impl Iterator<Item = Secret> + '_ {
+        let first = Secret { first: Arc::clone(&self.first), others: Arc::default() };
+        std::iter::once(first).chain(self.others.iter().cloned())
     }
 
     /// The secret of one connection, which nobody else has.
     pub(super) fn of_connection(bytes: &[u8; 32]) -> Secret {
-        Secret(Arc::new(hmac::Key::new(hmac::HMAC_SHA256, bytes)))
+        Secret::alone(bytes)
     }
 
     fn sign(&self, word: &[u8], hello: &Hello, challenge: &Challenge, rest: &[u8]) -> [u8; PROOF_BYTES] {
-        let mut context = hmac::Context::with_key(&self.0);
+        let mut context = hmac::Context::with_key(&self.first);
         for part in [word, &hello.encode(), &challenge.encode(), rest] {
             context.update(part);
         }

@@ -93,6 +93,11 @@ fn a_keyed_frame_counts_once_in_its_place_and_on_its_way() {
 #[test]
 fn a_secret_is_neither_short_nor_shown() {
     assert!(Secret::new(b"   fifteen bytes \n").is_err());
+    assert!(Secret::new(b"\n \r\n").is_err());
+    let line = "a secret of the tests, long enough\n";
+    assert!(Secret::new(line.repeat(4).as_bytes()).is_ok_and(|several| several.each().count() == 4));
+    assert!(Secret::new(line.repeat(5).as_bytes()).is_err());
+    assert!(Secret::new(format!("{line}too short\n").as_bytes()).is_err(), "a second one is no better than the first");
     assert_eq!(format!("{:?}", secret()), "Secret");
 }
 
