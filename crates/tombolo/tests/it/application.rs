@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tombolo::{ApplicationLog, ApplicationObject, Builder, Db, Durability, Env, ErrorKind, Options, sweep};
+use tombolo::{ApplicationLog, ApplicationObject, Builder, Db, Durability, Env, ErrorKind, LogPosition, Options, sweep};
 use tombolo_env::simulated::{OperationKind, World};
 use tombolo_storage::backend::memory::{MemoryLogStore, MemoryObjectStore};
 use tombolo_storage::backend::object_log::ObjectLogStore;
@@ -165,7 +165,7 @@ fn a_failed_sync_moves_no_position() {
                 told
             })
             .unwrap();
-        assert!(told.is_sorted() && told.iter().map(|position| position.number()).eq(1..=7), "{told:?}");
+        assert!(told.is_sorted() && told.iter().map(LogPosition::number).eq(1..=7), "{told:?}");
         world.host(0).power_loss();
         // The second time from a snapshot of the manifest.
         for (number, epoch) in ["successor", "its successor"].into_iter().enumerate() {
