@@ -1,5 +1,8 @@
 //! Segments become objects of the database's own store when memory runs short (rule 6): first the object, then a configuration that names it, then
 //! their regions and this process's copy are given back.
+//!
+//! An object's name holds the length and the digest of what is in it. So an object that is there already is the one that is wanted, whoever put it and
+//! however late: a writer's last records may only tell what was committed, and its successor may have found more of them, or fewer.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,9 +10,12 @@ use std::time::Duration;
 use bytes::Bytes;
 use tombolo_env::TaskClass;
 use tombolo_format::log_frame::SegmentIdentity;
+use tombolo_format::segment_record::Digest;
 use tombolo_storage::mutant::{Mutant, is_enabled};
-use tombolo_storage::patience::patiently;
-use tombolo_storage::{Error, Incarnation, Life, LogId, ObjectKind, ObjectName, Placement, Purpose, Request, Result};
+use tombolo_storage::patience::{delete_under, patiently};
+use tombolo_storage::{
+    Error, Incarnation, Life, LogContext, LogId, ObjectInfo, ObjectKind, ObjectName, Placement, Purpose, Request, Result,
+};
 
 use crate::lane::{Lane, Place, State};
 
@@ -24,14 +30,14 @@ pub(crate) fn prefix(incarnation: Incarnation) -> String {
     format!("{:016x}/{DIRECTORY}/", incarnation.0)
 }
 
-/// The name of a segment's object.
-pub(crate) fn name(identity: &SegmentIdentity) -> Result<ObjectName> {
+/// The name of a segment's object, by what is in it: so many bytes with that digest.
+pub(crate) fn name(identity: &SegmentIdentity, (length, digest): (u32, Digest)) -> Result<ObjectName> {
     let SegmentIdentity { incarnation, epoch, lane, segment } = *identity;
-    ObjectName::new(format!("{}{epoch:016x}/{lane:04x}/{segment:08x}", prefix(Incarnation(incarnation))))
+    ObjectName::new(format!("{}{epoch:016x}/{lane:04x}/{segment:08x}-{length:08x}-{:016x}", prefix(Incarnation(incarnation)), digest.0))
 }
 
 /// Whose object a name is.
-pub(crate) fn log_of(object: &ObjectName, incarnation: Incarnation) -> Option<LogId> {
+fn log_of(object: &ObjectName, incarnation: Incarnation) -> Option<LogId> {
     let mut parts = object.as_str().strip_prefix(&prefix(incarnation))?.split('/');
     let mut number = || u64::from_str_radix(parts.next()?, 16).ok();
     Some(LogId { epoch: tombolo_storage::Epoch(number()?), lane: u32::try_from(number()?).ok()? })
@@ -57,7 +63,7 @@ impl Lane {
         state.is_destaging = true;
         let lane = Arc::clone(self);
         let work = async move {
-            let outcome = lane.put_object(number, records.into()).await;
+            let outcome = lane.put_object(number, (length, digest), records.into()).await;
             let mut state = lane.state.lock();
             state.is_destaging = false;
             match outcome {
@@ -78,14 +84,11 @@ impl Lane {
         self.env().spawn(TaskClass::Foreground, "log destage", work).detach();
     }
 
-    /// Puts a segment's object. Only this epoch writes that name, and only these bytes.
-    async fn put_object(&self, number: u32, bytes: Bytes) -> Result<()> {
-        let name = name(&self.identity(number))?;
-        let request = Request::new(Purpose::Log, self.id.epoch);
-        let placement = Placement::new(ObjectKind::Log, Life::Short);
+    /// Puts a segment's object.
+    async fn put_object(&self, number: u32, settled: (u32, Digest), bytes: Bytes) -> Result<()> {
         loop {
-            match self.context.objects.put_if_absent(request, &name, placement, bytes.clone()).await {
-                Ok(_) => return Ok(()),
+            match put(&self.context, &self.identity(number), settled, bytes.clone()).await {
+                Ok(()) => return Ok(()),
                 Err(error) if !self.state.lock().is_open() => return Err(error),
                 Err(error) => {
                     tracing::warn!(%error, "the store refuses a segment of the log; trying again");
@@ -96,8 +99,8 @@ impl Lane {
     }
 
     /// Deletes a segment's object, which nothing names any more. What fails stays until the log is freed.
-    pub(crate) async fn delete_object(&self, number: u32) {
-        let Ok(name) = name(&self.identity(number)) else { return };
+    pub(crate) async fn delete_object(&self, number: u32, settled: (u32, Digest)) {
+        let Ok(name) = name(&self.identity(number), settled) else { return };
         let request = Request::new(Purpose::Collection, self.id.epoch);
         if let Err(error) = patiently(self.env(), || self.context.objects.delete(request, &name)).await {
             tracing::warn!(%error, "an object of the log stays until the log is freed");
@@ -105,13 +108,27 @@ impl Lane {
     }
 }
 
+/// Puts a segment's object, unless it is there.
+pub(crate) async fn put(context: &LogContext, identity: &SegmentIdentity, settled: (u32, Digest), bytes: Bytes) -> Result<()> {
+    let name = name(identity, settled)?;
+    let request = Request::new(Purpose::Log, context.epoch);
+    context.objects.put_if_absent(request, &name, Placement::new(ObjectKind::Log, Life::Short), bytes).await.map(drop)
+}
+
 /// What a destaged segment's object holds.
-pub(crate) async fn read_object(context: &tombolo_storage::LogContext, identity: &SegmentIdentity, length: u32) -> Result<Bytes> {
-    let name = name(identity)?;
+pub(crate) async fn read_object(context: &LogContext, identity: &SegmentIdentity, settled: (u32, Digest)) -> Result<Bytes> {
+    let (name, length) = (name(identity, settled)?, settled.0);
     let request = Request::new(Purpose::Open, context.epoch);
     let bytes = context.objects.read(request, &name, 0..u64::from(length)).await?;
     if bytes.len() != length as usize {
         return Err(Error::corrupt(name, bytes.len() as u64, format!("{length} bytes"), format!("{} bytes", bytes.len())));
     }
     Ok(bytes)
+}
+
+/// Deletes segments that are objects, of logs of which `which` is true.
+pub(crate) async fn delete_objects(context: &LogContext, which: impl Fn(LogId) -> bool) -> Result<()> {
+    let request = Request::new(Purpose::Collection, context.epoch);
+    let is_chosen = |info: &ObjectInfo| log_of(&info.name, context.incarnation).is_some_and(&which);
+    delete_under(&context.env, &*context.objects, request, &prefix(context.incarnation), is_chosen).await
 }

@@ -58,6 +58,15 @@ pub(crate) fn place(log: &LogRecord) -> String {
     format!("the near-compute log of epoch {} lane {}", log.id.epoch, log.id.lane)
 }
 
+/// What a segment should hold is nowhere.
+pub(crate) fn gone(log: &LogRecord, segment: u32, expected: &str, found: &str) -> Error {
+    Error::new(ErrorKind::Corrupt, "a log that the manifest names is gone")
+        .object(format!("{}, segment {segment}", place(log)))
+        .expected(expected)
+        .found(found)
+        .advice("its writes since the last flush are lost; restore the database from a copy")
+}
+
 /// A segment on its way to being recovered.
 #[derive(Debug)]
 enum Old {
@@ -134,11 +143,7 @@ impl Taking<'_> {
     }
 
     fn gone(&self, segment: u32, expected: &str, found: &str) -> Error {
-        Error::new(ErrorKind::Corrupt, "a log that the manifest names is gone")
-            .object(format!("{}, segment {segment}", place(self.log)))
-            .expected(expected)
-            .found(found)
-            .advice("its writes since the last flush are lost; restore the database from a copy")
+        gone(self.log, segment, expected, found)
     }
 
     /// Seals and fetches, up to the first segment without an end.
@@ -215,7 +220,7 @@ impl Taking<'_> {
                 }
                 Old::Object(length, digest) => {
                     let identity = identity(self.context, self.log, number);
-                    let records = read_object(self.context, &identity, *length).await?;
+                    let records = read_object(self.context, &identity, (*length, *digest)).await?;
                     let has_end = has_end(first_digest(self.context.database, &identity), &records, *digest);
                     (records, *digest, None, has_end.ok_or_else(|| self.gone(number, "sound records", "others"))?)
                 }
@@ -320,13 +325,17 @@ impl Taking<'_> {
         Ok(segments)
     }
 
-    /// Frees the regions of segments; nobody waits for it.
-    pub(crate) fn free(&self, segments: &[NearSegment]) {
-        let mut flight = Flight::default();
-        for Member { node, incarnation, region } in segments.iter().flat_map(|segment| members(&segment.regions)) {
-            let request = Request { incarnation, region, epoch: self.context.epoch, body: Body::Free };
-            flight.send(self.neighbours, (), Call { id: CallId::nobodys(), node: Arc::clone(&node), request });
-        }
+    fn free(&self, segments: &[NearSegment]) {
+        free(self.context, self.neighbours, segments);
+    }
+}
+
+/// Frees the regions of segments; nobody waits for it.
+pub(crate) fn free(context: &LogContext, neighbours: &Neighbours, segments: &[NearSegment]) {
+    let mut flight = Flight::default();
+    for Member { node, incarnation, region } in segments.iter().flat_map(|segment| members(&segment.regions)) {
+        let request = Request { incarnation, region, epoch: context.epoch, body: Body::Free };
+        flight.send(neighbours, (), Call { id: CallId::nobodys(), node: Arc::clone(&node), request });
     }
 }
 

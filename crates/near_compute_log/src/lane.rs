@@ -483,8 +483,8 @@ impl Lane {
         while state.segments.front().is_some_and(|first| first.number < before.segment() && first.is_complete())
             && let Some(mut first) = state.segments.pop_front()
         {
-            let is_in_object = first.copy.is_some() || matches!(first.place, Place::Object { .. });
-            objects.extend(is_in_object.then_some(first.number));
+            let object = if let Place::Object { length, digest } = first.place { Some((length, digest)) } else { first.copy };
+            objects.extend(object.map(|settled| (first.number, settled)));
             if let Some(writer) = first.writer() {
                 writer.free_all();
                 writer.take_calls().into_iter().for_each(|call| flight.send(&self.neighbours, first.number, call));
@@ -496,8 +496,8 @@ impl Lane {
         if !objects.is_empty() {
             let lane = Arc::clone(self);
             let work = async move {
-                for number in objects {
-                    lane.delete_object(number).await;
+                for (number, settled) in objects {
+                    lane.delete_object(number, settled).await;
                 }
             };
             self.env().spawn(TaskClass::Background, "log trim", work).detach();

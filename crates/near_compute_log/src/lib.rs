@@ -12,6 +12,7 @@
 //!
 //! - `lane` writes: all segments of one lane, their calls, their configurations.
 //! - `fence` takes over: seals, recovers, copies to fresh regions, publishes.
+//! - `old` moves what was taken over to the object store, while this epoch writes.
 //! - `read` reads what was recovered, and follows what is still written.
 //! - `flight` carries calls to nodes and their answers back.
 //!
@@ -25,6 +26,7 @@ mod fence;
 mod flight;
 mod lane;
 mod log;
+mod old;
 mod peers;
 mod read;
 mod status;

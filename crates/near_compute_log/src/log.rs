@@ -3,11 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tombolo_env::{BoxFuture, Completion, Task, TaskClass};
 use tombolo_storage::lanes::{LogLane, wait, world_ended};
+use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Appended, LogAppend, LogOffset, Pressure, Result};
 
 use crate::lane::Lane;
+use crate::old::OldLogs;
 
 /// How often a log that closes looks whether its background has ended.
 const QUIET_LOOK: Duration = Duration::from_millis(5);
@@ -17,6 +20,8 @@ const QUIET_LOOK: Duration = Duration::from_millis(5);
 pub(crate) struct OpenLane {
     lane: Arc<Lane>,
     tasks: Vec<Task>,
+    /// The first lane's: the logs of older epochs on their way to the object store, and the task that moves them.
+    old: Option<(Arc<OldLogs>, Mutex<Option<Task>>)>,
 }
 
 impl OpenLane {
@@ -24,7 +29,17 @@ impl OpenLane {
         let env = lane.env().clone();
         let listening = env.spawn(TaskClass::Network, "answers to a log", Arc::clone(&lane).listen());
         let watching = env.spawn(TaskClass::Foreground, "watch over a log", Arc::clone(&lane).watch());
-        OpenLane { lane, tasks: vec![listening, watching] }
+        OpenLane { lane, tasks: vec![listening, watching], old: None }
+    }
+
+    /// Moves these beside the lane, until that is closed.
+    pub(crate) fn also_moves(&mut self, old: OldLogs) {
+        if is_enabled(Mutant::OldLogNotMoved) {
+            return;
+        }
+        let old = Arc::new(old);
+        let moving = self.lane.env().spawn(TaskClass::Background, "old logs become objects", Arc::clone(&old).move_all());
+        self.old = Some((old, Mutex::new(Some(moving))));
     }
 
     /// Has a task end with the lane.
@@ -68,6 +83,13 @@ impl LogLane for OpenLane {
                 Ok(end) => self.lane.durable(end).await.unwrap_or_else(|| Err(world_ended())),
                 Err(error) => Err(error),
             };
+            if let Some((old, moving)) = &self.old {
+                old.stop();
+                let moving = moving.lock().take();
+                if let Some(moving) = moving {
+                    moving.await;
+                }
+            }
             while !self.lane.is_quiet() {
                 self.lane.env().sleep(QUIET_LOOK).await;
             }

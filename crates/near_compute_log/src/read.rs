@@ -8,14 +8,14 @@ use bytes::{Bytes, BytesMut};
 use tombolo_env::{BoxFuture, all};
 use tombolo_format::near_log::{NEAR_ENTRY_HEADER_BYTES, NearPayload, NearSegment};
 use tombolo_format::segment_record::{Digest, RECORD_HEADER_BYTES, Records, SEGMENT_RECORDS_BYTES_MAX, decode, first_digest};
-use tombolo_segment::call::Member;
+use tombolo_segment::call::{Lost, Member};
 use tombolo_segment::follow::committed;
-use tombolo_segment::message::{Answer, Body, READ_BYTES_MAX, Request};
+use tombolo_segment::message::{Answer, Body, READ_BYTES_MAX, Refusal, Request};
 use tombolo_storage::{Epoch, Error, ErrorKind, LogContext, LogEntry, LogOffset, LogReader, LogRecord, Result};
 
 use crate::configuration::{decode as decode_lane, members};
 use crate::destage::read_object;
-use crate::fence::{Kept, identity, narrow, place};
+use crate::fence::{Kept, gone, identity, narrow, place};
 use crate::flight::ask;
 use crate::peers::Neighbours;
 
@@ -95,42 +95,13 @@ impl Reader {
             .advice("restore the database from a copy")
     }
 
-    /// All of a settled segment, from whichever of its regions has it.
+    /// All of a settled segment.
     async fn load(&self, segment: &NearSegment) -> Result<Bytes> {
-        let Some((length, digest)) = segment.settled else {
-            return Err(Error::new(ErrorKind::Bug, "a log is read that nobody has sealed").object(place(&self.log)));
-        };
-        if let Some(records) = self.kept.get(&segment.number).filter(|records| narrow(records.len()) == length) {
-            return Ok(records.clone());
+        let is_all = |records: &&Bytes| segment.settled.is_some_and(|(length, _)| narrow(records.len()) == length);
+        match self.kept.get(&segment.number).filter(is_all) {
+            Some(records) => Ok(records.clone()),
+            None => load(&self.context, &self.neighbours, &self.log, segment).await,
         }
-        let identity = identity(&self.context, &self.log, segment.number);
-        if segment.regions.is_empty() {
-            return read_object(&self.context, &identity, length).await;
-        }
-        let first = first_digest(self.context.database, &identity);
-        for member in members(&segment.regions) {
-            let Some(records) = self.fetch(&member, length).await else { continue };
-            let mut walk = Records::new(first, 0, &records);
-            if walk.by_ref().all(|record| record.is_ok()) && walk.digest() == digest {
-                return Ok(records);
-            }
-        }
-        Err(Error::new(ErrorKind::Retry, format!("none of the nodes that hold segment {} answers with it", segment.number))
-            .object(place(&self.log))
-            .advice("bring them back: `tombolo log status` names them"))
-    }
-
-    async fn fetch(&self, member: &Member, length: u32) -> Option<Bytes> {
-        let starts = (0..length).step_by(READ_BYTES_MAX as usize);
-        let reads = starts.map(|from| -> BoxFuture<'_, Option<Bytes>> {
-            Box::pin(read_region(&self.context, &self.neighbours, member, self.context.epoch, from, READ_BYTES_MAX.min(length - from)))
-        });
-        let parts = all(reads.collect(), READS_IN_FLIGHT).await;
-        let mut records = BytesMut::with_capacity(length as usize);
-        for part in parts {
-            records.extend_from_slice(&part?);
-        }
-        (records.len() == length as usize).then(|| records.freeze())
     }
 
     async fn step(&mut self) -> Result<Option<(LogEntry, LogOffset)>> {
@@ -189,7 +160,66 @@ impl LogReader for Reader {
     }
 }
 
-/// Bytes of a region; `None` when it does not answer with all of them.
+/// All of a settled segment: from whichever of its regions has it, or from its object.
+///
+/// # Errors
+/// `Retry` when a node that may hold it does not answer; `Corrupt` when all do, and none has it.
+pub(crate) async fn load(context: &LogContext, neighbours: &Neighbours, log: &LogRecord, segment: &NearSegment) -> Result<Bytes> {
+    let Some((length, digest)) = segment.settled else {
+        return Err(Error::new(ErrorKind::Bug, "a log is read that nobody has sealed").object(place(log)));
+    };
+    let identity = identity(context, log, segment.number);
+    let is_it = |records: &Bytes| {
+        let mut walk = Records::new(first_digest(context.database, &identity), 0, records);
+        walk.by_ref().all(|record| record.is_ok()) && walk.digest() == digest
+    };
+    let mut silent = 0;
+    for member in members(&segment.regions) {
+        match fetch(context, neighbours, &member, length).await {
+            Ok(records) if is_it(&records) => return Ok(records),
+            Ok(_) | Err(Missing::Lost) => {}
+            Err(Missing::Silent) => silent += 1,
+        }
+    }
+    // Whoever knows a configuration of a while ago finds regions freed, and the object in their place.
+    match read_object(context, &identity, (length, digest)).await {
+        Ok(records) if is_it(&records) => Ok(records),
+        Ok(_) => Err(gone(log, segment.number, "sound records", "others")),
+        Err(error) if error.kind() != ErrorKind::NotFound || segment.regions.is_empty() => Err(error),
+        Err(_) if silent == 0 => {
+            let found = format!("{0} of its {0} regions lost what they held", segment.regions.len());
+            Err(gone(log, segment.number, "a region that holds it", &found))
+        }
+        Err(_) => Err(Error::new(ErrorKind::Retry, format!("none of the nodes that hold segment {} answers with it", segment.number))
+            .object(place(log))
+            .advice("bring them back: `tombolo log status` names them")),
+    }
+}
+
+/// So many bytes of a region.
+async fn fetch(context: &LogContext, neighbours: &Neighbours, member: &Member, length: u32) -> std::result::Result<Bytes, Missing> {
+    let starts = (0..length).step_by(READ_BYTES_MAX as usize);
+    let reads = starts.map(|from| -> BoxFuture<'_, std::result::Result<Bytes, Missing>> {
+        Box::pin(read_region(context, neighbours, member, context.epoch, from, READ_BYTES_MAX.min(length - from)))
+    });
+    let parts = all(reads.collect(), READS_IN_FLIGHT).await;
+    let mut records = BytesMut::with_capacity(length as usize);
+    for part in parts {
+        records.extend_from_slice(&part?);
+    }
+    if records.len() == length as usize { Ok(records.freeze()) } else { Err(Missing::Lost) }
+}
+
+/// Why bytes of a region are not there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Missing {
+    /// No answer; or that of a node that does not let this epoch read.
+    Silent,
+    /// Its node has them no more.
+    Lost,
+}
+
+/// Bytes of a region: fewer at its end.
 async fn read_region(
     context: &LogContext,
     neighbours: &Neighbours,
@@ -197,7 +227,7 @@ async fn read_region(
     epoch: Epoch,
     from: u32,
     bytes_max: u32,
-) -> Option<Bytes> {
+) -> std::result::Result<Bytes, Missing> {
     let mut read = BytesMut::new();
     while narrow(read.len()) < bytes_max {
         let wanted = (bytes_max - narrow(read.len())).min(READ_BYTES_MAX);
@@ -207,10 +237,13 @@ async fn read_region(
             Ok(Answer::Bytes(bytes)) if bytes.is_empty() => break,
             // Who answers with more than was asked for is not believed in that.
             Ok(Answer::Bytes(bytes)) => read.extend_from_slice(&bytes[..bytes.len().min(wanted as usize)]),
-            _ => return None,
+            Ok(Answer::Refused(Refusal::OtherIncarnation(_) | Refusal::Freed | Refusal::Unknown | Refusal::Damaged { .. })) => {
+                return Err(Missing::Lost);
+            }
+            Ok(_) | Err(Lost) => return Err(Missing::Silent),
         }
     }
-    Some(read.freeze())
+    Ok(read.freeze())
 }
 
 /// Where the last record ends that is worth telling of: those that are there to tell are never told of themselves.
@@ -243,7 +276,7 @@ async fn follow_segment(
         let members = members(&segment.regions);
         // In the name of no epoch: whoever follows fences nothing.
         let reads = members.iter().map(|member| -> BoxFuture<'_, Option<Bytes>> {
-            Box::pin(read_region(context, neighbours, member, Epoch::NONE, 0, SEGMENT_RECORDS_BYTES_MAX))
+            Box::pin(async move { read_region(context, neighbours, member, Epoch::NONE, 0, SEGMENT_RECORDS_BYTES_MAX).await.ok() })
         });
         let said: Vec<Bytes> = all(reads.collect(), members.len().max(1)).await.into_iter().flatten().collect();
         let walked = said.iter().map(|bytes| (committed(first, 0, bytes), bytes));
@@ -270,11 +303,10 @@ pub(crate) async fn tail(context: &LogContext, neighbours: &Arc<Neighbours>, log
         return Err(Error::new(ErrorKind::NotFound, "the log was trimmed beyond where it is to be followed from").object(place(log)));
     }
     let (mut kept, mut to) = (Vec::new(), from);
-    let settled = Reader::new(context, neighbours, log, from, from, Vec::new())?;
     for segment in lane.segments.iter().filter(|segment| segment.number >= from.segment()) {
         let records = match segment.settled {
             // Whoever settled it knew how long it is.
-            Some(_) => settled.load(segment).await?,
+            Some(_) => load(context, neighbours, log, segment).await?,
             None => follow_segment(context, neighbours, log, segment, usize::from(lane.quorum)).await?,
         };
         let has_end = {

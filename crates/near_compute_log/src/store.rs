@@ -5,27 +5,27 @@ use std::time::Duration;
 
 use tombolo_env::{BoxFuture, Env, TaskClass, all};
 use tombolo_segment::call::{Node, Shape};
-use tombolo_segment::message::{Answer, Body, KEEP_MAX, NodeIncarnation, Refusal, RegionId, Request as NodeRequest};
+use tombolo_segment::message::{Answer, Body, KEEP_MAX, NodeIncarnation, Refusal, RegionId, Request};
 use tombolo_storage::fenced::Fenced;
 use tombolo_storage::lanes::{Lanes, world_ended};
-use tombolo_storage::patience::delete_under;
 use tombolo_storage::{
-    Error, ErrorKind, Log, LogContext, LogId, LogOffset, LogReader, LogRecord, LogStore, ObjectInfo, Purpose, Request, Result, Survival,
+    Error, ErrorKind, Log, LogContext, LogId, LogOffset, LogReader, LogRecord, LogStore, Result, Survival,
 };
 
 use crate::configuration::decode;
-use crate::destage::{log_of, prefix};
-use crate::fence::{Kept, Taking, place};
+use crate::destage::delete_objects;
+use crate::fence::{Kept, Taking, free, place};
 use crate::flight::ask;
 use crate::lane::{Lane, SEGMENT_BYTES_MIN};
 use crate::log::OpenLane;
+use crate::old::OldLogs;
 use crate::peers::{Connect, Neighbours};
 use crate::read::{Reader, tail};
 
 /// Most lanes of a log.
 const LANES_MAX: u32 = 64;
 
-/// What takeovers have read is kept for the reader that comes next, so much at most.
+/// What takeovers have read is kept for the reader that comes next, and until it is in an object, so much at most.
 const KEPT_BYTES_MAX: usize = 256 << 20;
 
 /// How long one node may take to give memory back that nothing names.
@@ -96,7 +96,7 @@ impl NearLogStore {
                 // The first refusal tells the life that it has.
                 for _ in 0..3 {
                     let body = Body::Collect { database: context.database, keep: keep.clone() };
-                    let request = NodeRequest { incarnation, region: RegionId(0), epoch: context.epoch, body };
+                    let request = Request { incarnation, region: RegionId(0), epoch: context.epoch, body };
                     match ask(&context.env, neighbours, &node.address, request, COLLECT_PATIENCE).await {
                         Ok(Answer::Refused(Refusal::OtherIncarnation(current))) => incarnation = current,
                         _ => return,
@@ -108,19 +108,12 @@ impl NearLogStore {
         all(calls.collect(), count).await;
     }
 
-    /// Deletes segments that are objects, of logs of which `which` is true.
-    async fn delete_objects(context: &LogContext, which: impl Fn(LogId) -> bool) -> Result<()> {
-        let request = Request::new(Purpose::Collection, context.epoch);
-        let is_chosen = |info: &ObjectInfo| log_of(&info.name, context.incarnation).is_some_and(&which);
-        delete_under(&context.env, &*context.objects, request, &prefix(context.incarnation), is_chosen).await
-    }
-
     /// Frees what a predecessor left that died before it could, or was too late.
     async fn collect(neighbours: Arc<Neighbours>, context: LogContext) {
         let named = context.chain.named();
         NearLogStore::collect_regions(&neighbours, &context, &named).await;
         let is_garbage = |id: LogId| id.epoch < context.epoch && !named.iter().any(|record| record.id == id);
-        if let Err(error) = NearLogStore::delete_objects(&context, is_garbage).await {
+        if let Err(error) = delete_objects(&context, is_garbage).await {
             tracing::warn!(%error, "objects of logs that nothing names stay for now");
         }
     }
@@ -132,6 +125,8 @@ impl LogStore for NearLogStore {
             if lanes == 0 || lanes > LANES_MAX {
                 return Err(Error::new(ErrorKind::Invalid, format!("a log of {lanes} lanes; 1 to {LANES_MAX} are possible")));
             }
+            let older = context.chain.named().into_iter().filter(|record| record.id.epoch < context.epoch);
+            let kept = older.map(|record| (record.id, self.fenced.take(context.life(false), record.id))).collect();
             self.fenced.clear();
             self.neighbours.look().await?;
             let begun = (0..lanes).map(|lane| Lane::begin(context, &self.neighbours, self.replication, lane));
@@ -143,6 +138,9 @@ impl LogStore for NearLogStore {
             }
             let collecting = NearLogStore::collect(Arc::clone(&self.neighbours), context.clone());
             self.env.spawn(TaskClass::Background, "log collection", collecting).detach();
+            if let Some(first) = made.first_mut() {
+                first.also_moves(OldLogs::new(context, &self.neighbours, kept));
+            }
             // They change for the log as a whole, which ends with its first lane.
             if let Some(first) = made.first_mut().filter(|_| self.neighbours.change()) {
                 let (env, neighbours) = (self.env.clone(), Arc::clone(&self.neighbours));
@@ -180,7 +178,7 @@ impl LogStore for NearLogStore {
         to: LogOffset,
     ) -> BoxFuture<'a, Result<Box<dyn LogReader>>> {
         Box::pin(async move {
-            let kept = self.fenced.take(context.life(false), log.id);
+            let kept = self.fenced.get(context.life(false), log.id);
             Ok(Box::new(Reader::new(context, &self.neighbours, log, from, to, kept)?) as Box<dyn LogReader>)
         })
     }
@@ -194,16 +192,15 @@ impl LogStore for NearLogStore {
             context.check_older(log, "frees", place(log))?;
             self.fenced.take(context.life(false), log.id);
             let lane = decode(log)?;
-            let segment_bytes = self.replication.segment_bytes_for(context);
-            Taking { context, neighbours: &self.neighbours, log, segment_bytes }.free(&lane.segments);
-            NearLogStore::delete_objects(context, |id| id == log.id).await
+            free(context, &self.neighbours, &lane.segments);
+            delete_objects(context, |id| id == log.id).await
         })
     }
 
     fn clear<'a>(&'a self, context: &'a LogContext) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
             NearLogStore::collect_regions(&self.neighbours, context, &[]).await;
-            NearLogStore::delete_objects(context, |id| id.epoch < context.epoch).await
+            delete_objects(context, |id| id.epoch < context.epoch).await
         })
     }
 

@@ -1,5 +1,7 @@
 //! The log store on nodes of this process.
 
+mod old_logs;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -178,8 +180,8 @@ fn freeing_a_log_goes_on_while_its_store_fails_in_passing() {
     let history = LogHistory::new(&subject);
     written(&subject, &history, 3);
     history.fence(5, 0, 9, LogOffset::ZERO).expect("fencing");
-    let name =
-        destage::name(&SegmentIdentity { incarnation: history.context(9).incarnation.0, epoch: 5, lane: 0, segment: 0 }).expect("a name");
+    let identity = SegmentIdentity { incarnation: history.context(9).incarnation.0, epoch: 5, lane: 0, segment: 0 };
+    let name = destage::name(&identity, (1, Digest(7))).expect("a name");
     let request = Request::new(Purpose::Log, Epoch(5));
     let put = objects.put_if_absent(request, &name, Placement::new(ObjectKind::Log, Life::Short), vec![1].into());
     env.block_on(put).expect("it is put");
@@ -273,6 +275,8 @@ fn mutants_are_noticed() {
     use tombolo_storage::mutant::{Mutant, notices};
     notices(Mutant::DestagedFreedBeforePut, what_becomes_an_object_is_never_nowhere);
     notices(Mutant::DestagedFreedBeforeNamed, what_becomes_an_object_is_never_nowhere);
+    notices(Mutant::OldLogNotMoved, old_logs::a_log_outlives_all_nodes_one_after_the_other);
+    notices(Mutant::OldLogFreedBeforeNamed, old_logs::a_log_is_never_nowhere);
 }
 
 #[test]

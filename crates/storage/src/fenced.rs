@@ -32,6 +32,14 @@ impl<T: Default> Fenced<T> {
         }
     }
 
+    /// What is kept of a log; nothing when nothing is.
+    pub fn get(&self, life: Incarnation, log: LogId) -> T
+    where
+        T: Clone,
+    {
+        self.logs.lock().get(&(life, log)).map(|(_, read)| read.clone()).unwrap_or_default()
+    }
+
     /// What is kept of a log, which is not kept any more; nothing when nothing is.
     pub fn take(&self, life: Incarnation, log: LogId) -> T {
         self.logs.lock().remove(&(life, log)).map(|(_, read)| read).unwrap_or_default()
@@ -56,6 +64,7 @@ mod tests {
         fenced.keep(life, log(2), 41, "too much");
         assert_eq!((fenced.take(life, log(2)), fenced.take(Incarnation(2), log(1))), ("", ""));
         fenced.keep(life, log(1), 90, "one again");
+        assert_eq!((fenced.get(life, log(1)), fenced.get(life, log(2))), ("one again", ""));
         assert_eq!((fenced.take(life, log(1)), fenced.take(life, log(1))), ("one again", ""));
         fenced.keep(life, log(3), 100, "three");
         fenced.clear();

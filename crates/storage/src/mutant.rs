@@ -177,6 +177,9 @@ pub enum Mutant {
     SegmentFollowerShowsUncommitted,
     // When a takeover of a whole lane frees what was there before (rule 5)
     NearTakeoverFreesBeforePublished,
+    // What becomes of a log that was taken over while its new writer lives (rules 1 and 6)
+    OldLogNotMoved,
+    OldLogFreedBeforeNamed,
 }
 
 #[cfg(feature = "mutants")]

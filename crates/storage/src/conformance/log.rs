@@ -39,6 +39,10 @@ impl ConfigurationChain for EpochChain {
             if claimed > self.epoch {
                 return Err(Error::new(ErrorKind::Fenced, format!("the chain holds a claim of epoch {claimed}")));
             }
+            // As a manifest: only an epoch itself begins its logs, and what a record has named no more stays so.
+            if record.id.epoch != self.epoch && !self.named().iter().any(|named| named.id == record.id) {
+                return Err(Error::new(ErrorKind::Bug, format!("epoch {} names a log of epoch {}", self.epoch, record.id.epoch)));
+            }
             self.chain.publish(record).await
         })
     }
