@@ -30,6 +30,9 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// what it holds.
 const KEPT_PART: usize = 8;
 
+/// What old regions said longer ago than this they are asked again before it is published that they hold a segment.
+const CONFIRMED_MAX: Duration = Duration::from_millis(200);
+
 /// How often it looks at the time.
 const TICK: Duration = Duration::from_millis(10);
 
@@ -159,7 +162,12 @@ impl Taking<'_> {
                     settled: segment.settled,
                     is_mark: is_end,
                 };
-                Old::Taking(Box::new(Takeover::new(recovery, members(&segment.regions))))
+                let takeover = Takeover::new(recovery, members(&segment.regions));
+                #[cfg(feature = "mutants")]
+                let is_last = segments.last().is_some_and(|last| last.number == segment.number);
+                #[cfg(feature = "mutants")]
+                let takeover = if is_enabled(Mutant::NearSealsLastOnly) && !is_last { takeover.without_seals() } else { takeover };
+                Old::Taking(Box::new(takeover))
             }
         };
         let mut old: Vec<Old> = segments.iter().map(begin).collect();
@@ -285,7 +293,15 @@ impl Taking<'_> {
         let mut writers: Vec<Writer> = recovered.iter().filter_map(begin).collect();
         let mut flight = Flight::default();
         let deadline = env.now() + PATIENCE;
-        while !writers.iter().all(Writer::has_proposal) {
+        loop {
+            if writers.iter().all(Writer::has_proposal) {
+                // Those that waited for others to be copied ask once more: what is published rests on what was said just before.
+                let is_old = |writer: &Writer| writer.confirmed_at().is_some_and(|at| env.now().since(at) >= CONFIRMED_MAX);
+                if !writers.iter().any(is_old) {
+                    break;
+                }
+                writers.iter_mut().for_each(|writer| writer.confirm_again(env.now()));
+            }
             self.turn(&mut writers, &mut flight).await;
             if let Some(Ended::Superseded(by)) = writers.iter().find_map(Writer::ended) {
                 return Err(self.fenced(by.0));

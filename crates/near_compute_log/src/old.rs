@@ -208,6 +208,11 @@ impl OldLogs {
 fn is_over(error: &Error) -> bool {
     matches!(
         error.kind(),
-        ErrorKind::Fenced | ErrorKind::Closed | ErrorKind::OutcomeUnknown | ErrorKind::DeadlineExceeded | ErrorKind::Bug | ErrorKind::Invalid
+        ErrorKind::Fenced
+            | ErrorKind::Closed
+            | ErrorKind::OutcomeUnknown
+            | ErrorKind::DeadlineExceeded
+            | ErrorKind::Bug
+            | ErrorKind::Invalid
     )
 }

@@ -8,9 +8,8 @@ use tombolo_segment::call::{Node, Shape};
 use tombolo_segment::message::{Answer, Body, KEEP_MAX, NodeIncarnation, Refusal, RegionId, Request};
 use tombolo_storage::fenced::Fenced;
 use tombolo_storage::lanes::{Lanes, world_ended};
-use tombolo_storage::{
-    Error, ErrorKind, Log, LogContext, LogId, LogOffset, LogReader, LogRecord, LogStore, Result, Survival,
-};
+use tombolo_storage::mutant::{Mutant, is_enabled};
+use tombolo_storage::{Error, ErrorKind, Log, LogContext, LogId, LogOffset, LogReader, LogRecord, LogStore, Result, Survival};
 
 use crate::configuration::decode;
 use crate::destage::delete_objects;
@@ -84,7 +83,8 @@ impl NearLogStore {
         // Whoever cannot read what one of them names frees nothing: it may be that.
         let Ok(lanes) = named.iter().map(decode).collect::<Result<Vec<_>>>() else { return };
         let regions = lanes.into_iter().flat_map(|lane| lane.segments).flat_map(|segment| segment.regions);
-        let keep: Vec<RegionId> = regions.map(|region| RegionId(region.region)).collect();
+        let is_kept = !is_enabled(Mutant::NearCollectsNamed);
+        let keep: Vec<RegionId> = regions.filter(|_| is_kept).map(|region| RegionId(region.region)).collect();
         if keep.len() > KEEP_MAX {
             return;
         }
@@ -216,6 +216,8 @@ impl LogStore for NearLogStore {
             ),
             notes: vec![
                 "A living writer keeps what is not flushed in its own memory, and replaces any number of nodes.".into(),
+                "A takeover keeps regions that hold all, so losses of before it count on, until it is in the object store, about a second after opening."
+                    .into(),
                 "When too much is lost, opening says so and serves nothing; nothing is dropped silently.".into(),
                 "A takeover fences writers on any machine: nodes refuse an older epoch once they are sealed.".into(),
                 "Memory of nodes is a weaker place than a disk: nodes with --disk keep a copy there.".into(),

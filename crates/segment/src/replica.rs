@@ -5,6 +5,7 @@ use std::time::Duration;
 use tombolo_env::Instant;
 
 use crate::call::Member;
+use crate::message::{NodeIncarnation, RegionId};
 
 /// Requests on their way to one region.
 const WINDOW: usize = 8;
@@ -35,13 +36,17 @@ pub(crate) struct Replica {
     pub(crate) held: u32,
     /// Its node wants the memory back.
     pub(crate) is_wanted_back: bool,
-    /// It is sealed and holds all, and was not made here: nothing is asked of it, and it is not freed here, for what is published names it.
+    /// It is sealed and holds all, and was not made here: it is not freed here, for what is published names it.
     pub(crate) is_holder: bool,
+    /// When a holder has said so to this writer last.
+    pub(crate) confirmed_at: Option<Instant>,
     /// The batch to send next.
     pub(crate) next: usize,
     /// Calls without an answer, by number.
     outstanding: Vec<u32>,
     numbers: u32,
+    /// Calls up to this one were about another name of the region, which never came to be: what is said to them late is not about this one.
+    named_after: u32,
     resume_at: Option<Instant>,
     /// Since when it has answered nothing of what it was sent.
     silent_since: Option<Instant>,
@@ -56,9 +61,11 @@ impl Replica {
             held: 0,
             is_wanted_back: false,
             is_holder: false,
+            confirmed_at: None,
             next: 0,
             outstanding: Vec::new(),
             numbers: 0,
+            named_after: 0,
             resume_at: None,
             silent_since: None,
             sent_at: now,
@@ -74,6 +81,11 @@ impl Replica {
     /// Bytes that count: none of what is gone.
     pub(crate) fn counted(&self) -> u32 {
         if self.phase == Phase::Live { self.held } else { 0 }
+    }
+
+    /// Whether it is to be asked once more whether it holds all.
+    pub(crate) fn is_unconfirmed(&self) -> bool {
+        self.is_holder && self.confirmed_at.is_none()
     }
 
     /// Whether it answers, as far as is known.
@@ -111,6 +123,17 @@ impl Replica {
         self.silent_since.get_or_insert(now);
         self.sent_at = now;
         self.numbers
+    }
+
+    /// It is asked for by this name from here on.
+    pub(crate) fn rename(&mut self, incarnation: NodeIncarnation, region: RegionId) {
+        (self.member.incarnation, self.member.region) = (incarnation, region);
+        self.named_after = self.numbers;
+    }
+
+    /// Whether a call was about the region by its name of now.
+    pub(crate) fn is_about(&self, number: u32) -> bool {
+        number > self.named_after
     }
 
     /// An answer came.

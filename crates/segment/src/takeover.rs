@@ -11,6 +11,8 @@
 //! 1. Only sealed regions of the named life, whole up to what they recorded, are answers (rule 4).
 //! 2. What is chosen is never shorter than the (q − u)-th longest answered length, u regions giving no answer: so much may have been acknowledged.
 //! 3. With fewer answers than that takes it says so, and yields nothing.
+//! 4. Of a segment whose length and digest are published nobody acknowledges more: there one region that holds just that is enough, and the others are
+//!    waited for only as long as an answer takes.
 
 use std::collections::BTreeMap;
 use std::mem;
@@ -124,15 +126,43 @@ pub struct Takeover {
     fetch: Option<Fetch>,
     recovered: Option<Recovered>,
     superseded: Option<Epoch>,
+    /// So long the other regions of a settled segment are waited for.
+    patient_until: Option<Instant>,
+    is_out_of_patience: bool,
     numbers: u32,
     calls: Vec<Call>,
+    is_sealing: bool,
 }
 
 impl Takeover {
     /// Of the segment whose newest published configuration names `members`.
     pub fn new(recovery: Recovery, members: Vec<Member>) -> Takeover {
         let regions = members.into_iter().map(|member| Region { member, word: Word::None, asked_at: None }).collect();
-        Takeover { recovery, regions, fetch: None, recovered: None, superseded: None, numbers: 0, calls: Vec::new() }
+        Takeover {
+            recovery,
+            regions,
+            fetch: None,
+            recovered: None,
+            superseded: None,
+            patient_until: None,
+            is_out_of_patience: false,
+            numbers: 0,
+            calls: Vec::new(),
+            is_sealing: !is_enabled(Mutant::SegmentCountsUnsealed),
+        }
+    }
+
+    /// One that takes what regions hold for their last word.
+    #[cfg(feature = "mutants")]
+    #[must_use]
+    pub fn without_seals(mut self) -> Takeover {
+        self.is_sealing = false;
+        self
+    }
+
+    /// What an earlier takeover has published of it.
+    fn settled(&self) -> Option<(u32, Digest)> {
+        self.recovery.settled.filter(|_| !is_enabled(Mutant::SegmentSettledIgnored))
     }
 
     /// How far it has come.
@@ -144,7 +174,8 @@ impl Takeover {
             return Progress::Recovered(recovered.clone());
         }
         let lost = self.regions.iter().filter(|region| region.word == Word::Lost).count();
-        if self.regions.len() - lost < self.answers_needed() || self.fetch.is_none() && self.is_stuck() {
+        let needed = if self.settled().is_some() { 1 } else { self.answers_needed() };
+        if self.regions.len() - lost < needed || self.fetch.is_none() && self.is_stuck() {
             let unreadable = self.regions.iter().filter(|region| matches!(region.word, Word::Unreadable(_))).count();
             return Progress::Blocked { lost: lost + unreadable, of: self.regions.len() };
         }
@@ -179,11 +210,12 @@ impl Takeover {
         if self.recovered.is_some() || self.superseded.is_some() {
             return;
         }
+        self.is_out_of_patience = now >= *self.patient_until.get_or_insert(now + SILENCE);
         let is_late = |asked: Option<Instant>| asked.is_none_or(|asked| now.since(asked) >= SILENCE);
         for at in 0..self.regions.len() {
             if self.regions[at].word == Word::None && is_late(self.regions[at].asked_at) {
                 self.regions[at].asked_at = Some(now);
-                self.call(at, Body::Seal);
+                self.call(at, if self.is_sealing { Body::Seal } else { Body::Read { from: 0, bytes_max: READ_BYTES } });
             }
         }
         let late = self.fetch.iter().flat_map(|fetch| &fetch.asked).filter(|(_, (_, asked))| is_late(Some(*asked)));
@@ -205,9 +237,12 @@ impl Takeover {
             Ok(Answer::Sealed(extent)) => {
                 let first = first_digest(self.recovery.database, &self.recovery.segment);
                 let none = Extent { length: 0, digest: first, committed: 0 };
-                if self.regions[at].word == Word::None {
-                    self.regions[at].word = Word::Sealed(extent.unwrap_or(none));
-                }
+                self.answer(at, extent.unwrap_or(none));
+            }
+            Ok(Answer::Bytes(bytes)) if !self.is_sealing && self.regions[at].word == Word::None => {
+                let mut walk = Records::new(first_digest(self.recovery.database, &self.recovery.segment), 0, &bytes);
+                while matches!(walk.next(), Some(Ok(_))) {}
+                self.answer(at, Extent { length: walk.at(), digest: walk.digest(), committed: 0 });
             }
             Ok(Answer::Bytes(bytes)) => self.fetched(at, id.number, bytes, now),
             Ok(Answer::Refused(refusal)) => self.refused(at, refusal),
@@ -215,6 +250,14 @@ impl Takeover {
             Ok(Answer::Held(_) | Answer::Freed) => {}
         }
         self.look(now);
+    }
+
+    fn answer(&mut self, at: usize, extent: Extent) {
+        if self.regions[at].word == Word::None {
+            // What holds anything but what was published is no answer.
+            let is_lost = self.settled().is_some_and(|settled| settled != (extent.length, extent.digest));
+            self.regions[at].word = if is_lost { Word::Lost } else { Word::Sealed(extent) };
+        }
     }
 
     fn refused(&mut self, at: usize, refusal: Refusal) {
@@ -247,6 +290,9 @@ impl Takeover {
 
     /// n − q + k.
     fn answers_needed(&self) -> usize {
+        if is_enabled(Mutant::SegmentNeedsAllAnswers) {
+            return self.regions.len();
+        }
         let fewer = usize::from(is_enabled(Mutant::SegmentSealsTooFew));
         self.regions.len().saturating_sub(self.recovery.shape.quorum) + 1 - fewer
     }
@@ -266,7 +312,9 @@ impl Takeover {
     /// The region to fetch from: the longest that can be read, if no more than it holds can have been acknowledged.
     fn choose(&self) -> Option<(usize, Extent)> {
         let lengths = self.lengths();
-        if lengths.len() < self.answers_needed() {
+        let is_settled = self.settled().is_some();
+        let may_yet_answer = self.regions.iter().any(|region| region.word == Word::None) && !self.is_out_of_patience;
+        if lengths.len() < self.answers_needed() && (!is_settled || may_yet_answer) {
             return None;
         }
         let readable = self.regions.iter().enumerate().filter_map(|(at, region)| match region.word {
@@ -282,7 +330,8 @@ impl Takeover {
         let held_by = self.recovery.shape.quorum.saturating_sub(unanswered).max(1);
         let least = lengths.get(held_by - 1).copied().unwrap_or(u32::MAX);
         chosen.filter(|(_, extent)| {
-            extent.length >= least || is_enabled(Mutant::SegmentChoosesTooShort) || is_enabled(Mutant::SegmentTakesShortest)
+            let may_be_shorter = is_enabled(Mutant::SegmentChoosesTooShort) || is_enabled(Mutant::SegmentTakesShortest);
+            is_settled || extent.length >= least || may_be_shorter
         })
     }
 
@@ -350,6 +399,7 @@ impl Takeover {
 
     /// Checks what was fetched once all is there.
     fn check(&mut self) {
+        let settled = self.settled();
         let Some(fetch) = self.fetch.as_mut().filter(|fetch| fetch.bytes.len() == fetch.extent.length as usize) else { return };
         let mut walk = Records::new(first_digest(self.recovery.database, &self.recovery.segment), 0, &fetch.bytes);
         let mut has_mark = false;
@@ -360,7 +410,7 @@ impl Takeover {
             })
         });
         let (digest, at) = (walk.digest(), fetch.from);
-        let is_another = self.recovery.settled.is_some_and(|settled| settled != (fetch.extent.length, digest));
+        let is_another = settled.is_some_and(|settled| settled != (fetch.extent.length, digest));
         if !is_sound || digest != fetch.extent.digest || is_another {
             // Shorter than it said: no answer (rule 4).
             return self.lose(at, Word::Lost);

@@ -8,12 +8,13 @@
 //! ```
 //!
 //! The same machine copies what a takeover recovered to fresh regions: there all bytes are there before the first region is. Old regions that hold
-//! exactly that count as fresh ones that have caught up.
+//! exactly that count as fresh ones that have caught up, once they have said so again: what they said when they were sealed is as old as the fetch.
 //!
 //! Invariants:
 //! 1. Only regions of the newest published configuration count; while another one is proposed, of unknown outcome included, those of both do, each
 //!    by itself (rule 3). `acknowledged` never falls.
-//! 2. A configuration is published only when all that is acknowledged, and all that was there at first, is on q of its regions.
+//! 2. A configuration is published only when all that is acknowledged, and all that was there at first, is on q of its regions, each of which has
+//!    told this writer so.
 //! 3. A region leaves only by a published configuration, and is freed only after that is known (rule 6).
 //! 4. A byte that was sent never changes.
 
@@ -279,6 +280,22 @@ impl Writer {
         Some(self.members(&replicas))
     }
 
+    /// Asks old regions that the proposal keeps once more whether they hold all. Until they have answered there is no proposal.
+    pub fn confirm_again(&mut self, now: Instant) {
+        let Some(proposal) = self.proposed.as_mut().filter(|proposal| !proposal.is_out) else { return };
+        proposal.is_wanted = false;
+        for id in &proposal.replicas {
+            self.replicas.entry(*id).and_modify(|replica| replica.confirmed_at = None);
+        }
+        self.look(now);
+    }
+
+    /// Since when an old region that the proposal keeps may have been lost without a word; `None` when it keeps none.
+    pub fn confirmed_at(&self) -> Option<Instant> {
+        let replicas = self.proposed.iter().flat_map(|proposal| &proposal.replicas);
+        replicas.filter_map(|id| self.replicas.get(id)?.confirmed_at).min()
+    }
+
     /// Whether a configuration wants to be published.
     pub fn has_proposal(&self) -> bool {
         self.proposed.as_ref().is_some_and(|proposal| proposal.is_wanted)
@@ -308,7 +325,7 @@ impl Writer {
 
     /// What came of a call.
     pub fn answered(&mut self, id: CallId, outcome: Outcome, now: Instant) {
-        let Some(replica) = self.replicas.get_mut(&id.replica) else { return };
+        let Some(replica) = self.replicas.get_mut(&id.replica).filter(|replica| replica.is_about(id.number)) else { return };
         match outcome {
             Err(Lost) => {
                 if replica.lost(id.number, now) {
@@ -329,7 +346,10 @@ impl Writer {
         for id in late {
             self.rewind(id);
         }
-        let never_made = |replica: &Replica| replica.phase == Phase::Creating && replica.is_silent(now);
+        // Neither one that was never made nor one that does not say again what it holds is waited for.
+        let never_made = |replica: &Replica| {
+            (replica.phase == Phase::Creating || replica.phase == Phase::Live && replica.is_unconfirmed()) && replica.is_silent(now)
+        };
         let silent: Vec<u32> = self.replicas.iter().filter(|(_, replica)| never_made(replica)).map(|(id, _)| *id).collect();
         for id in silent {
             self.gone(id, now);
@@ -415,8 +435,9 @@ impl Writer {
         match answer {
             Answer::Held(extent) => self.held(id, *extent, now),
             Answer::Refused(refusal) => self.refused(id, *refusal, now),
+            Answer::Sealed(extent) => self.confirmed(id, *extent, now),
             // What nobody asked for says nothing.
-            Answer::Sealed(_) | Answer::Bytes(_) | Answer::Freed => {}
+            Answer::Bytes(_) | Answer::Freed => {}
         }
     }
 
@@ -431,6 +452,17 @@ impl Writer {
         replica.held = replica.held.max(extent.length);
         if replica.phase == Phase::Creating {
             replica.phase = Phase::Live;
+        }
+    }
+
+    /// An old region says again what it holds.
+    fn confirmed(&mut self, id: u32, extent: Option<Extent>, now: Instant) {
+        let all = (self.batches.end(), self.batches.digest());
+        let Some(replica) = self.replicas.get_mut(&id).filter(|replica| replica.is_holder) else { return };
+        if extent.is_some_and(|extent| (extent.length, extent.digest) == all) {
+            replica.confirmed_at = Some(now);
+        } else {
+            self.gone(id, now);
         }
     }
 
@@ -453,8 +485,7 @@ impl Writer {
             }
             Refusal::OtherIncarnation(current) if replica.phase == Phase::Creating => {
                 // Nothing of it was made: a name that was seen nowhere.
-                replica.member.incarnation = current;
-                replica.member.region = RegionId(self.job.first_region.wrapping_add(u128::from(self.regions_made)));
+                replica.rename(current, RegionId(self.job.first_region.wrapping_add(u128::from(self.regions_made))));
                 self.regions_made += 1;
                 self.create(id, now);
             }
@@ -469,13 +500,29 @@ impl Writer {
     fn gone(&mut self, id: u32, now: Instant) {
         let Some(replica) = self.replicas.get_mut(&id) else { return };
         replica.phase = Phase::Gone;
-        let address = Arc::clone(&replica.member.node);
+        let (address, is_holder) = (Arc::clone(&replica.member.node), replica.is_holder);
         for candidate in self.nodes.iter_mut().filter(|candidate| candidate.node.address == address) {
             candidate.avoid_until = now + AVOID;
         }
         if !self.configured.contains(&id) && self.proposed.as_ref().is_none_or(|proposal| !proposal.replicas.contains(&id)) {
             self.free(id);
         }
+        let left = self.replicas.values().filter(|replica| replica.is_holder && replica.phase == Phase::Live).count();
+        if is_holder && self.is_held && left < self.job.shape.quorum {
+            self.copy_after_all();
+        }
+    }
+
+    /// Too few old regions hold all: what was one piece is sent in pieces that a request may carry.
+    fn copy_after_all(&mut self) {
+        self.is_held = false;
+        let first = first_digest(self.job.database, &self.job.segment);
+        let records: Vec<Bytes> = self.batches.records();
+        if let [records] = &records[..] {
+            self.batches = Batches::of(first, records);
+        }
+        let count = self.batches.count();
+        self.replicas.values_mut().for_each(|replica| replica.next = count);
     }
 
     fn rewind(&mut self, id: u32) {
@@ -526,9 +573,10 @@ impl Writer {
                 let reach = self.reach(&proposal.replicas);
                 if !is_sound {
                     // Nobody has seen it.
-                    self.proposed = None;
+                    self.forget_proposal();
                 } else if reach >= self.acknowledged.max(self.needed) || is_enabled(Mutant::SegmentPublishedBeforeCaughtUp) {
-                    self.proposed.iter_mut().for_each(|proposal| proposal.is_wanted = true);
+                    let is_confirmed = self.ask_holders(now);
+                    self.proposed.iter_mut().for_each(|proposal| proposal.is_wanted = is_confirmed);
                     return;
                 }
             }
@@ -555,6 +603,28 @@ impl Writer {
         // From here on what is acknowledged is on q of both (rule 3); then it is looked whether all before is, too.
         self.proposed = Some(Proposal { replicas: proposed, is_out: false, is_wanted: false });
         self.arrange(now);
+    }
+
+    /// Drops a proposal that was not handed out, with those of its regions that are lost.
+    fn forget_proposal(&mut self) {
+        let replicas = self.proposed.take().map_or_else(Vec::new, |proposal| proposal.replicas);
+        let is_gone = |id: &u32| self.replicas.get(id).is_some_and(|replica| replica.phase == Phase::Gone);
+        let lost: Vec<u32> = replicas.into_iter().filter(|id| is_gone(id) && !self.configured.contains(id)).collect();
+        lost.into_iter().for_each(|id| self.free(id));
+    }
+
+    /// Asks the old regions of the proposal that have not said again that they hold all. Whether there are none.
+    fn ask_holders(&mut self, now: Instant) -> bool {
+        let replicas = self.proposed.iter().flat_map(|proposal| &proposal.replicas);
+        let is_asked = |id: &&u32| self.replicas.get(id).is_some_and(Replica::is_unconfirmed);
+        let unconfirmed: Vec<u32> = replicas.filter(is_asked).copied().collect();
+        for id in &unconfirmed {
+            let may_ask = |replica: &Replica| !replica.is_waiting() && replica.may_send(now);
+            if self.replicas.get(id).is_some_and(may_ask) {
+                self.send(*id, Body::Seal, now);
+            }
+        }
+        unconfirmed.is_empty() || is_enabled(Mutant::SegmentHoldersNotAskedAgain)
     }
 
     /// Whether the first configuration need not wait for more regions than these.

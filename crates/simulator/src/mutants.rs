@@ -64,9 +64,16 @@ pub const ALL: &[Hunt] = &[
     hunt(Mutant::SegmentServedBeforePublished, "segments", 20_000),
     hunt(Mutant::SegmentOldFreedBeforePublished, "segments", 20_000),
     hunt(Mutant::SegmentKeepsOthers, "segments", 20_000),
+    hunt(Mutant::SegmentHoldersNotAskedAgain, "segments", 20_000),
+    hunt(Mutant::SegmentNeedsAllAnswers, "segments", 20_000),
+    hunt(Mutant::SegmentSettledIgnored, "segments", 20_000),
+    hunt(Mutant::SegmentCountsUnsealed, "segments", 20_000),
+    hunt(Mutant::SegmentListsBeforeClaim, "segments", 20_000),
+    hunt(Mutant::RegionSealEpochFalls, "segments", 20_000),
     hunt(Mutant::SegmentFollowerShowsUncommitted, "segments", 20_000),
     hunt(Mutant::DestagedFreedBeforeNamed, "near-log", 400),
     hunt(Mutant::NearTakeoverFreesBeforePublished, "near-log", 400),
+    hunt(Mutant::OldLogNotMoved, "near-log", 64),
 ];
 
 impl Hunt {

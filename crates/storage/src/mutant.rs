@@ -143,6 +143,7 @@ pub enum Mutant {
     RegionFreedByStaleEpoch,
     RegionIgnoresIncarnation,
     RegionIgnoresEpoch,
+    RegionSealEpochFalls,
     // Whom a node listens to
     NodeKeepsEarlierConnection,
     NodeForgetsProof,
@@ -170,6 +171,12 @@ pub enum Mutant {
     SegmentServedBeforePublished,
     SegmentOldFreedBeforePublished,
     SegmentKeepsOthers,
+    SegmentHoldersNotAskedAgain,
+    SegmentNeedsAllAnswers,
+    SegmentSettledIgnored,
+    SegmentCountsUnsealed,
+    SegmentListsBeforeClaim,
+    NearSealsLastOnly,
     // When the regions of a segment that became an object are freed (rule 6)
     DestagedFreedBeforePut,
     DestagedFreedBeforeNamed,
@@ -177,6 +184,10 @@ pub enum Mutant {
     SegmentFollowerShowsUncommitted,
     // When a takeover of a whole lane frees what was there before (rule 5)
     NearTakeoverFreesBeforePublished,
+    NearCollectsNamed,
+    // What is done when a node wants memory back, or is slow
+    NearReclaimNotDestaged,
+    SegmentKeepsSlow,
     // What becomes of a log that was taken over while its new writer lives (rules 1 and 6)
     OldLogNotMoved,
     OldLogFreedBeforeNamed,

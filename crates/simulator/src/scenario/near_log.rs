@@ -2,7 +2,9 @@
 //! hosts that are cut off, paused, killed and started again.
 //!
 //! One node, by seed, loses its memory as often as chance wants: no configuration names two regions of it, so that no log loses more than its failure
-//! model allows, whoever is alive. The other nodes keep theirs.
+//! model allows, whoever is alive. The other nodes keep theirs. One seed in eight is about nodes that are all started again ([`rolling`]).
+
+mod rolling;
 
 use std::time::Duration;
 
@@ -13,7 +15,7 @@ use tombolo_segment::node::{CONNECTIONS_MAX, Node, NodeOptions};
 use super::two_writers::{Contest, stall, start};
 use super::{Run, guarded, mix};
 use crate::client::{Form, Setup};
-use crate::failure::{Failure, Report};
+use crate::failure::{Failure, Report, Violation};
 use crate::random::Random;
 
 const NAME: &str = "near-log";
@@ -103,43 +105,47 @@ pub(super) fn run(seed: u64) -> Result<Report, Failure> {
         |run| {
             let mut random = Random::new(seed, 18);
             run.world.set_preemption_probability([0.01, 0.05, 0.2][random.index(3)]);
-            let mut neighbours: Vec<Neighbour> = Form::NODES.iter().map(|name| Neighbour::start(run.world.add_host(name))).collect();
-            let victim = random.index(neighbours.len());
-            let contest = contest(run, &mut random);
-            let mut started = 1 + random.below(2);
-            let mut processes: Vec<Process> = (0..started).map(|number| start(run, &contest, number, &mut random)).collect();
-            for _ in 0..40 {
-                run.world.run_for(Duration::from_micros(random.below(60_000)));
-                if contest.violation.lock().is_some() {
-                    break;
-                }
-                let nth = random.index(processes.len());
-                match random.below(20) {
-                    0..=2 => processes[nth].pause(),
-                    3..=6 => processes.iter().for_each(Process::resume),
-                    7 => stall(&processes[nth], &mut random),
-                    8..=9 => {
-                        processes[nth].kill();
-                        processes[nth] = start(run, &contest, started, &mut random);
-                        started += 1;
-                    }
-                    10..=16 => trouble(run, &mut neighbours, victim, &mut random),
-                    // Long enough that a lost region is missed and replaced.
-                    17 if random.percent(40) => run.world.run_for(Duration::from_millis(random.below(2500))),
-                    _ => {}
-                }
-            }
-            heal(run, &mut neighbours);
-            processes.iter().for_each(Process::resume);
-            run.world.run_for(Duration::from_millis(500));
-            *contest.over.lock() = true;
-            run.world.run_for(Duration::from_secs(5));
-            if let Some(violation) = contest.violation.lock().take() {
-                return Err(violation);
-            }
-            run.crash(&processes, Crash::Kill);
-            run.life(&run.world.process("last"), &contest.setup, Vec::new(), true, "opening after the contest")?;
-            run.verify(&contest.setup)
+            if seed % 8 == 5 { rolling::run(run, &mut random) } else { compete(run, &mut random) }
         },
     )
+}
+
+fn compete(run: &Run, random: &mut Random) -> Result<(), Violation> {
+    let mut neighbours: Vec<Neighbour> = Form::NODES.iter().map(|name| Neighbour::start(run.world.add_host(name))).collect();
+    let victim = random.index(neighbours.len());
+    let contest = contest(run, random);
+    let mut started = 1 + random.below(2);
+    let mut processes: Vec<Process> = (0..started).map(|number| start(run, &contest, number, random)).collect();
+    for _ in 0..40 {
+        run.world.run_for(Duration::from_micros(random.below(60_000)));
+        if contest.violation.lock().is_some() {
+            break;
+        }
+        let nth = random.index(processes.len());
+        match random.below(20) {
+            0..=2 => processes[nth].pause(),
+            3..=6 => processes.iter().for_each(Process::resume),
+            7 => stall(&processes[nth], random),
+            8..=9 => {
+                processes[nth].kill();
+                processes[nth] = start(run, &contest, started, random);
+                started += 1;
+            }
+            10..=16 => trouble(run, &mut neighbours, victim, random),
+            // Long enough that a lost region is missed and replaced.
+            17 if random.percent(40) => run.world.run_for(Duration::from_millis(random.below(2500))),
+            _ => {}
+        }
+    }
+    heal(run, &mut neighbours);
+    processes.iter().for_each(Process::resume);
+    run.world.run_for(Duration::from_millis(500));
+    *contest.over.lock() = true;
+    run.world.run_for(Duration::from_secs(5));
+    if let Some(violation) = contest.violation.lock().take() {
+        return Err(violation);
+    }
+    run.crash(&processes, Crash::Kill);
+    run.life(&run.world.process("last"), &contest.setup, Vec::new(), true, "opening after the contest")?;
+    run.verify(&contest.setup)
 }

@@ -1,6 +1,10 @@
 //! The chain of records that a segment's configurations are published in: slots, filled by put-if-absent.
 
+use tombolo_format::segment_record::Digest;
 use tombolo_segment::call::Member;
+
+/// The newest configuration of a log: whose, where, and what it holds once that is settled.
+pub(super) type Newest = (u64, Vec<Member>, Option<(u32, Digest)>);
 
 /// What a record says.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -8,7 +12,7 @@ pub(super) enum Record {
     /// Its slot is the epoch that it begins.
     Claim,
     /// Where the log of an epoch is.
-    Configuration { log: u64, members: Vec<Member>, sealed: Option<u32> },
+    Configuration { log: u64, members: Vec<Member>, settled: Option<(u32, Digest)> },
 }
 
 /// The records, by slot.
@@ -42,12 +46,12 @@ impl Chain {
     }
 
     /// The newest configuration of each log up to a slot, oldest log first.
-    pub(super) fn logs(&self, up_to: u64) -> Vec<(u64, Vec<Member>, Option<u32>)> {
-        let mut logs: Vec<(u64, Vec<Member>, Option<u32>)> = Vec::new();
+    pub(super) fn logs(&self, up_to: u64) -> Vec<Newest> {
+        let mut logs: Vec<Newest> = Vec::new();
         for (_, record) in self.0.iter().zip(0..=up_to).map(|(record, _)| record) {
-            if let Record::Configuration { log, members, sealed } = record {
+            if let Record::Configuration { log, members, settled } = record {
                 logs.retain(|known| known.0 != *log);
-                logs.push((*log, members.clone(), *sealed));
+                logs.push((*log, members.clone(), *settled));
             }
         }
         logs.sort_by_key(|known| known.0);

@@ -1,8 +1,11 @@
-//! What must hold of every log: what was acknowledged is found, what was served or shown is never taken back.
+//! What must hold of every log: what was acknowledged is found, what was served or shown is never taken back, what is named holds what it should.
 
 use std::collections::BTreeMap;
 
 use tombolo_format::segment_record::Digest;
+use tombolo_segment::call::Member;
+use tombolo_segment::message::{Answer, RegionId};
+use tombolo_storage::Epoch;
 
 use crate::failure::Violation;
 
@@ -22,11 +25,55 @@ struct Log {
 #[derive(Debug, Default)]
 pub(super) struct Checker {
     logs: BTreeMap<u64, Log>,
+    /// What nodes told the machine that fills or copies a log's regions, by process and region.
+    told: BTreeMap<(usize, RegionId), u32>,
+    /// The epoch that each region was sealed in the name of, as its node said.
+    sealed_by: BTreeMap<RegionId, Epoch>,
     pub(super) acknowledgements: u64,
     pub(super) served: u64,
 }
 
 impl Checker {
+    /// A node has answered a process about a region.
+    pub(super) fn answered(
+        &mut self,
+        process: usize,
+        is_takeover: bool,
+        region: RegionId,
+        epoch: Epoch,
+        answer: &Answer,
+    ) -> Result<(), Violation> {
+        let extent = match answer {
+            Answer::Held(extent) => Some(*extent),
+            Answer::Sealed(extent) => {
+                let before = self.sealed_by.insert(region, epoch).filter(|before| *before > epoch);
+                if let Some(before) = before {
+                    return Err(Violation::new(format!("a region that epoch {before} has sealed is sealed by epoch {epoch}")));
+                }
+                *extent
+            }
+            _ => None,
+        };
+        if let Some(extent) = extent.filter(|_| !is_takeover) {
+            let told = self.told.entry((process, region)).or_default();
+            *told = extent.length.max(*told);
+        }
+        Ok(())
+    }
+
+    /// A process publishes a configuration of a log, of which `needed` bytes must be on q of its regions: each of these has said so to it, and holds
+    /// them for as long as its node lives.
+    pub(super) fn proposed(&mut self, process: usize, log: u64, members: &[Member], needed: u32, quorum: usize) -> Result<(), Violation> {
+        let holds = |member: &&Member| self.told.get(&(process, member.region)).is_some_and(|told| *told >= needed);
+        let held_by = members.iter().filter(holds).count();
+        if held_by < quorum {
+            return Err(Violation::new(format!(
+                "log {log}: of a configuration {held_by} regions have said that they hold its {needed} bytes"
+            )));
+        }
+        Ok(())
+    }
+
     /// The writer has made a record.
     pub(super) fn written(&mut self, log: u64, end: u32, digest: Digest) {
         self.logs.entry(log).or_default().written.insert(end, digest);

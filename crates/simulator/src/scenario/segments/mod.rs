@@ -11,14 +11,14 @@ use std::time::Duration;
 
 use tombolo_env::Instant;
 use tombolo_format::segment_record::first_digest;
-use tombolo_segment::call::{Call, CallId, Lost, Node, Outcome, Shape};
+use tombolo_segment::call::{Call, CallId, Lost, Member, Node, Outcome, Shape};
 use tombolo_segment::follow::committed;
 use tombolo_segment::message::{Answer, Body, NodeIncarnation, Request};
 use tombolo_segment::region::Regions;
 use tombolo_segment::writer::Published;
 use tombolo_storage::Epoch;
 
-use self::chain::Chain;
+use self::chain::{Chain, Newest, Record};
 use self::checker::Checker;
 use self::process::{DATABASE, Process, Put, Tag, identity};
 use crate::failure::{Failure, Report, Violation};
@@ -52,7 +52,8 @@ struct World {
     messages: Vec<Message>,
     checker: Checker,
     now: Instant,
-    losses: u64,
+    /// A node that answers nobody.
+    silent: Option<usize>,
     /// No message is lost, and none repeated.
     is_healed: bool,
     steps: u64,
@@ -74,7 +75,7 @@ impl World {
             messages: Vec::new(),
             checker: Checker::default(),
             now: Instant::from_nanos(1),
-            losses: 0,
+            silent: None,
             is_healed: false,
             steps: 0,
         }
@@ -90,6 +91,9 @@ impl World {
     fn step_process(&mut self, at: usize) -> Result<(), Violation> {
         let Some(process) = self.processes[at].as_mut().filter(|process| !process.is_paused) else { return Ok(()) };
         let said = process.step(&mut self.checker, self.now)?;
+        if let Some(Put { record: Record::Configuration { members, .. }, log, needed, .. }) = &said.put {
+            self.checker.proposed(at, *log, members, *needed, self.shape.quorum)?;
+        }
         self.messages.extend(said.calls.into_iter().map(|(tag, call)| Message::Request { process: at, tag, call }));
         self.messages.extend(said.put.map(|put| Message::Put { process: at, put }));
         if process.has_ended {
@@ -102,8 +106,12 @@ impl World {
     fn deliver(&mut self, message: Message) -> Result<(), Violation> {
         match message {
             Message::Request { process, tag, call } => {
-                let node = self.nodes.iter().position(|node| node.address == call.node);
+                let node = self.nodes.iter().position(|node| node.address == call.node).filter(|node| self.silent != Some(*node));
+                let (region, epoch) = (call.request.region, call.request.epoch);
                 let said = node.map(|node| self.regions[node].handle(call.request));
+                if let Some(said) = &said {
+                    self.checker.answered(process, tag.1, region, epoch, said)?;
+                }
                 if call.id != CallId::nobodys() {
                     self.messages.push(Message::Answer { process, tag, id: call.id, outcome: said.ok_or(Lost) });
                 }
@@ -230,7 +238,6 @@ impl World {
             _ if loses_memory && self.random.percent(30) => {
                 let node = self.random.index(self.regions.len());
                 self.lives += 1;
-                self.losses += 1;
                 self.regions[node] = Regions::new(NodeIncarnation(self.lives), NODE_BYTES);
             }
             _ => {}
@@ -254,21 +261,40 @@ impl World {
         }
     }
 
-    /// All heals; a last process must serve all, or say that too much was lost.
+    /// Whether a takeover of a log needs no more than what is there: so many of its regions answer as the failure model says, and it can be copied.
+    fn is_recoverable(&self, (_, members, settled): &Newest) -> bool {
+        let answers = |member: &&Member| {
+            let node = self.nodes.iter().position(|node| node.address == member.node);
+            node.is_some_and(|node| self.silent != Some(node) && self.regions[node].incarnation() == member.incarnation)
+        };
+        let missing = members.len() - members.iter().filter(answers).count();
+        if settled.is_some() { missing < members.len() } else { missing < self.shape.quorum }
+    }
+
+    /// All heals but one node, if the failure model allows; a last process must serve all, unless more was lost than that.
     fn end(&mut self) -> Result<(), Violation> {
         self.is_healed = true;
+        let logs = self.chain.logs(self.chain.tip());
+        if self.random.percent(50) && self.nodes.len() > self.shape.quorum {
+            self.silent = Some(self.random.index(self.nodes.len()));
+            if !logs.iter().all(|log| self.is_recoverable(log)) {
+                self.silent = None;
+            }
+        }
         self.begin();
         let last = self.processes.len() - 1;
         for _ in 0..END_STEPS_MAX {
             self.steps += 1;
-            match &self.processes[last] {
-                None => return Err(Violation::new("the last process was fenced by nobody")),
-                Some(process) if process.is_serving() => return Ok(()),
-                Some(process) if process.is_blocked && self.losses == 0 => {
-                    return Err(Violation::new("a takeover finds that content was lost where none was"));
-                }
-                Some(process) if process.is_blocked => return Ok(()),
-                Some(_) => {}
+            let Some(process) = &self.processes[last] else { return Err(Violation::new("the last process was fenced by nobody")) };
+            if process.is_serving() {
+                return Ok(());
+            }
+            if let Some(blocked) = process.blocked {
+                let log = logs.iter().find(|log| log.0 == blocked);
+                return match log.filter(|log| self.is_recoverable(log)) {
+                    Some(_) => Err(Violation::new(format!("a takeover of log {blocked} ends though no more was lost than may be"))),
+                    None => Ok(()),
+                };
             }
             match self.take_message() {
                 Some(message) => self.deliver(message)?,

@@ -10,7 +10,7 @@ use tombolo_segment::writer::{Job, Published, Writer};
 use tombolo_storage::Epoch;
 use tombolo_storage::mutant::{Mutant, is_enabled};
 
-use super::chain::{Chain, Record};
+use super::chain::{Chain, Newest, Record};
 use super::checker::Checker;
 use crate::failure::Violation;
 use crate::random::Random;
@@ -41,7 +41,9 @@ pub(super) struct Put {
     pub(super) slot: u64,
     pub(super) attempt: u64,
     pub(super) record: Record,
-    log: u64,
+    pub(super) log: u64,
+    /// So much of the log must be on q of the regions that it names.
+    pub(super) needed: u32,
 }
 
 /// What a process says: calls by machine, and a record.
@@ -63,7 +65,8 @@ pub(super) struct Process {
     shape: Shape,
     nodes: Vec<Node>,
     random: Random,
-    pub(super) is_blocked: bool,
+    /// A log of which it found that too much was lost.
+    pub(super) blocked: Option<u64>,
     pub(super) has_ended: bool,
     pub(super) is_paused: bool,
 }
@@ -73,9 +76,10 @@ impl Process {
     pub(super) fn begin(chain: &mut Chain, shape: Shape, nodes: &[Node], random: Random) -> Process {
         let before = chain.tip();
         let epoch = chain.claim();
-        let old = chain.logs(before).into_iter().map(|(log, members, _)| {
-            let recovery =
-                Recovery { shape, database: DATABASE, segment: identity(log), epoch: Epoch(epoch), settled: None, is_mark: |_| false };
+        // What was there before the claim is not all that older epochs have published.
+        let known = if is_enabled(Mutant::SegmentListsBeforeClaim) { before.saturating_sub(1) } else { before };
+        let old = chain.logs(known).into_iter().map(|(log, members, settled)| {
+            let recovery = Recovery { shape, database: DATABASE, segment: identity(log), epoch: Epoch(epoch), settled, is_mark: |_| false };
             (log, Old::Recovering { takeover: Takeover::new(recovery, members.clone()), members })
         });
         Process {
@@ -87,7 +91,7 @@ impl Process {
             shape,
             nodes: nodes.to_vec(),
             random,
-            is_blocked: false,
+            blocked: None,
             has_ended: false,
             is_paused: false,
         }
@@ -183,7 +187,8 @@ impl Process {
             checker.acknowledged(epoch, own.acknowledged())?;
             if own.has_proposal() && (self.put.is_none() || self.put.as_ref().is_some_and(|put| put.log == epoch)) {
                 let members = own.take_proposal().unwrap_or_default();
-                said.put = Some(propose(&mut self.put, self.tip, &mut self.random, epoch, members, None));
+                let needed = own.acknowledged();
+                said.put = Some(propose(&mut self.put, self.tip, &mut self.random, (epoch, members, None), needed));
             }
             said.calls.extend(own.take_calls().into_iter().map(|call| ((epoch, false), call)));
             self.has_ended |= own.ended().is_some();
@@ -198,7 +203,7 @@ impl Process {
             match takeover.progress() {
                 Progress::Working => {}
                 Progress::Superseded(_) => self.has_ended = true,
-                Progress::Blocked { .. } => self.is_blocked = true,
+                Progress::Blocked { .. } => self.blocked = Some(log),
                 Progress::Recovered(recovered) => {
                     let holders = takeover.holders();
                     // What goes on holding it is not freed.
@@ -217,11 +222,12 @@ impl Process {
                 }
             }
         }
-        if let Old::Copying { writer, members, length, .. } = &mut self.old[at].1 {
+        if let Old::Copying { writer, members, length, digest } = &mut self.old[at].1 {
             let is_own_put = self.put.as_ref().is_some_and(|put| put.log == log);
             if writer.has_proposal() && (self.put.is_none() || is_own_put) {
                 let regions = writer.take_proposal().unwrap_or_default();
-                said.put = Some(propose(&mut self.put, self.tip, &mut self.random, log, regions, Some(*length)));
+                let settled = Some((*length, *digest));
+                said.put = Some(propose(&mut self.put, self.tip, &mut self.random, (log, regions, settled), *length));
             }
             said.calls.extend(writer.take_calls().into_iter().map(|call| ((log, false), call)));
             self.has_ended |= writer.ended().is_some();
@@ -235,8 +241,9 @@ impl Process {
 }
 
 /// The put that is on its way already, or one of a fresh attempt.
-fn propose(put: &mut Option<Put>, tip: u64, random: &mut Random, log: u64, members: Vec<Member>, sealed: Option<u32>) -> Put {
-    let fresh = || Put { slot: tip + 1, attempt: random.next(), record: Record::Configuration { log, members, sealed }, log };
+fn propose(put: &mut Option<Put>, tip: u64, random: &mut Random, (log, members, settled): Newest, needed: u32) -> Put {
+    let record = Record::Configuration { log, members, settled };
+    let fresh = || Put { slot: tip + 1, attempt: random.next(), record, log, needed };
     put.get_or_insert_with(fresh).clone()
 }
 
