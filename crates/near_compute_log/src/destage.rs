@@ -1,4 +1,4 @@
-//! Segments become objects of the database's own store when memory runs short (rule 6): first the object, then a configuration that names it, then
+//! Segments become objects of the database's own store when memory runs short, here or on nodes that no others stand in for (rule 6): first the object, then a configuration that names it, then
 //! their regions and this process's copy are given back.
 //!
 //! An object's name holds the length and the digest of what is in it. So an object that is there already is the one that is wanted, whoever put it and
@@ -17,7 +17,7 @@ use tombolo_storage::{
     Error, Incarnation, Life, LogContext, LogId, ObjectInfo, ObjectKind, ObjectName, Placement, Purpose, Request, Result,
 };
 
-use crate::lane::{Lane, Place, State};
+use crate::lane::{Lane, Place, Segment, State};
 
 /// The directory of these objects under an incarnation.
 const DIRECTORY: &str = "near-log";
@@ -44,14 +44,23 @@ fn log_of(object: &ObjectName, incarnation: Incarnation) -> Option<LogId> {
 }
 
 impl Lane {
-    /// Writes the oldest segment that is complete to an object, when more than half of the memory is taken and nobody is at it.
+    /// Writes a segment that is complete to an object, when nobody is at it: one whose nodes want its memory back, or the oldest one when more than
+    /// half of this process's memory is taken.
     pub(crate) fn begin_destaging(self: &Arc<Lane>, state: &mut State) {
-        if !state.is_open() || state.is_destaging || state.held_bytes() <= state.memory_bytes_max() / 2 {
+        if !state.is_open() || state.is_destaging {
             return;
         }
-        let is_next = |place: &Place| matches!(place, Place::Regions(_));
-        let next = state.segments.iter_mut().find(|segment| is_next(&segment.place) && segment.copy.is_none());
-        let Some(segment) = next.filter(|segment| segment.is_complete()) else { return };
+        let now = self.env().now();
+        let is_in_regions = |segment: &Segment| matches!(segment.place, Place::Regions(_)) && segment.copy.is_none();
+        // Where entries go on there must be room for another segment first: any segment's memory may give it.
+        let needs_room = state.segments.iter().any(|segment| segment.end.is_none() && segment.is_reclaimed(now));
+        let is_reclaimed = |segment: &Segment| is_in_regions(segment) && segment.is_complete() && (needs_room || segment.is_reclaimed(now));
+        let is_short = state.held_bytes() > state.memory_bytes_max() / 2;
+        let next = match state.segments.iter().position(is_reclaimed) {
+            None if is_short => state.segments.iter().position(is_in_regions),
+            reclaimed => reclaimed,
+        };
+        let Some(segment) = next.and_then(|next| state.segments.get_mut(next)).filter(|segment| segment.is_complete()) else { return };
         let Place::Regions(writer) = &mut segment.place else { return };
         let (number, digest) = (segment.number, writer.digest());
         let records = writer.records().concat();

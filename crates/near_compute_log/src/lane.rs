@@ -25,6 +25,7 @@ use tombolo_segment::call::{Member, Outcome};
 use tombolo_segment::message::{Answer, Body, Refusal, Request};
 use tombolo_segment::writer::{Job, Writer};
 use tombolo_storage::log_memory::LaneMemory;
+use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Appended, Error, ErrorKind, LogAppend, LogContext, LogId, LogOffset, LogRecord, Pressure, Result};
 
 use crate::configuration::{encode, regions};
@@ -57,6 +58,9 @@ const IDLE_TICK: Duration = Duration::from_secs(5);
 /// So long nothing is acknowledged before those who wait are told, if too few regions answer.
 const PATIENCE: Duration = Duration::from_secs(3);
 
+/// So long a node that wants memory back waits for a region on another node, before the segment becomes an object instead.
+const RECLAIM_PATIENCE: Duration = Duration::from_secs(2);
+
 /// After a publication of unknown outcome it is made again.
 const PUBLISH_PAUSE: Duration = Duration::from_millis(50);
 
@@ -85,9 +89,16 @@ pub(crate) struct Segment {
     pub(crate) end: Option<u32>,
     /// So much of it is in an object too, which no configuration is known to name.
     pub(crate) copy: Option<(u32, Digest)>,
+    /// Since when nodes want regions of it back for which no other node has room.
+    wanted_back_since: Option<Instant>,
 }
 
 impl Segment {
+    /// Whether it is to be written to the object store, as its nodes want its memory back and no others take it.
+    pub(crate) fn is_reclaimed(&self, now: Instant) -> bool {
+        self.wanted_back_since.is_some_and(|since| now.since(since) >= RECLAIM_PATIENCE) && !is_enabled(Mutant::NearReclaimNotDestaged)
+    }
+
     fn writer(&mut self) -> Option<&mut Writer> {
         match &mut self.place {
             Place::Regions(writer) => Some(writer),
@@ -230,7 +241,13 @@ impl Lane {
         };
         let mut writer = Writer::new(job, &self.neighbours.nodes());
         writer.tick(now);
-        state.segments.push_back(Segment { number, place: Place::Regions(Box::new(writer)), end: None, copy: None });
+        state.segments.push_back(Segment {
+            number,
+            place: Place::Regions(Box::new(writer)),
+            end: None,
+            copy: None,
+            wanted_back_since: None,
+        });
     }
 
     fn check_open(&self, state: &State) -> Result<()> {
@@ -381,17 +398,45 @@ impl Lane {
             let Some(writer) = segment.writer() else { continue };
             writer.set_nodes(&nodes);
             let wanted_back = |member: &Member| self.neighbours.peer(&member.node).is_ok_and(|peer| peer.is_wanted_back(member.region));
+            let mut is_wanted_back = false;
             for member in writer.configured().iter().filter(|member| wanted_back(member)) {
                 writer.give_back(member.region, now);
+                is_wanted_back = true;
             }
             writer.tick(now);
             if is_open && writer.has_untold() && writer.has_room(NEAR_COMMITTED.len()) {
                 writer.tell(&[&NEAR_COMMITTED], now);
             }
+            segment.wanted_back_since = is_wanted_back.then(|| segment.wanted_back_since.unwrap_or(now));
+        }
+        if is_open {
+            self.leave_reclaimed(&mut state, now);
         }
         let told = state.look_whether_below(self, now);
         self.go_on(state);
         wake(told);
+    }
+
+    /// Goes on in a segment whose nodes want nothing back, once there is one, so that those before it can become objects.
+    fn leave_reclaimed(&self, state: &mut State, now: Instant) {
+        let Some(active) = state.segments.iter().position(|segment| segment.end.is_none()) else { return };
+        if !state.segments[active].is_reclaimed(now) {
+            return;
+        }
+        let is_made = |segment: &Segment| matches!(&segment.place, Place::Regions(writer) if !writer.configured().is_empty());
+        let next = state.segments.iter().skip(active).position(|segment| is_made(segment) && segment.wanted_back_since.is_none());
+        let is_coming = state.segments.iter().skip(active).any(|segment| !is_made(segment));
+        match next {
+            None if !is_coming && state.segments.len() < SEGMENTS_MAX => self.add_segment(state, self.segment_bytes, now),
+            None => {}
+            Some(next) => {
+                for segment in state.segments.iter_mut().skip(active).take(next) {
+                    if let Some(writer) = segment.writer().filter(|writer| writer.has_room(NEAR_END.len())) {
+                        segment.end = Some(writer.append(&[&NEAR_END], now));
+                    }
+                }
+            }
+        }
     }
 
     /// Publishes the configuration, if it is to change and nobody is at it.

@@ -1,6 +1,7 @@
 //! The log store on nodes of this process.
 
 mod old_logs;
+mod reclaim;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -277,6 +278,10 @@ fn mutants_are_noticed() {
     notices(Mutant::DestagedFreedBeforeNamed, what_becomes_an_object_is_never_nowhere);
     notices(Mutant::OldLogNotMoved, old_logs::a_log_outlives_all_nodes_one_after_the_other);
     notices(Mutant::OldLogFreedBeforeNamed, old_logs::a_log_is_never_nowhere);
+    notices(Mutant::NearCollectsNamed, old_logs::what_is_named_is_not_collected);
+    notices(Mutant::NearSealsLastOnly, old_logs::all_segments_are_sealed);
+    notices(Mutant::SegmentSettledIgnored, what_was_published_binds);
+    notices(Mutant::NearReclaimNotDestaged, reclaim::a_drain_without_a_spare_node_ends);
 }
 
 #[test]
@@ -303,8 +308,7 @@ fn memory_is_given_back_by_a_trim_and_by_a_flush_of_an_old_log() {
 }
 
 /// The machines know how long a settled segment is and what it holds: regions that say otherwise are no answer.
-#[test]
-fn what_a_takeover_has_published_binds_the_next() {
+fn what_was_published_binds() {
     let world = World::new(7);
     let nodes = Local::with(&NODES);
     let subject = subject(&world.process("tester").env(), &nodes, 64 << 10);
@@ -320,6 +324,11 @@ fn what_a_takeover_has_published_binds_the_next() {
     subject.env.block_on(history.chain.publish(record)).expect("publishing");
     let error = history.fence(5, 0, 12, LogOffset::ZERO).expect_err("nobody holds that");
     assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+}
+
+#[test]
+fn what_a_takeover_has_published_binds_the_next() {
+    what_was_published_binds();
 }
 
 /// A node that is named twice, by its address and a host's name say, holds one copy.

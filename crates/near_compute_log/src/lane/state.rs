@@ -164,7 +164,9 @@ impl State {
     pub(super) fn is_busy(&mut self) -> bool {
         let is_open = self.is_open();
         let is_working = |writer: &Writer| writer.is_busy() || writer.has_untold() && is_open;
-        let is_moving = self.is_publishing || self.is_stale || self.is_destaging || self.durable < self.end || self.opened.is_some();
+        let is_wanted_back = self.segments.iter().any(|segment| segment.wanted_back_since.is_some());
+        let is_moving =
+            is_wanted_back || self.is_publishing || self.is_stale || self.is_destaging || self.durable < self.end || self.opened.is_some();
         !matches!(self.mode, Mode::Ended(_))
             && (is_moving || self.segments.iter_mut().any(|segment| segment.writer().is_some_and(|writer| is_working(writer))))
     }
@@ -200,6 +202,7 @@ impl Segment {
         calls.into_iter().for_each(|call| flight.send(&lane.neighbours, self.number, call));
         drop(flight);
         self.place = Place::Object { length, digest };
+        self.wanted_back_since = None;
     }
 }
 

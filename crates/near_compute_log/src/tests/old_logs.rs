@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use tombolo_env::Completion;
+use tombolo_segment::message::{Answer, Body, NodeStatus, RegionId};
 use tombolo_storage::Log;
 
 use super::*;
@@ -175,4 +177,110 @@ fn what_all_nodes_lost_is_said_and_what_a_silent_one_may_hold_is_waited_for() {
     nodes.start(NODES[0], 90);
     let lost = read(&store).expect_err("nobody holds it");
     assert_eq!(lost.kind(), ErrorKind::Corrupt, "{lost}");
+}
+
+/// Of a log that its taker died on before it could move it.
+pub(super) fn what_is_named_is_not_collected() {
+    let world = World::new(7);
+    let nodes = Local::with(&NODES);
+    let subject = subject(&world.process("tester").env(), &nodes, 64 << 10);
+    let history = LogHistory::new(&subject);
+    let (sealed, log) = taken_over(&subject, &history);
+    run_for(&subject, Duration::from_millis(500));
+    drop(log);
+    assert!(regions_named(&history) > 0);
+    is_whole(&history, sealed);
+}
+
+#[test]
+fn what_a_log_names_is_not_collected() {
+    what_is_named_is_not_collected();
+}
+
+/// Something that is done once, after so many reads of regions.
+type Then = Arc<Mutex<(u32, Option<Box<dyn FnOnce() + Send>>)>>;
+
+/// Nodes beside which something happens.
+struct Beside(Local, Then);
+
+impl std::fmt::Debug for Beside {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("Beside")
+    }
+}
+
+impl Connect for Beside {
+    fn connect(&self, env: &Env, address: &str) -> Result<Arc<dyn Peer>> {
+        Ok(Arc::new(BesidePeer(self.0.connect(env, address)?, Arc::clone(&self.1))))
+    }
+}
+
+struct BesidePeer(Arc<dyn Peer>, Then);
+
+impl std::fmt::Debug for BesidePeer {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("BesidePeer")
+    }
+}
+
+impl Peer for BesidePeer {
+    fn call(&self, request: tombolo_segment::message::Request) -> Completion<Result<Answer>> {
+        let is_read = matches!(request.body, Body::Read { .. });
+        let answer = self.0.call(request);
+        let act = {
+            let mut then = self.1.lock();
+            then.0 = then.0.saturating_sub(u32::from(is_read));
+            if then.0 == 0 { then.1.take() } else { None }
+        };
+        if let Some(act) = act {
+            act();
+        }
+        answer
+    }
+
+    fn status(&self) -> Completion<Result<NodeStatus>> {
+        self.0.status()
+    }
+
+    fn is_wanted_back(&self, region: RegionId) -> bool {
+        self.0.is_wanted_back(region)
+    }
+
+    fn address(&self) -> &str {
+        self.0.address()
+    }
+}
+
+/// While one segment is written the next one is named already. The old writer writes on in the middle of the takeover.
+pub(super) fn all_segments_are_sealed() {
+    for reads in 1..=3 {
+        let world = World::new(7);
+        let nodes = Local::with(&NODES);
+        let subject = subject(&world.process("tester").env(), &nodes, 64 << 10);
+        let history = LogHistory::new(&subject);
+        let log = history.open(5, 1).expect("opening");
+        for number in 0..50 {
+            append(&subject.env, &*log, 0, &entry(number, 900)).expect("three nodes");
+        }
+        run_for(&subject, Duration::from_secs(1));
+        assert_eq!(decode(&history.record(5, 0)).expect("a lane").segments.len(), 2);
+        let acknowledged = Arc::new(Mutex::new(log.durable_through(0)));
+        let told = Arc::clone(&acknowledged);
+        let write_on = move || {
+            let _refused = log.append(0, &entry(50, 900));
+            *told.lock() = log.durable_through(0);
+        };
+        let then: Then = Arc::new(Mutex::new((reads, Some(Box::new(write_on)))));
+        let beside = Arc::new(Beside(nodes.clone(), then));
+        let store = NearLogStore::new(&subject.env, beside, Neighbours::at(&NODES), Replication::default());
+        let (context, record) = (history.context(9), history.record(5, 0));
+        let sealed = subject.env.block_on(store.fence(&context, &record, LogOffset::ZERO)).expect("all nodes are there");
+        let acknowledged = *acknowledged.lock();
+        assert!(sealed >= acknowledged, "{acknowledged} acknowledged, {sealed} taken over");
+    }
+}
+
+#[test]
+fn a_takeover_seals_every_segment() {
+    all_segments_are_sealed();
 }

@@ -230,6 +230,17 @@ fn a_stale_epoch_reads_nothing_that_a_later_one_sealed() {
     );
 }
 
+#[test]
+fn the_epoch_of_a_seal_only_rises() {
+    for mut regions in [made(), node()] {
+        assert!(matches!(ask(&mut regions, Epoch(5), Body::Seal), Answer::Sealed(_)));
+        assert_eq!(ask(&mut regions, LATER, Body::Seal), Answer::Refused(Refusal::OtherEpoch(Epoch(5))));
+        let (first, ..) = record(0, start(), b"first");
+        assert_eq!(ask(&mut regions, OWNER, first), Answer::Refused(Refusal::Sealed(Epoch(5))));
+        assert!(matches!(ask(&mut regions, Epoch(6), Body::Seal), Answer::Sealed(_)));
+    }
+}
+
 #[cfg(feature = "mutants")]
 mod mutants {
     use tombolo_storage::mutant::notices;
@@ -245,6 +256,7 @@ mod mutants {
         notices(Mutant::RegionFreedByStaleEpoch, only_its_owner_or_a_later_epoch_frees_a_region);
         notices(Mutant::RegionIgnoresIncarnation, another_life_answers_nothing);
         notices(Mutant::RegionIgnoresEpoch, only_its_owner_appends_to_a_region);
+        notices(Mutant::RegionSealEpochFalls, the_epoch_of_a_seal_only_rises);
     }
 }
 
