@@ -21,7 +21,7 @@ use tombolo_format::near_log::{
     NEAR_COMMITTED, NEAR_END, NEAR_ENTRY_HEADER_BYTES, NEAR_SEGMENTS_MAX, NearLane, NearSegment, encode_near_entry,
 };
 use tombolo_format::segment_record::{Digest, RECORD_HEADER_BYTES, RECORD_PAYLOAD_BYTES_MAX};
-use tombolo_segment::call::{Member, Outcome};
+use tombolo_segment::call::{Member, Node, Outcome};
 use tombolo_segment::message::{Answer, Body, Refusal, Request};
 use tombolo_segment::writer::{Job, Writer};
 use tombolo_storage::log_memory::LaneMemory;
@@ -60,6 +60,9 @@ const PATIENCE: Duration = Duration::from_secs(3);
 
 /// So long a node that wants memory back waits for a region on another node, before the segment becomes an object instead.
 const RECLAIM_PATIENCE: Duration = Duration::from_secs(2);
+
+/// So long no region is made on a node that was found slow, if there are others.
+const SLOW_AVOIDED: Duration = Duration::from_secs(60);
 
 /// After a publication of unknown outcome it is made again.
 const PUBLISH_PAUSE: Duration = Duration::from_millis(50);
@@ -151,6 +154,8 @@ pub(crate) struct State {
     below: Option<Error>,
     /// When too few regions were first found to answer, since nothing became durable.
     below_since: Option<Instant>,
+    /// Nodes that were found slow, and until when no region is made there if there are others.
+    slow: Vec<(Arc<str>, Instant)>,
 }
 
 /// One lane.
@@ -198,6 +203,7 @@ impl Lane {
             opened: Some(completer),
             below: None,
             below_since: None,
+            slow: Vec::new(),
         };
         let lane = Arc::new(Lane {
             id: LogId { epoch: context.epoch, lane },
@@ -239,7 +245,7 @@ impl Lane {
             bytes_max: bytes + SLACK_BYTES,
             first_region: random() << 64 | random(),
         };
-        let mut writer = Writer::new(job, &self.neighbours.nodes());
+        let mut writer = Writer::new(job, &self.nodes_for(state, now));
         writer.tick(now);
         state.segments.push_back(Segment {
             number,
@@ -248,6 +254,15 @@ impl Lane {
             copy: None,
             wanted_back_since: None,
         });
+    }
+
+    /// Nodes that regions are made on: without the slow ones, as long as there are enough.
+    fn nodes_for(&self, state: &mut State, now: Instant) -> Vec<Node> {
+        state.slow.retain(|(_, until)| *until > now);
+        let all = self.neighbours.nodes();
+        let is_slow = |node: &&Node| state.slow.iter().any(|(slow, _)| *slow == node.address);
+        let quick: Vec<Node> = all.iter().filter(|node| !is_slow(node)).cloned().collect();
+        if quick.len() >= self.replication.shape.copies { quick } else { all }
     }
 
     fn check_open(&self, state: &State) -> Result<()> {
@@ -392,8 +407,9 @@ impl Lane {
     fn tick(self: &Arc<Lane>) {
         let now = self.env().now();
         let mut state = self.state.lock();
-        let nodes = self.neighbours.nodes();
+        let nodes = self.nodes_for(&mut state, now);
         let is_open = matches!(state.mode, Mode::Open);
+        let mut slow: Vec<Arc<str>> = Vec::new();
         for segment in &mut state.segments {
             let Some(writer) = segment.writer() else { continue };
             writer.set_nodes(&nodes);
@@ -404,11 +420,14 @@ impl Lane {
                 is_wanted_back = true;
             }
             writer.tick(now);
+            slow.extend(writer.slow().cloned());
             if is_open && writer.has_untold() && writer.has_room(NEAR_COMMITTED.len()) {
                 writer.tell(&[&NEAR_COMMITTED], now);
             }
             segment.wanted_back_since = is_wanted_back.then(|| segment.wanted_back_since.unwrap_or(now));
         }
+        state.slow.retain(|(node, _)| !slow.contains(node));
+        state.slow.extend(slow.into_iter().map(|node| (node, now + SLOW_AVOIDED)));
         if is_open {
             self.leave_reclaimed(&mut state, now);
         }

@@ -2,6 +2,7 @@
 
 mod old_logs;
 mod reclaim;
+mod slow;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -281,6 +282,7 @@ fn mutants_are_noticed() {
     notices(Mutant::NearCollectsNamed, old_logs::what_is_named_is_not_collected);
     notices(Mutant::NearSealsLastOnly, old_logs::all_segments_are_sealed);
     notices(Mutant::SegmentSettledIgnored, what_was_published_binds);
+    notices(Mutant::SegmentKeepsSlow, slow::a_slow_one_is_replaced);
     notices(Mutant::NearReclaimNotDestaged, reclaim::a_drain_without_a_spare_node_ends);
 }
 

@@ -27,6 +27,7 @@ pub mod follow;
 pub mod fuzzing;
 pub mod message;
 pub mod node;
+mod pace;
 pub mod peer;
 pub mod region;
 mod replica;

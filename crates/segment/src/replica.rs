@@ -6,6 +6,7 @@ use tombolo_env::Instant;
 
 use crate::call::Member;
 use crate::message::{NodeIncarnation, RegionId};
+use crate::pace::Pace;
 
 /// Requests on their way to one region.
 const WINDOW: usize = 8;
@@ -36,14 +37,17 @@ pub(crate) struct Replica {
     pub(crate) held: u32,
     /// Its node wants the memory back.
     pub(crate) is_wanted_back: bool,
+    /// It answers late, and has for long.
+    pub(crate) is_slow: bool,
+    pub(crate) pace: Pace,
     /// It is sealed and holds all, and was not made here: it is not freed here, for what is published names it.
     pub(crate) is_holder: bool,
     /// When a holder has said so to this writer last.
     pub(crate) confirmed_at: Option<Instant>,
     /// The batch to send next.
     pub(crate) next: usize,
-    /// Calls without an answer, by number.
-    outstanding: Vec<u32>,
+    /// Calls without an answer, by number, and when they were made.
+    outstanding: Vec<(u32, Instant)>,
     numbers: u32,
     /// Calls up to this one were about another name of the region, which never came to be: what is said to them late is not about this one.
     named_after: u32,
@@ -60,6 +64,8 @@ impl Replica {
             phase: Phase::Creating,
             held: 0,
             is_wanted_back: false,
+            is_slow: false,
+            pace: Pace::default(),
             is_holder: false,
             confirmed_at: None,
             next: 0,
@@ -119,7 +125,7 @@ impl Replica {
     /// The number of a call that is sent now.
     pub(crate) fn sent(&mut self, now: Instant) -> u32 {
         self.numbers = self.numbers.wrapping_add(1);
-        self.outstanding.push(self.numbers);
+        self.outstanding.push((self.numbers, now));
         self.silent_since.get_or_insert(now);
         self.sent_at = now;
         self.numbers
@@ -138,7 +144,10 @@ impl Replica {
 
     /// An answer came.
     pub(crate) fn answered(&mut self, number: u32, now: Instant) {
-        self.outstanding.retain(|outstanding| *outstanding != number);
+        if let Some(at) = self.outstanding.iter().position(|(outstanding, _)| *outstanding == number) {
+            let (_, sent_at) = self.outstanding.remove(at);
+            self.pace.answered(now.since(sent_at));
+        }
         self.silent_since = (!self.outstanding.is_empty()).then_some(now);
         self.resume_at = None;
     }
@@ -146,7 +155,7 @@ impl Replica {
     /// A call was lost. Whether it was still waited for.
     pub(crate) fn lost(&mut self, number: u32, now: Instant) -> bool {
         let before = self.outstanding.len();
-        self.outstanding.retain(|outstanding| *outstanding != number);
+        self.outstanding.retain(|(outstanding, _)| *outstanding != number);
         self.resume_at = Some(now + PAUSE);
         self.silent_since.get_or_insert(now);
         self.outstanding.len() < before

@@ -33,6 +33,7 @@ use tombolo_storage::mutant::{Mutant, is_enabled};
 use crate::batch::{BATCH_BYTES_WANTED, Batch, Batches};
 use crate::call::{Call, CallId, Lost, Member, Node, Outcome, Shape};
 use crate::message::{Answer, Body, Extent, NodeIncarnation, Refusal, RegionId, Request};
+use crate::pace;
 use crate::replica::{Phase, Replica, SILENCE};
 
 /// Batches on their way at once before records wait for each other, so that each then takes more of them.
@@ -363,6 +364,7 @@ impl Writer {
         for id in idle {
             self.probe(id, now);
         }
+        pace::judge(&mut self.replicas, &self.configured, self.job.shape.quorum, now);
         self.look(now);
     }
 
@@ -384,6 +386,11 @@ impl Writer {
     pub fn silent(&self, now: Instant) -> Vec<Arc<str>> {
         let is_silent = |(id, replica): &(&u32, &Replica)| !self.is_healthy(**id, now) && replica.is_silent(now);
         self.replicas.iter().filter(is_silent).map(|(_, replica)| Arc::clone(&replica.member.node)).collect()
+    }
+
+    /// Nodes of regions that answer much later than the others, for long: they are replaced where there are others.
+    pub fn slow(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.replicas.values().filter(|replica| replica.is_slow).map(|replica| &replica.member.node)
     }
 
     /// The regions of which q must say that they are not sealed before it is known that nobody has taken over: of each configuration that may be the
@@ -423,7 +430,7 @@ impl Writer {
     }
 
     fn is_wanted_back(&self, id: u32) -> bool {
-        self.replicas.get(&id).is_some_and(|replica| replica.is_wanted_back)
+        self.replicas.get(&id).is_some_and(|replica| replica.is_wanted_back || replica.is_slow)
     }
 
     fn members(&self, replicas: &[u32]) -> Vec<Member> {
