@@ -329,6 +329,10 @@ impl Taking<'_> {
         });
         let narrow = |count: usize| u8::try_from(count).unwrap_or(u8::MAX);
         let segments: Vec<NearSegment> = segments.collect();
+        let named = segments.iter().flat_map(|segment| members(&segment.regions));
+        let (kept, copied): (Vec<Member>, Vec<Member>) =
+            named.partition(|member| recovered.iter().filter_map(|ready| ready.holders.as_ref()).any(|holders| holders.contains(member)));
+        tracing::debug!(kept = kept.len() as u64, copied = copied.len() as u64, "regions of a log that is taken over");
         let configuration = encode(&NearLane { copies: narrow(shape.copies), quorum: narrow(shape.quorum), segments: segments.clone() })?;
         self.context.chain.publish(LogRecord { id: self.log.id, configuration }).await?;
         for writer in &mut writers {

@@ -46,6 +46,10 @@ pub struct Report {
     pub errors: u64,
     /// Disk operations of all processes.
     pub operations: u64,
+    /// Regions of near-compute logs that takeovers kept as they were, and that they copied to.
+    pub regions_kept: u64,
+    /// See `regions_kept`.
+    pub regions_copied: u64,
     /// Mixes the histories of all worlds: differs when one of them differs.
     pub digest: u64,
 }
@@ -61,18 +65,24 @@ impl Report {
         self.crashes += other.crashes;
         self.errors += other.errors;
         self.operations += other.operations;
+        self.regions_kept += other.regions_kept;
+        self.regions_copied += other.regions_copied;
         self.digest = self.digest.rotate_left(7).wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ other.digest;
     }
 }
 
 impl fmt::Display for Report {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Report { worlds, writes, durable, opened, verified, crashes, errors, operations, digest } = self;
+        let Report { worlds, writes, durable, opened, verified, crashes, errors, operations, regions_kept, regions_copied, digest } = self;
         write!(
             formatter,
             "{worlds} worlds, {opened} opens, {crashes} crashes, {writes} writes ({durable} durable), {verified} verifications, \
-             {errors} errors answered, {operations} disk operations, digest {digest:016x}"
-        )
+             {errors} errors answered, {operations} disk operations, "
+        )?;
+        if regions_kept + regions_copied > 0 {
+            write!(formatter, "{regions_kept} regions kept by takeovers and {regions_copied} copied to, ")?;
+        }
+        write!(formatter, "digest {digest:016x}")
     }
 }
 

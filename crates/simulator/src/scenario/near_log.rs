@@ -5,6 +5,7 @@
 //! model allows, whoever is alive. The other nodes keep theirs. One seed in eight is about nodes that are all started again ([`rolling`]).
 
 mod rolling;
+mod takeovers;
 
 use std::time::Duration;
 
@@ -12,6 +13,7 @@ use tombolo_env::TaskClass;
 use tombolo_env::simulated::{Crash, Host, Process};
 use tombolo_segment::node::{CONNECTIONS_MAX, Node, NodeOptions};
 
+use self::takeovers::Takeovers;
 use super::two_writers::{Contest, stall, start};
 use super::{Run, guarded, mix};
 use crate::client::{Form, Setup};
@@ -97,6 +99,13 @@ fn contest(run: &Run, random: &mut Random) -> Contest {
 
 /// Runs a seed.
 pub(super) fn run(seed: u64) -> Result<Report, Failure> {
+    let takeovers = Takeovers::default();
+    let report = tracing::subscriber::with_default(takeovers.clone(), || judged(seed))?;
+    let (regions_kept, regions_copied) = takeovers.regions();
+    Ok(Report { regions_kept, regions_copied, ..report })
+}
+
+fn judged(seed: u64) -> Result<Report, Failure> {
     guarded(
         NAME,
         seed,
