@@ -56,7 +56,7 @@ pub struct Uri {
 }
 
 /// Parameters of the schemes of this crate, whose values are shown in messages: whatever else is given may be a key that does not belong there.
-const SHOWN_PARAMETERS: [&str; 14] = [
+const SHOWN_PARAMETERS: [&str; 16] = [
     TRACE_PARAMETER,
     RETRY_PARAMETER,
     BYTES_PARAMETER,
@@ -69,8 +69,10 @@ const SHOWN_PARAMETERS: [&str; 14] = [
     "form",
     "io",
     "region",
+    "replication",
     "single_host",
     "timeout_seconds",
+    "user",
 ];
 
 fn invalid(text: &str, what: impl fmt::Display) -> Error {
@@ -343,7 +345,7 @@ impl Registry {
     }
 
     /// Knows `file` and `mem`, and `objects`, which keeps a log as objects of the database's own store; with the cargo feature
-    /// `cloud` also `s3`, `gs` and `az`.
+    /// `cloud` also `s3`, `gs` and `az`, with the feature `hdfs` also `hdfs`.
     ///
     /// In the real world all such registries of a process see the same `mem://` stores; in a simulated world, where many
     /// worlds share a process, only clones of one registry do: keep it across simulated restarts if `mem://` is to outlive them.
@@ -359,6 +361,8 @@ impl Registry {
         crate::backend::object_log::register(&mut registry);
         #[cfg(feature = "cloud")]
         crate::backend::cloud::register(&mut registry);
+        #[cfg(feature = "hdfs")]
+        crate::backend::hdfs::register(&mut registry);
         registry
     }
 
@@ -513,6 +517,7 @@ fn unknown_scheme(uri: &Uri, what: &str, known: &[&str]) -> Error {
         "s3" | "gs" | "az" if !cfg!(feature = "cloud") => {
             "this program was built without the stores of the cloud: cargo build --features cloud".into()
         }
+        "hdfs" if !cfg!(feature = "hdfs") => "this program was built without HDFS: cargo build --features hdfs".into(),
         _ => Uri::teach(),
     };
     Error::new(ErrorKind::Invalid, format!("unknown {what} scheme {:?} in {}", uri.scheme, uri.shown()))

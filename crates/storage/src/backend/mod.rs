@@ -2,10 +2,15 @@
 
 #[cfg(feature = "cloud")]
 pub mod cloud;
+pub(crate) mod handles;
+#[cfg(feature = "hdfs")]
+pub mod hdfs;
 pub mod local;
 pub mod local_log;
 pub mod memory;
 pub mod object_log;
+#[cfg(any(feature = "cloud", feature = "hdfs"))]
+pub(crate) mod remote;
 
 use std::task::Poll;
 
@@ -36,5 +41,16 @@ pub(crate) async fn begin(env: &Env, request: Request, doing: &str) -> Result<()
             Err(Error::new(ErrorKind::DeadlineExceeded, format!("the deadline passed before {doing} began; nothing took effect")))
         }
         _ => Ok(()),
+    }
+}
+
+/// In a walk over directories: whether names that begin with `name`, a directory's, which ends in `/`, can match a list's prefix and lie behind
+/// `after`; of an object's name, whether it does.
+pub(crate) fn may_match(name: &str, prefix: &str, after: Option<&str>) -> bool {
+    match name.strip_suffix('/') {
+        None => name.starts_with(prefix) && after.is_none_or(|after| name > after),
+        Some(_) => {
+            (name.starts_with(prefix) || prefix.starts_with(name)) && after.is_none_or(|after| name > after || after.starts_with(name))
+        }
     }
 }

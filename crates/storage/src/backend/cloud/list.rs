@@ -2,7 +2,8 @@
 
 use object_store::list::PaginatedListOptions;
 
-use super::{CloudObjectStore, Effect, wire};
+use super::{CloudObjectStore, wire};
+use crate::backend::remote::Effect;
 use crate::{Error, ErrorKind, Listed, ObjectInfo, ObjectName, Request, Result};
 
 /// Most keys of one request: what S3 gives.

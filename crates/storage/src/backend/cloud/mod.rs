@@ -2,8 +2,7 @@
 //!
 //! The crate object_store speaks the protocols; this module gives its requests the contract of [`ObjectStore`]:
 //!
-//! - every request runs as a task of one small runtime (`runtime`), goes through a gate that lets the more urgent first, ends with its
-//!   deadline, and its result comes back through a completion: who waits needs no runtime;
+//! - every request runs on the runtime of remote stores ([`crate::backend::remote`]), the more urgent first, up to its deadline;
 //! - an error says whether the request may have taken effect (`failure`), from what came over the wire (`wire`);
 //! - a put whose answer was lost is made again until the store says what holds the name, and told apart by its attempt's mark (`put`);
 //! - objects that come in pieces are one put, or an upload of parts while the pieces come (`writer`).
@@ -17,7 +16,6 @@ mod list;
 mod place;
 mod put;
 mod read;
-mod runtime;
 mod wire;
 mod writer;
 
@@ -34,15 +32,14 @@ use object_store::multipart::MultipartStore;
 use object_store::path::Path;
 use object_store::{CopyMode, CopyOptions, GetOptions, ObjectStoreExt};
 use tokio::task::JoinHandle;
-use tombolo_env::{BoxFuture, Env, completion};
+use tombolo_env::{BoxFuture, Env};
 
 use self::failure::Failure;
 use self::place::Bucket;
-use self::runtime::Runtime;
+use crate::backend::begin;
 use crate::backend::object_log::ObjectLogStore;
-use crate::backend::{begin, within};
+use crate::backend::remote::{Attempts, Effect, THREADS, Tasks};
 use crate::facts::Fact;
-use crate::gate::Gate;
 use crate::object::PUT_BYTES_MAX;
 use crate::{
     Error, ErrorKind, Listed, LogStore, Meter, ObjectName, ObjectStore, ObjectWriter, Placement, Purpose, PutOutcome, Registry, Request,
@@ -68,11 +65,9 @@ pub struct CloudObjectStore {
 
 #[derive(Debug)]
 struct Shared {
-    env: Env,
-    runtime: Arc<Runtime>,
+    tasks: Tasks,
     client: ClientHandle,
     bucket: Bucket,
-    gate: Arc<Gate>,
     meter: Arc<Meter>,
 }
 
@@ -86,13 +81,6 @@ impl std::fmt::Debug for ClientHandle {
     }
 }
 
-/// Whether a request that is cut short may have taken effect.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Effect {
-    Nothing,
-    Change,
-}
-
 impl CloudObjectStore {
     /// The store that a URI names. Sends nothing.
     ///
@@ -100,19 +88,18 @@ impl CloudObjectStore {
     /// `Invalid` for what is wrong with the URI, or with what the environment says about the account.
     pub fn open(env: &Env, uri: &Uri) -> Result<CloudObjectStore> {
         let (bucket, client) = place::open(uri)?;
-        let runtime = Runtime::shared()?;
+        let tasks = Tasks::new(env, IN_FLIGHT_MAX)?;
         let client = ClientHandle(client);
-        let (gate, meter) = (Arc::new(Gate::new(IN_FLIGHT_MAX)), Arc::new(Meter::of_network()));
-        Ok(CloudObjectStore { shared: Arc::new(Shared { env: env.clone(), runtime, client, bucket, gate, meter }) })
+        Ok(CloudObjectStore { shared: Arc::new(Shared { tasks, client, bucket, meter: Arc::new(Meter::of_network()) }) })
     }
 
     /// Runs work in the background whose requests are counted.
     fn spawn(&self, purpose: Purpose, work: impl Future<Output = ()> + Send + 'static) -> Option<JoinHandle<()>> {
-        self.shared.runtime.spawn(wire::counted(Arc::clone(&self.shared.meter), purpose, work))
+        self.shared.tasks.runtime.spawn(wire::counted(Arc::clone(&self.shared.meter), purpose, work))
     }
 
     fn env(&self) -> &Env {
-        &self.shared.env
+        &self.shared.tasks.env
     }
 
     fn bucket(&self) -> &Bucket {
@@ -135,26 +122,8 @@ impl CloudObjectStore {
         effect: Effect,
         work: impl Future<Output = Result<T>> + Send + 'static,
     ) -> Result<T> {
-        let env = self.env();
-        begin(env, request, doing).await?;
-        let place = within(env, request, doing, Box::pin(self.shared.gate.enter(request.priority))).await?;
-        let (completer, waiting) = completion();
-        let work = async move {
-            let result = work.await;
-            drop(place);
-            completer.complete(result);
-        };
-        let task = self.spawn(request.purpose, work);
-        // A read that nobody waits for is not made; a change goes on, and its caller does not know.
-        let _cancel = (effect == Effect::Nothing).then(|| runtime::AbortOnDrop::new(&task));
-        let waited = within(env, request, doing, Box::pin(waiting)).await;
-        match (waited, effect) {
-            (Ok(Some(result)), _) => result,
-            (Ok(None), Effect::Nothing) => Err(Error::new(ErrorKind::Closed, format!("the runtime ended while {doing}"))),
-            (Ok(None), Effect::Change) => Err(unknown(doing, "the runtime ended")),
-            (Err(error), Effect::Nothing) => Err(error),
-            (Err(_), Effect::Change) => Err(unknown(doing, "the deadline passed")),
-        }
+        let work = wire::counted(Arc::clone(&self.shared.meter), request.purpose, work);
+        self.shared.tasks.run(request, doing, effect, work).await
     }
 
     /// One request that changes nothing.
@@ -181,7 +150,7 @@ impl CloudObjectStore {
         let (client, key, env) = (self.client(), self.key(name)?, self.env().clone());
         let place = self.bucket().place(name.as_str());
         let work = async move {
-            let mut attempts = put::Attempts::new(&env);
+            let mut attempts = Attempts::new(&env);
             loop {
                 match wire::listen(client.delete(&key)).await {
                     Ok(()) => return Ok(()),
@@ -224,11 +193,6 @@ impl CloudObjectStore {
         };
         self.run(request, DOING, Effect::Change, work).await
     }
-}
-
-fn unknown(doing: &str, why: &str) -> Error {
-    Error::new(ErrorKind::OutcomeUnknown, format!("{why} while {doing}; it may still take effect"))
-        .advice("read the name to find out what holds it")
 }
 
 impl ObjectStore for CloudObjectStore {
@@ -298,7 +262,7 @@ impl ObjectStore for CloudObjectStore {
             self.list_names(request, "", None, 1).await?;
             let took = self.env().now().since(began);
             let reached = Fact::fine("bucket", format!("{}, answers a list in {took:.1?}", self.bucket().identity()));
-            let threads = Fact::fine("requests", format!("{} threads, {} at once", runtime::THREADS, IN_FLIGHT_MAX));
+            let threads = Fact::fine("requests", format!("{} threads, {} at once", THREADS, IN_FLIGHT_MAX));
             Ok(vec![reached, threads, self.bucket().transport()])
         })
     }

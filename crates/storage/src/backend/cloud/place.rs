@@ -22,7 +22,7 @@ use object_store::gcp::GoogleCloudStorageBuilder;
 use object_store::path::Path;
 use object_store::{BackoffConfig, ClientOptions, RetryConfig};
 
-use super::{Client, runtime, wire};
+use super::{Client, wire};
 use crate::facts::Fact;
 use crate::registry::shown;
 use crate::{Error, ErrorKind, ObjectName, Result, Uri};
@@ -176,7 +176,7 @@ pub(super) fn open(uri: &Uri) -> Result<(Bucket, Arc<dyn Client>)> {
         account: uri.parameter("account").map(str::to_owned),
         has_tls: true,
     };
-    runtime::choose_tls();
+    wire::choose_tls();
     let client = match scheme {
         "s3" => open_s3(uri, &mut bucket)?,
         "az" => open_azure(uri, &mut bucket)?,

@@ -6,51 +6,18 @@
 //! go on from there, with the same bytes to the same name.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use object_store::path::Path;
 use object_store::{Attribute, Attributes, GetOptions, PutMode, PutOptions, PutPayload};
 use tombolo_env::Env;
 
-use super::{Client, CloudObjectStore, Effect, wire};
+use super::{Client, CloudObjectStore, wire};
+use crate::backend::remote::{Attempts, Effect};
 use crate::{ErrorKind, ObjectName, PutOutcome, Request, Result};
 
 /// The mark's name. Azure takes letters only.
 const MARK: &str = "tomboloattempt";
-
-/// Attempts at what is not known, after the first.
-const ATTEMPTS_MAX: u32 = 5;
-const PAUSE_MIN: Duration = Duration::from_millis(40);
-
-/// Attempts at one request, with growing pauses.
-pub(super) struct Attempts {
-    env: Env,
-    made: u32,
-}
-
-impl Attempts {
-    pub(super) fn new(env: &Env) -> Attempts {
-        Attempts { env: env.clone(), made: 0 }
-    }
-
-    /// Whether one was made again.
-    pub(super) fn any(&self) -> bool {
-        self.made > 0
-    }
-
-    /// Waits before another attempt; `false` when there were enough. The pause is between a half and the whole of twice the one before.
-    pub(super) async fn again(&mut self) -> bool {
-        if self.made >= ATTEMPTS_MAX {
-            return false;
-        }
-        let half = PAUSE_MIN * (1 << self.made) / 2;
-        self.made += 1;
-        let chance = self.env.random_u64() % u64::try_from(half.as_nanos()).unwrap_or(u64::MAX).max(1);
-        tokio::time::sleep(half + Duration::from_nanos(chance)).await;
-        true
-    }
-}
 
 /// One put until its outcome is known, or there were enough attempts.
 pub(super) struct Put {

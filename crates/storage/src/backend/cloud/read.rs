@@ -8,7 +8,8 @@ use object_store::{GetOptions, GetRange, ObjectStoreExt};
 use tombolo_env::{BoxFuture, all};
 
 use super::failure::Failure;
-use super::{Client, CloudObjectStore, Effect, wire};
+use super::{Client, CloudObjectStore, wire};
+use crate::backend::remote::Effect;
 use crate::spans::{cut, plan};
 use crate::{ObjectName, Request, Result};
 

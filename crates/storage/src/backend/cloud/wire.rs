@@ -43,6 +43,12 @@ pub(super) struct Answer {
     pub(super) is_for_credentials: bool,
 }
 
+/// Chooses who does the cryptography of TLS, before the first client is made: without it there is none.
+pub(super) fn choose_tls() {
+    // Fails when another part of the program has chosen already, which is as good.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+}
+
 /// Who counts the requests of a task, and why they are made.
 #[derive(Clone, Debug)]
 struct Counting {

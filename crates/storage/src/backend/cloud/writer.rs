@@ -15,9 +15,9 @@ use object_store::path::Path;
 use object_store::{ObjectStoreExt, PutPayload};
 use tombolo_env::{BoxFuture, Completion, completion};
 
-use super::put::Attempts;
-use super::{Client, CloudObjectStore, Effect, wire};
+use super::{Client, CloudObjectStore, wire};
 use crate::backend::begin;
+use crate::backend::remote::{Attempts, Effect};
 use crate::{Error, ErrorKind, ObjectInfo, ObjectName, ObjectWriter, PutOutcome, Request, Result};
 
 /// Bytes of a part, the last one apart: above what every protocol asks for, and 80 GB in the 10,000 parts that S3 allows.
@@ -104,7 +104,7 @@ impl CloudWriter {
             index: upload.begun,
             payload,
         };
-        let (gate, priority) = (Arc::clone(&self.store.shared.gate), self.request.priority);
+        let (gate, priority) = (Arc::clone(&self.store.shared.tasks.gate), self.request.priority);
         self.store.spawn(self.request.purpose, async move {
             let place = gate.enter(priority).await;
             let result = part.send().await;

@@ -12,6 +12,7 @@ use std::path::Path;
 use tombolo_env::DirectoryEntry;
 
 use super::{LOG_DIRECTORY, LocalObjectStore, TEMPORARY_DIRECTORY};
+use crate::backend::may_match;
 use crate::mutant::{Mutant, is_enabled};
 use crate::{Error, ErrorKind, Listed, ObjectInfo, ObjectName, Result};
 
@@ -46,17 +47,6 @@ fn order(entries: Vec<DirectoryEntry>) -> BinaryHeap<Reverse<String>> {
 }
 
 impl Walk<'_> {
-    /// Whether names that begin with `name` can match prefix and `after`; of an object, whether it does.
-    fn matches(&self, name: &str) -> bool {
-        match name.strip_suffix('/') {
-            None => name.starts_with(self.prefix) && self.after.is_none_or(|after| name > after),
-            Some(_) => {
-                (name.starts_with(self.prefix) || self.prefix.starts_with(name))
-                    && self.after.is_none_or(|after| name > after || after.starts_with(name))
-            }
-        }
-    }
-
     /// Walks the directory whose objects' names begin with `base` (empty, or ending in `/`).
     fn directory(&mut self, path: &Path, base: &str, depth: usize) -> Result<()> {
         if depth > DEPTH_MAX {
@@ -87,7 +77,7 @@ impl Walk<'_> {
         let mut entries = order(entries);
         while let Some(Reverse(entry)) = entries.pop() {
             let name = format!("{base}{entry}");
-            if !self.matches(&name) {
+            if !may_match(&name, self.prefix, self.after) {
                 continue;
             }
             if let Some(directory) = entry.strip_suffix('/') {

@@ -17,7 +17,6 @@
 //! cache holds is copied at once, for the rest no thread is held. With `io=direct` tables pass the page cache by.
 
 mod facts;
-mod handles;
 mod list;
 mod read;
 pub(crate) mod reserve;
@@ -38,6 +37,7 @@ use parking_lot::Mutex;
 use tombolo_env::{BoxFuture, Env, FileSystem, FileSystemKind};
 
 use crate::backend::begin;
+use crate::backend::handles::Handles;
 use crate::facts::Fact;
 use crate::mutant::{Mutant, is_enabled};
 use crate::object::PUT_BYTES_MAX;
@@ -74,11 +74,11 @@ struct Shared {
     root: PathBuf,
     /// Directories that this process has seen made durable up to the root's parent.
     known_directories: Mutex<HashSet<PathBuf>>,
-    handles: handles::Handles,
+    handles: Handles<read::Handle>,
     options: LocalOptions,
     reserve: reserve::Reserve,
     /// Tables that are read once, in order: their open files, with the page cache told so.
-    passing: handles::Handles,
+    passing: Handles<read::Handle>,
 }
 
 /// What a `file://` store is told besides its path.
@@ -154,8 +154,8 @@ impl LocalObjectStore {
         if options.direct {
             check_direct(env, &root)?;
         }
-        let handles = handles::Handles::new(env.files().open_files_max());
-        let (reserve, passing) = (reserve::Reserve::default(), handles::Handles::new(env.files().open_files_max() / PASSING_PART));
+        let handles = Handles::new(env.files().open_files_max());
+        let (reserve, passing) = (reserve::Reserve::default(), Handles::new(env.files().open_files_max() / PASSING_PART));
         let shared = Shared { env: env.clone(), root, known_directories: Mutex::default(), handles, options, reserve, passing };
         Ok(LocalObjectStore { shared: Arc::new(shared) })
     }

@@ -1,6 +1,6 @@
 //! Reading objects.
 //!
-//! Tables are read through files kept open ([`super::handles`]). Manifest records, pins and everything else are opened by name for each
+//! Tables are read through files kept open ([`crate::backend::handles`]). Manifest records, pins and everything else are opened by name for each
 //! read: who asks for those asks what the name holds now.
 
 use std::io;
@@ -9,10 +9,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use tombolo_env::Access;
+use tombolo_env::{Access, File};
 
 use super::LocalObjectStore;
-use super::handles::Handle;
 use crate::backend::within;
 use crate::{Error, ErrorKind, ObjectName, Purpose, Request, Result};
 
@@ -21,6 +20,13 @@ const GAP_BYTES_MAX: u64 = 4096;
 
 /// Most bytes read as one because they lie near.
 const MERGED_BYTES_MAX: u64 = 1 << 20;
+
+/// An open object. Its length never changes.
+#[derive(Clone, Debug)]
+pub(super) struct Handle {
+    file: Arc<dyn File>,
+    length: u64,
+}
 
 pub(super) fn not_found(path: &Path) -> Error {
     Error::new(ErrorKind::NotFound, "no such object").object(path.display())

@@ -1,6 +1,6 @@
-//! Files kept open for reading, by the name of their object.
+//! What was opened for reading and is kept, by the name of its object: files, or where the blocks of an object lie.
 //!
-//! Tables are read at random and often, and their names are never used again, so that an open file may stand for a name. A look-up takes
+//! Tables are read at random and often, and their names are never used again, so that what is open may stand for a name. A look-up takes
 //! the shared side of one of sixteen locks, so that readers of different tables do not meet, and readers of one do not wait for each
 //! other; a second chance for what was used since the last round decides who goes (no list is reordered by a look-up).
 //!
@@ -11,11 +11,9 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, DefaultHasher, Hash, Hasher};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::RwLock;
-use tombolo_env::File;
 
 use crate::ObjectName;
 
@@ -24,47 +22,46 @@ const SHARDS: usize = 16;
 /// Most files kept open, whatever the process may: a terabyte of tables of 64 MiB.
 const HANDLES_MAX: usize = 16 << 10;
 
-/// An open object. Its length never changes.
-#[derive(Clone, Debug)]
-pub(super) struct Handle {
-    pub(super) file: Arc<dyn File>,
-    pub(super) length: u64,
-}
-
-/// Open files by name. A file that another process deletes keeps its space while it is among them.
+/// Open objects by name. A file that another process deletes keeps its space while it is among them.
 #[derive(Debug)]
-pub(super) struct Handles {
-    shards: [RwLock<Shard>; SHARDS],
+pub(crate) struct Handles<H> {
+    shards: [RwLock<Shard<H>>; SHARDS],
     shard_max: usize,
 }
 
-#[derive(Debug, Default)]
-struct Shard {
+#[derive(Debug)]
+struct Shard<H> {
     // Hashed with fixed keys, so that a simulated history repeats; names are our own, nobody sends colliding ones.
-    names: HashMap<ObjectName, Slot, BuildHasherDefault<DefaultHasher>>,
+    names: HashMap<ObjectName, Slot<H>, BuildHasherDefault<DefaultHasher>>,
     ring: VecDeque<ObjectName>,
 }
 
+impl<H> Default for Shard<H> {
+    fn default() -> Shard<H> {
+        Shard { names: HashMap::default(), ring: VecDeque::new() }
+    }
+}
+
 #[derive(Debug)]
-struct Slot {
-    handle: Handle,
+struct Slot<H> {
+    handle: H,
     used: AtomicBool,
 }
 
-impl Handles {
+impl<H: Clone> Handles<H> {
     /// For a process that may have `open_files_max` files open.
-    pub(super) fn new(open_files_max: usize) -> Handles {
+    pub(crate) fn new(open_files_max: usize) -> Handles<H> {
         let handles_max = (open_files_max / 4).min(HANDLES_MAX);
         Handles { shards: Default::default(), shard_max: (handles_max / SHARDS).max(1) }
     }
 
-    fn shard(&self, name: &ObjectName) -> &RwLock<Shard> {
+    fn shard(&self, name: &ObjectName) -> &RwLock<Shard<H>> {
         let mut hasher = DefaultHasher::new();
         name.hash(&mut hasher);
         &self.shards[usize::try_from(hasher.finish() % SHARDS as u64).unwrap_or(0)]
     }
 
-    pub(super) fn get(&self, name: &ObjectName) -> Option<Handle> {
+    pub(crate) fn get(&self, name: &ObjectName) -> Option<H> {
         let shard = self.shard(name).read();
         let slot = shard.names.get(name)?;
         // Written only when it changes: a store by every reader would move the cache line between cores.
@@ -74,7 +71,7 @@ impl Handles {
         Some(slot.handle.clone())
     }
 
-    pub(super) fn insert(&self, name: &ObjectName, handle: Handle) {
+    pub(crate) fn insert(&self, name: &ObjectName, handle: H) {
         let mut evicted = Vec::new();
         {
             let mut shard = self.shard(name).write();
@@ -96,7 +93,7 @@ impl Handles {
         drop(evicted);
     }
 
-    pub(super) fn forget(&self, name: &ObjectName) {
+    pub(crate) fn forget(&self, name: &ObjectName) {
         let forgotten = {
             let mut shard = self.shard(name).write();
             let forgotten = shard.names.remove(name);
@@ -109,7 +106,7 @@ impl Handles {
     }
 
     /// Closes all of them: the process has run out of files.
-    pub(super) fn forget_all(&self) {
+    pub(crate) fn forget_all(&self) {
         for shard in &self.shards {
             let held = std::mem::take(&mut *shard.write());
             drop(held);
@@ -117,7 +114,7 @@ impl Handles {
     }
 
     #[cfg(test)]
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.shards.iter().map(|shard| shard.read().names.len()).sum()
     }
 }
