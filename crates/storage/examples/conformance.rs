@@ -1,6 +1,6 @@
 //! Puts a store through the conformance suites of both interfaces, by its URI: for stores that no test of the project can bring along.
 //!
-//! `cargo run -p tombolo-storage --features cloud --example conformance -- URI [URI OF THE LOG]`
+//! `cargo run -p tombolo-storage --features cloud,hdfs --example conformance -- URI [URI OF THE LOG]`
 //!
 //! Needs a prefix of its own; objects are removed again, seals of its logs stay.
 

@@ -199,7 +199,11 @@ pub struct Fight {
 /// Lets two writers fight for a database.
 pub fn fight(root: &Path, arguments: &Fight) -> Result<(), String> {
     let Fight { seconds, store, seed } = arguments;
-    let features = if store.is_some() { "--features cloud " } else { "" };
+    let features = match store {
+        Some(store) if store.starts_with("hdfs:") => "--features hdfs ",
+        Some(_) => "--features cloud ",
+        None => "",
+    };
     let mut command = words(&format!("run --quiet --release --package tombolo-cli {features}-- fight --seconds {seconds}"));
     if let Some(store) = store {
         command.extend(["--store".into(), store.into()]);

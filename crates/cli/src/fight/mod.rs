@@ -40,7 +40,7 @@ use crate::text;
 #[derive(Args)]
 pub struct Arguments {
     /// The store, as a URI: no database may be there, and it is kept. A temporary directory when not given. Connections are disturbed where the URI
-    /// has an `endpoint=http://…`.
+    /// has an `endpoint=http://…`, or is `hdfs://host:port/…`: those to the NameNode.
     #[arg(long, value_name = "URI")]
     store: Option<String>,
     #[command(flatten)]

@@ -33,6 +33,9 @@ const FREEZE_MS_MAX: u64 = 4_000;
 const SLOW_DOWN: &[u8] = b"HTTP/1.1 503 Slow Down\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
 const PIECE_BYTES: usize = 16 << 10;
 
+/// The scheme whose host is where its server listens.
+const HDFS: &str = "hdfs";
+
 #[derive(Debug, Default)]
 struct Shared {
     weather: AtomicU8,
@@ -85,7 +88,10 @@ impl Proxy {
     /// The same store by way of the proxy, with little patience for each answer.
     pub fn uri(&self, uri: &Uri, endpoint: &Endpoint) -> Uri {
         let mut uri = uri.clone();
-        uri.parameters.insert("endpoint".to_owned(), format!("http://{}{}", self.address, endpoint.path));
+        match uri.scheme.as_str() {
+            HDFS => uri.rest = format!("{}{}", self.address, endpoint.path),
+            _ => drop(uri.parameters.insert("endpoint".to_owned(), format!("http://{}{}", self.address, endpoint.path))),
+        }
         uri.parameters.insert("timeout_seconds".to_owned(), "2".to_owned());
         uri
     }
@@ -119,9 +125,13 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// That of a URI with `endpoint=http://…`; other stores cannot be reached by way of a proxy.
+    /// That of a URI with `endpoint=http://…`, or of the one NameNode of `hdfs://host:port`, whose DataNodes are asked directly; other stores cannot
+    /// be reached by way of a proxy.
     pub fn of(uri: &Uri) -> Option<Endpoint> {
-        let rest = uri.parameter("endpoint")?.strip_prefix("http://")?;
+        let rest = match uri.scheme.as_str() {
+            HDFS => Some(&*uri.rest).filter(|rest| rest.split('/').next().is_some_and(|host| host.contains(':')))?,
+            _ => uri.parameter("endpoint")?.strip_prefix("http://")?,
+        };
         let (address, path) = rest.find('/').map_or((rest, ""), |at| rest.split_at(at));
         Some(Endpoint { address: address.to_owned(), path: path.trim_end_matches('/').to_owned() })
     }
@@ -143,6 +153,7 @@ fn join(client: TcpStream, server: TcpStream, shared: &Arc<Shared>, seed: u64) {
 fn pump(mut from: TcpStream, mut to: TcpStream, shared: &Shared, seed: u64, asks: bool) {
     let mut random = tombolo_workload::random(seed, 0);
     let mut piece = vec![0; PIECE_BYTES];
+    let mut is_silent = false;
     // Nobody to tell when an end has gone: then both have.
     while let Ok(length @ 1..) = from.read(&mut piece) {
         match shared.weather() {
@@ -162,8 +173,9 @@ fn pump(mut from: TcpStream, mut to: TcpStream, shared: &Shared, seed: u64, asks
                 } else if chance < frozen {
                     std::thread::sleep(Duration::from_millis(random.random_range(0..FREEZE_MS_MAX)));
                 } else if chance < frozen + SILENT_PERMILLE {
-                    // Swallowed: the one end waits for what the other believes to have sent.
-                    continue;
+                    // Swallowed, with all that follows: the one end waits for what the other believes to have sent. To pass on what
+                    // follows would be a stream with a hole, which no network makes.
+                    is_silent = true;
                 } else if asks && random.random_range(0..1000) < REFUSED_PERMILLE && begins_request(&piece[..length]) {
                     shared.count();
                     let _ = from.write_all(SLOW_DOWN);
@@ -171,7 +183,7 @@ fn pump(mut from: TcpStream, mut to: TcpStream, shared: &Shared, seed: u64, asks
                 }
             }
         }
-        if to.write_all(&piece[..length]).is_err() {
+        if !is_silent && to.write_all(&piece[..length]).is_err() {
             break;
         }
     }
@@ -197,6 +209,12 @@ mod tests {
         let detour = proxy.uri(&direct, &endpoint);
         assert_eq!((&*detour.rest, detour.parameter("account")), ("bucket/fight", Some("dev")));
         assert_eq!(detour.parameter("endpoint"), Some("http://127.0.0.1:9/dev"));
+        let hdfs = Uri::parse("hdfs://127.0.0.1:8020/data/db?user=u").unwrap();
+        let endpoint = Endpoint::of(&hdfs).unwrap();
+        assert_eq!(endpoint, Endpoint { address: "127.0.0.1:8020".to_owned(), path: "/data/db".to_owned() });
+        let detour = proxy.uri(&hdfs, &endpoint);
+        assert_eq!((&*detour.rest, detour.parameter("user"), detour.parameter("endpoint")), ("127.0.0.1:9/data/db", Some("u"), None));
+        assert_eq!(Endpoint::of(&Uri::parse("hdfs://service/db").unwrap()), None);
         assert_eq!(Endpoint::of(&Uri::parse("s3://bucket/db").unwrap()), None);
         assert_eq!(Endpoint::of(&Uri::parse("s3://bucket/db?endpoint=https://s3.example").unwrap()), None);
     }

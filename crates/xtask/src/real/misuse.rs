@@ -5,7 +5,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::servers::{PASSWORD, Server};
+use super::servers::{Kind, PASSWORD, Server};
 
 /// What is wrong in the environment, and what nobody may read in a message.
 const WRONG_SECRETS: [&str; 2] = ["AWS_SECRET_ACCESS_KEY", "AZURE_STORAGE_ACCOUNT_KEY"];
@@ -21,7 +21,7 @@ struct Ran {
 
 fn tombolo(root: &Path, server: &Server, overrides: &[(&str, &str)], arguments: &[&str]) -> Result<Ran, String> {
     let output = Command::new(env!("CARGO"))
-        .args(["run", "--quiet", "--release", "--package", "tombolo-cli", "--features", "cloud", "--"])
+        .args(["run", "--quiet", "--release", "--package", "tombolo-cli", "--features", server.feature(), "--"])
         .args(arguments)
         .envs(server.credentials())
         .envs(overrides.iter().copied())
@@ -62,6 +62,9 @@ pub fn run(root: &Path, server: &Server) -> Result<(), String> {
     let right = |arguments: &[&str], code, words: &[&str]| expect(root, server, &[], arguments, code, words);
     right(&["db", "put", &uri, "key", "value"], 0, &[])?;
     right(&["db", "flush", &uri], 0, &[])?;
+    if server.kind() == Kind::Hdfs {
+        return on_hdfs(server, &uri, &right);
+    }
     let wrong = WRONG_SECRETS.map(|name| (name, WRONG_SECRET));
     expect(root, server, &wrong, &["db", "get", &uri, "key"], 6, &["PermissionDenied", "to do", "check the credentials"])?;
     expect(root, server, &wrong, &["db", "put", &server.uri("none"), "key", "value"], 6, &["PermissionDenied", "check the credentials"])?;
@@ -103,4 +106,42 @@ fn behind_its_back(uri: &str, directory: &Path, right: &Expect<'_>) -> Result<()
     right(&["db", "get", uri, "key"], 5, &["Corrupt", &name, "no such object", "to do"])?;
     std::fs::write(table, bytes).map_err(io)?;
     right(&["db", "get", uri, "key"], 0, &["value"]).map(drop)
+}
+
+/// Where a cluster takes one's word for who one is, and a NameNode has moods.
+fn on_hdfs(server: &Server, uri: &str, right: &Expect<'_>) -> Result<(), String> {
+    let root = uri.strip_suffix("/misuse").ok_or("the database lies elsewhere")?;
+    let path = &uri[uri.find("/data").ok_or("the database lies elsewhere")?..];
+    right(&["db", "put", &format!("{root}/none?user=stranger"), "key", "value"], 6, &["PermissionDenied", "to do", "?user="])?;
+    right(&["db", "put", &format!("{uri}?user=stranger"), "key", "value"], 6, &["PermissionDenied", "?user="])?;
+    right(&["db", "get", &format!("{root}/no-database"), "key"], 3, &["NotFound", "there is no database here"])?;
+    right(&["db", "get", "hdfs://no-such-service/data/misuse", "key"], 2, &["Invalid", "to do", "HADOOP_CONF_DIR"])?;
+    right(&["db", "get", root.strip_suffix("/data").unwrap_or(root), "key"], 2, &["Invalid", "no directory"])?;
+    let nobody = format!("{}?retry_seconds=1", uri.replace(&server.address(), "127.0.0.1:9"));
+    right(&["db", "get", &nobody, "key"], 7, &["Retry", "check host and port"])?;
+    server.tell("safemode on")?;
+    right(&["db", "get", &format!("{uri}?retry_seconds=1"), "key"], 7, &["Retry", "safe mode"])?;
+    server.tell("safemode off")?;
+    right(&["db", "get", uri, "key"], 0, &["value"])?;
+    server.tell(&format!("quota {path} 1000"))?;
+    right(&["db", "put", &format!("{uri}?retry_seconds=1"), "key", "other"], 6, &["OutOfSpace", "quota"])?;
+    server.tell(&format!("quota {path} -1"))?;
+    for foreign in ["a-letter", "!odd", "zzz"] {
+        server.tell(&format!("write {path}/{foreign} foreign"))?;
+    }
+    right(&["gc", uri, "--delete"], 0, &["2 foreign"])?;
+    let tables = format!("{path}/0000000000000001/table");
+    let name = server.tell(&format!("list {tables}"))?;
+    if name.is_empty() || name.contains(' ') {
+        return Err(format!("one table was written, and these are there: {name:?}"));
+    }
+    server.tell(&format!("rename {tables}/{name} {path}/taken"))?;
+    right(&["db", "get", uri, "key"], 5, &["Corrupt", &name, "no such object", "to do"])?;
+    server.tell(&format!("rename {path}/taken {tables}/{name}"))?;
+    right(&["db", "get", uri, "key"], 0, &["value"])?;
+    // All was in the NameNode's journal.
+    server.tell("restart")?;
+    right(&["db", "get", uri, "key"], 0, &["value"])?;
+    println!("misuse: every mistake has its exit code, its name and its next step");
+    Ok(())
 }

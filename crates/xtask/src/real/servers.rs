@@ -1,12 +1,15 @@
 //! Servers: how each is built, started, and told its bucket. They end when dropped.
 
 use std::fmt;
+use std::io::Write;
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
+
+use super::hdfs;
 
 const VERSITYGW: &str = "github.com/versity/versitygw/cmd/versitygw@v1.8.0";
 const MINIO: &str = "github.com/minio/minio@v0.0.0-20260212201848-7aac2a2c5b7c";
@@ -26,6 +29,9 @@ const BUCKET: &str = "bucket";
 /// How long a server may take to listen.
 const START_PATIENCE: Duration = Duration::from_secs(60);
 
+/// How long it may take to do what it is told.
+const TELL_PATIENCE: Duration = Duration::from_secs(120);
+
 /// A kind of server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Kind {
@@ -35,6 +41,8 @@ pub enum Kind {
     Minio,
     /// Azurite, the emulator of Azure's blob storage.
     Azurite,
+    /// HDFS, a small cluster of it in one process of Java; 90 MB to fetch with Maven.
+    Hdfs,
     /// etcd, where nodes announce themselves; it is no store. A minute to build.
     Etcd,
 }
@@ -45,14 +53,20 @@ impl fmt::Display for Kind {
             Kind::Versitygw => "versitygw",
             Kind::Minio => "minio",
             Kind::Azurite => "azurite",
+            Kind::Hdfs => "hdfs",
             Kind::Etcd => "etcd",
         })
     }
 }
 
 impl Kind {
+    /// Whether its bucket is a directory of its data.
+    fn has_plain_bucket(self) -> bool {
+        matches!(self, Kind::Versitygw | Kind::Minio)
+    }
+
     /// All of them.
-    pub const ALL: [Kind; 4] = [Kind::Versitygw, Kind::Minio, Kind::Azurite, Kind::Etcd];
+    pub const ALL: [Kind; 5] = [Kind::Versitygw, Kind::Minio, Kind::Azurite, Kind::Hdfs, Kind::Etcd];
 
     /// The program to start, built when it is not there.
     pub fn program(self, cached: bool) -> Result<PathBuf, String> {
@@ -61,7 +75,11 @@ impl Kind {
         let program = match self {
             Kind::Versitygw | Kind::Minio | Kind::Etcd => cache.join("bin").join(self.to_string()),
             Kind::Azurite => cache.join("azurite/node_modules/azurite/dist/src/blob/main.js"),
+            Kind::Hdfs => hdfs::program(&cache),
         };
+        if self == Kind::Hdfs {
+            hdfs::has_java()?;
+        }
         if program.is_file() {
             return Ok(program);
         }
@@ -94,6 +112,7 @@ impl Kind {
                 npm.args(["install", "--no-audit", "--no-fund", "--prefix"]).arg(cache.join("azurite")).arg(AZURITE);
                 npm
             }
+            Kind::Hdfs => hdfs::fetch(&cache)?,
         };
         eprintln!("$ {build:?}   (once; minutes)");
         match build.stdout(Stdio::null()).status() {
@@ -112,13 +131,16 @@ pub struct Server {
     directory: PathBuf,
 }
 
+/// What a server says when it is ready, where listening is not enough.
+const READY: &str = "ready";
+
 impl Server {
     /// Builds it if need be, and starts it on a free port.
     pub fn start(kind: Kind, cached: bool) -> Result<Server, String> {
         let program = kind.program(cached)?;
         let port = free_port()?;
         let directory = std::env::temp_dir().join(format!("tombolo-real-{kind}-{}", std::process::id()));
-        let data = directory.join(if kind == Kind::Azurite { "data".to_owned() } else { format!("data/{BUCKET}") });
+        let data = directory.join(if kind.has_plain_bucket() { format!("data/{BUCKET}") } else { "data".to_owned() });
         std::fs::create_dir_all(&data).map_err(|error| format!("making {}: {error}", data.display()))?;
         let data = directory.join("data");
         let address = format!("127.0.0.1:{port}");
@@ -141,10 +163,12 @@ impl Server {
                 command.args(["--skipApiVersionCheck", "--disableTelemetry", "--silent"]);
                 command
             }
+            Kind::Hdfs => hdfs::command(&program, &directory, &data, port)?,
         };
         let log = std::fs::File::create(directory.join("log")).map_err(|error| format!("making its log: {error}"))?;
         let errors = log.try_clone().map_err(|error| format!("making its log: {error}"))?;
-        let child = command.stdin(Stdio::null()).stdout(log).stderr(errors).spawn().map_err(|error| format!("starting it: {error}"))?;
+        let stdin = if kind == Kind::Hdfs { Stdio::piped() } else { Stdio::null() };
+        let child = command.stdin(stdin).stdout(log).stderr(errors).spawn().map_err(|error| format!("starting it: {error}"))?;
         let mut server = Server { kind, port, child, directory };
         server.wait_until_it_listens()?;
         if kind == Kind::Azurite {
@@ -167,6 +191,7 @@ impl Server {
     pub fn uri_by_way_of(&self, address: &str, database: &str) -> String {
         match self.kind {
             Kind::Azurite => format!("az://{BUCKET}/{database}?endpoint=http://{address}/{AZURITE_ACCOUNT}&account={AZURITE_ACCOUNT}"),
+            Kind::Hdfs => format!("hdfs://{address}{}/{database}", hdfs::DIRECTORY),
             _ => format!("s3://{BUCKET}/{database}?endpoint=http://{address}"),
         }
     }
@@ -180,13 +205,18 @@ impl Server {
     pub fn credentials(&self) -> Vec<(&'static str, &'static str)> {
         match self.kind {
             Kind::Azurite => vec![("AZURE_STORAGE_ACCOUNT_NAME", AZURITE_ACCOUNT), ("AZURE_STORAGE_ACCOUNT_KEY", AZURITE_KEY)],
+            Kind::Hdfs => vec![("HADOOP_USER_NAME", USER)],
             _ => vec![("AWS_ACCESS_KEY_ID", USER), ("AWS_SECRET_ACCESS_KEY", PASSWORD), ("AWS_REGION", "us-east-1")],
         }
     }
 
     fn wait_until_it_listens(&mut self) -> Result<(), String> {
-        let end = Instant::now() + START_PATIENCE;
-        while TcpStream::connect(self.address()).is_err() {
+        let end = Instant::now() + START_PATIENCE * if self.kind == Kind::Hdfs { 4 } else { 1 };
+        let is_ready = |server: &Server| match server.kind {
+            Kind::Hdfs => server.said(READY).is_some(),
+            _ => TcpStream::connect(server.address()).is_ok(),
+        };
+        while !is_ready(self) {
             if let Ok(Some(status)) = self.child.try_wait() {
                 return Err(format!("it ended with {status}: {}", self.last_words()));
             }
@@ -198,9 +228,49 @@ impl Server {
         Ok(())
     }
 
+    fn log(&self) -> String {
+        std::fs::read_to_string(self.directory.join("log")).unwrap_or_default()
+    }
+
     fn last_words(&self) -> String {
-        let log = std::fs::read_to_string(self.directory.join("log")).unwrap_or_default();
-        log.lines().last().unwrap_or("it said nothing").to_owned()
+        self.log().lines().last().unwrap_or("it said nothing").to_owned()
+    }
+
+    /// What follows the word at the beginning of a whole line of its.
+    fn said(&self, word: &str) -> Option<String> {
+        let log = self.log();
+        let whole = &log[..log.rfind('\n').map_or(0, |end| end + 1)];
+        let rest =
+            |line: &str| line.strip_prefix(word).filter(|rest| rest.is_empty() || rest.starts_with(' ')).map(|rest| rest.trim().to_owned());
+        whole.lines().find_map(rest)
+    }
+
+    /// Which server it is.
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// The feature of the command that speaks its protocol.
+    pub fn feature(&self) -> &'static str {
+        if self.kind == Kind::Hdfs { "hdfs" } else { "cloud" }
+    }
+
+    /// Has a server that obeys do something; what it answers.
+    pub fn tell(&self, what: &str) -> Result<String, String> {
+        let mut stdin = self.child.stdin.as_ref().ok_or("it obeys nobody")?;
+        let number = format!("{}", (1..).find(|number| self.said(&number.to_string()).is_none()).unwrap_or(0));
+        writeln!(stdin, "{number} {what}").map_err(|error| format!("telling it to {what}: {error}"))?;
+        let end = Instant::now() + TELL_PATIENCE;
+        loop {
+            if let Some(answer) = self.said(&number) {
+                let done = answer.strip_prefix("ok").map(|rest| rest.trim().to_owned());
+                return done.ok_or_else(|| format!("{what}: {answer}"));
+            }
+            if Instant::now() > end {
+                return Err(format!("{what}: no answer; {}", self.last_words()));
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
     }
 
     /// Azure's containers are made by a signed request; node, which runs the emulator, has what signing takes.

@@ -23,7 +23,8 @@ use crate::{Error, ErrorKind};
 /// Most bytes of what a node says that are shown: some answer with whole stacks.
 const SAID_BYTES_MAX: usize = 300;
 
-const SAFE_MODE: &str = "the NameNode changes nothing while it is in safe mode: see `hdfs dfsadmin -safemode get`; requests go on by themselves";
+const SAFE_MODE: &str =
+    "the NameNode changes nothing while it is in safe mode: see `hdfs dfsadmin -safemode get`; requests go on by themselves";
 const STANDBY: &str = "no NameNode is active: see `hdfs haadmin -getAllServiceState`; requests go on by themselves";
 const BUSY: &str = "the NameNode is starting or busy; requests are made again for a while (retry_seconds)";
 const GIVE_RIGHTS: &str = "give the user the rights to list, read, write and delete in the database's directory, or name another: ?user=…";
@@ -107,7 +108,7 @@ impl Failure {
             error => first_line(&error.to_string()).to_owned(),
         };
         let is_no_file = match error {
-            E::RPCError(class, _) => kind == ErrorKind::NotFound || NO_FILE.contains(&short(class)),
+            E::RPCError(class, said) => kind == ErrorKind::NotFound || NO_FILE.contains(&short(class)) || is_below_a_file(said),
             _ => kind == ErrorKind::NotFound,
         };
         Failure { kind, is_uncertain, is_no_file, what, advice }
@@ -139,6 +140,11 @@ fn is_before_request(error: &io::Error) -> bool {
     matches!(error.kind(), Io::ConnectionRefused | Io::AddrNotAvailable | Io::HostUnreachable | Io::NetworkUnreachable)
 }
 
+/// Whether the NameNode met a file where a directory should be. Whoever may not do everything is told so as of a denied access.
+fn is_below_a_file(said: &str) -> bool {
+    first_line(said).ends_with("(is not a directory)")
+}
+
 /// The name of an exception without its package.
 fn short(class: &str) -> &str {
     class.rsplit(['.', '$']).next().unwrap_or(class)
@@ -163,7 +169,9 @@ fn by_class(class: &str, said: &str) -> (ErrorKind, bool, Option<&'static str>) 
         "LeaseExpiredException" | "RecoveryInProgressException" => refused(ErrorKind::Retry, None),
         "FileNotFoundException" | "PathNotFoundException" => refused(ErrorKind::NotFound, None),
         "FileAlreadyExistsException" | "AlreadyBeingCreatedException" => refused(ErrorKind::AlreadyExists, None),
-        "AccessControlException" | "AuthorizationException" => refused(ErrorKind::PermissionDenied, Some(GIVE_RIGHTS)),
+        "AccessControlException" if is_below_a_file(said) => refused(ErrorKind::Invalid, Some(CHECK_PATH)),
+        // The second when a part of the path may not be passed through.
+        "AccessControlException" | "TraverseAccessControlException" | "AuthorizationException" => refused(ErrorKind::PermissionDenied, Some(GIVE_RIGHTS)),
         "SaslException" | "GSSException" | "InvalidToken" => refused(ErrorKind::PermissionDenied, Some(KERBEROS)),
         "NSQuotaExceededException"
         | "DSQuotaExceededException"
@@ -219,6 +227,7 @@ mod tests {
             ("org.apache.hadoop.hdfs.protocol.FSLimitException$PathComponentTooLongException", "long", ErrorKind::Invalid),
             ("org.apache.hadoop.hdfs.protocol.FSLimitException$MaxDirectoryItemsExceededException", "many", ErrorKind::OutOfSpace),
             ("org.apache.hadoop.fs.ParentNotDirectoryException", "/a (is not a directory)", ErrorKind::Invalid),
+            ("org.apache.hadoop.security.AccessControlException", "/a (is not a directory)", ErrorKind::Invalid),
             ("java.io.IOException", "Source /t and destination /a must both be directories", ErrorKind::Invalid),
         ] {
             assert_eq!(judged(class, said), (kind, false), "{class}: {said}");
@@ -230,6 +239,8 @@ mod tests {
         let no_file = |class: &str| Failure::judge(&HdfsError::RPCError(class.to_owned(), String::new())).is_no_file;
         assert!(no_file("java.io.FileNotFoundException") && no_file("org.apache.hadoop.fs.ParentNotDirectoryException"));
         assert!(no_file("org.apache.hadoop.fs.PathIsNotEmptyDirectoryException") && Failure::absent().is_no_file);
+        let below = HdfsError::RPCError("org.apache.hadoop.security.AccessControlException".into(), "/a (is not a directory)\n\tat".into());
+        assert!(Failure::judge(&below).is_no_file);
         assert!(!no_file("org.apache.hadoop.security.AccessControlException") && !no_file("java.io.IOException"));
         assert!(!no_file("org.apache.hadoop.ipc.RetriableException") && !Failure::silence().is_no_file);
         assert!(!Failure::judge(&HdfsError::BlocksNotFound("/a".into())).is_no_file, "a file whose blocks are missing is there");

@@ -136,7 +136,8 @@ impl HdfsObjectStore {
     async fn head(&self, request: Request, name: &ObjectName) -> Result<u64> {
         const DOING: &str = "asking for an object's length";
         let (store, name) = (self.clone(), name.clone());
-        let work = async move { store.length_now(&name).await.map_err(|failure| failure.error(DOING, &store.place().shown(name.as_str()))) };
+        let work =
+            async move { store.length_now(&name).await.map_err(|failure| failure.error(DOING, &store.place().shown(name.as_str()))) };
         self.run(request, DOING, Effect::Nothing, work).await
     }
 
@@ -292,7 +293,9 @@ impl ObjectStore for HdfsObjectStore {
             let threads = Fact::fine("requests", format!("{THREADS} threads, {IN_FLIGHT_MAX} at once"));
             let replicas = match self.cluster().settings().replication {
                 None => Fact::fine("replication", "the cluster's default"),
-                Some(1) => Fact::warning("replication", "1", "the loss of one disk loses objects: leave it to the cluster, or say replication=3"),
+                Some(1) => {
+                    Fact::warning("replication", "1", "the loss of one disk loses objects: leave it to the cluster, or say replication=3")
+                }
                 Some(replicas) => Fact::fine("replication", replicas.to_string()),
             };
             Ok(vec![reached, threads, replicas])
@@ -336,10 +339,8 @@ fn open_log(env: &Env, uri: &Uri, objects: &Arc<dyn ObjectStore>) -> Result<Arc<
 
 /// Registers `hdfs://`.
 pub(crate) fn register(registry: &mut Registry) {
-    registry.register_remote_object_store(
-        "hdfs",
-        Arc::new(|env, uri| Ok(Arc::new(HdfsObjectStore::open(env, uri)?) as Arc<dyn ObjectStore>)),
-    );
+    registry
+        .register_remote_object_store("hdfs", Arc::new(|env, uri| Ok(Arc::new(HdfsObjectStore::open(env, uri)?) as Arc<dyn ObjectStore>)));
     registry.register_log_store("hdfs", Arc::new(open_log));
 }
 

@@ -104,7 +104,8 @@ fn split_authority(uri: &Uri, authority: &str) -> Result<Option<u16>> {
 fn path_of(uri: &Uri, path: &str) -> Result<String> {
     let mut clean = String::new();
     for segment in path.split('/').filter(|segment| !segment.is_empty() && *segment != ".") {
-        if segment == ".." || segment == ".reserved" || segment == ".snapshot" || segment.contains(':') || segment.len() > SEGMENT_BYTES_MAX {
+        if segment == ".." || segment == ".reserved" || segment == ".snapshot" || segment.contains(':') || segment.len() > SEGMENT_BYTES_MAX
+        {
             return Err(invalid(uri, format_args!("{segment:?}, which no directory may be called,"))
                 .advice(format!("write the path that is meant, of parts without a colon and of at most {SEGMENT_BYTES_MAX} bytes")));
         }

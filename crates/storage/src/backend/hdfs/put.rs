@@ -216,7 +216,11 @@ impl Unnamed {
 
     async fn make_directory(&self, to: &str) -> std::result::Result<bool, Failure> {
         let parent = to.rsplit_once('/').map_or("/", |(parent, _)| parent).to_owned();
-        self.store().cluster().ask(|connected| async move { connected.client.mkdirs(&parent, DIRECTORY_MODE, true).await }).await.map(|()| true)
+        self.store()
+            .cluster()
+            .ask(|connected| async move { connected.client.mkdirs(&parent, DIRECTORY_MODE, true).await })
+            .await
+            .map(|()| true)
     }
 
     /// Whether the object at the name is the file, which is gone.
