@@ -262,7 +262,7 @@ impl ObjectStore for CloudObjectStore {
             self.list_names(request, "", None, 1).await?;
             let took = self.env().now().since(began);
             let reached = Fact::fine("bucket", format!("{}, answers a list in {took:.1?}", self.bucket().identity()));
-            let threads = Fact::fine("requests", format!("{} threads, {} at once", THREADS, IN_FLIGHT_MAX));
+            let threads = Fact::fine("requests", format!("{THREADS} threads, {IN_FLIGHT_MAX} at once"));
             Ok(vec![reached, threads, self.bucket().transport()])
         })
     }
