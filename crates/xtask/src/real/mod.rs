@@ -106,7 +106,8 @@ pub fn run(root: &Path, arguments: &Arguments) -> Result<(), String> {
 /// The suites of both interfaces on each store whose server is built here already: what CI can afford. Says which.
 pub fn conformance_where_built(root: &Path) -> Result<String, String> {
     let mut passed = Vec::new();
-    for kind in Kind::ALL.into_iter().filter(|kind| *kind != Kind::Etcd && kind.program(true).is_ok()) {
+    // HDFS takes minutes for it, and Java.
+    for kind in [Kind::Versitygw, Kind::Minio, Kind::Azurite].into_iter().filter(|kind| kind.program(true).is_ok()) {
         let server = Server::start(kind, true)?;
         conformance(root, &server).map_err(|error| format!("{kind}: {error}"))?;
         passed.push(kind.to_string());
