@@ -623,7 +623,7 @@ impl Lane {
     }
 
     /// Ends the lane with an error: everyone who waits gets it.
-    fn end(self: &Arc<Lane>, error: &Error) {
+    pub(crate) fn end(self: &Arc<Lane>, error: &Error) {
         let mut state = self.state.lock();
         if !matches!(state.mode, Mode::Ended(_)) {
             state.mode = Mode::Ended(error.clone());
@@ -648,9 +648,9 @@ impl Lane {
     }
 }
 
-/// The same trouble for those whose entries are on their way.
+/// The same trouble for those whose entries are on their way: no end of the log.
 fn unknown(below: &Error) -> Error {
-    Error::new(ErrorKind::OutcomeUnknown, format!("the write is on its way and may take effect later: {}", below.message()))
+    Error::new(ErrorKind::DeadlineExceeded, format!("the write is on its way and may take effect later: {}", below.message()))
         .advice("bring nodes back, or start others: the log goes on by itself")
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tombolo_env::{BoxFuture, Completion, Task, TaskClass};
-use tombolo_storage::lanes::{LogLane, wait, world_ended};
+use tombolo_storage::lanes::{LogLane, given_up, wait, world_ended};
 use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Appended, LogAppend, LogOffset, Pressure, Result};
 
@@ -75,6 +75,10 @@ impl LogLane for OpenLane {
 
     fn confirm(&self) -> BoxFuture<'_, Result<()>> {
         Box::pin(self.lane.confirm())
+    }
+
+    fn give_up(&self) {
+        self.lane.end(&given_up(self.lane.name()));
     }
 
     fn close(&self) -> BoxFuture<'_, Result<()>> {

@@ -1,5 +1,6 @@
 //! The log store: opens, takes over, reads, follows, frees.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -78,6 +79,33 @@ impl NearLogStore {
         NearLogStore { env: env.clone(), neighbours, replication, fenced: Fenced::new(KEPT_BYTES_MAX) }
     }
 
+    /// Begins lanes, and waits until each is named.
+    async fn begin(&self, context: &LogContext, lanes: Range<u32>) -> Result<Vec<OpenLane>> {
+        let begun = lanes.map(|lane| Lane::begin(context, &self.neighbours, self.replication, lane));
+        let begun: Vec<_> = begun.map(|(lane, opened)| (OpenLane::new(lane), opened)).collect();
+        let mut made = Vec::new();
+        for (lane, opened) in begun {
+            opened.await.unwrap_or_else(|| Err(world_ended()))?;
+            made.push(lane);
+        }
+        Ok(made)
+    }
+
+    /// Looks for other nodes from time to time. They change for the log as a whole, which ends with its first lane.
+    fn look_again(&self, made: &mut [OpenLane]) {
+        let Some(first) = made.first_mut().filter(|_| self.neighbours.change()) else { return };
+        let (env, neighbours) = (self.env.clone(), Arc::clone(&self.neighbours));
+        let look = async move {
+            loop {
+                env.sleep(LOOK_PERIOD).await;
+                if let Err(error) = neighbours.look().await {
+                    tracing::warn!(%error, "nodes that announced themselves are not known anew");
+                }
+            }
+        };
+        first.keep(self.env.spawn(TaskClass::Background, "nodes of a log", look));
+    }
+
     /// Has every node give back what older epochs of the database made and `named` does not name. Best effort.
     async fn collect_regions(neighbours: &Neighbours, context: &LogContext, named: &[LogRecord]) {
         // Whoever cannot read what one of them names frees nothing: it may be that.
@@ -129,31 +157,22 @@ impl LogStore for NearLogStore {
             let kept = older.map(|record| (record.id, self.fenced.take(context.life(false), record.id))).collect();
             self.fenced.clear();
             self.neighbours.look().await?;
-            let begun = (0..lanes).map(|lane| Lane::begin(context, &self.neighbours, self.replication, lane));
-            let begun: Vec<_> = begun.map(|(lane, opened)| (OpenLane::new(lane), opened)).collect();
-            let mut made = Vec::new();
-            for (lane, opened) in begun {
-                opened.await.unwrap_or_else(|| Err(world_ended()))?;
-                made.push(lane);
-            }
+            let mut made = self.begin(context, 0..lanes).await?;
             let collecting = NearLogStore::collect(Arc::clone(&self.neighbours), context.clone());
             self.env.spawn(TaskClass::Background, "log collection", collecting).detach();
             if let Some(first) = made.first_mut() {
                 first.also_moves(OldLogs::new(context, &self.neighbours, kept));
             }
-            // They change for the log as a whole, which ends with its first lane.
-            if let Some(first) = made.first_mut().filter(|_| self.neighbours.change()) {
-                let (env, neighbours) = (self.env.clone(), Arc::clone(&self.neighbours));
-                let look = async move {
-                    loop {
-                        env.sleep(LOOK_PERIOD).await;
-                        if let Err(error) = neighbours.look().await {
-                            tracing::warn!(%error, "nodes that announced themselves are not known anew");
-                        }
-                    }
-                };
-                first.keep(self.env.spawn(TaskClass::Background, "nodes of a log", look));
-            }
+            self.look_again(&mut made);
+            Ok(Arc::new(Lanes::new(made)) as Arc<dyn Log>)
+        })
+    }
+
+    fn open_lane<'a>(&'a self, context: &'a LogContext, lane: u32) -> BoxFuture<'a, Result<Arc<dyn Log>>> {
+        Box::pin(async move {
+            self.neighbours.look().await?;
+            let mut made = self.begin(context, lane..lane + 1).await?;
+            self.look_again(&mut made);
             Ok(Arc::new(Lanes::new(made)) as Arc<dyn Log>)
         })
     }
@@ -189,7 +208,7 @@ impl LogStore for NearLogStore {
 
     fn free<'a>(&'a self, context: &'a LogContext, log: &'a LogRecord) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
-            context.check_older(log, "frees", place(log))?;
+            context.check_freed(log, place(log))?;
             self.fenced.take(context.life(false), log.id);
             let lane = decode(log)?;
             free(context, &self.neighbours, &lane.segments);

@@ -1,6 +1,7 @@
 //! A log made of lanes that know nothing of each other. Which lane is meant, and what all of them are asked, is decided here for every such store.
 
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use tombolo_env::{BoxFuture, Completion, Env, completion};
 
@@ -35,6 +36,9 @@ pub trait LogLane: Send + Sync + fmt::Debug {
     /// Verifies that it is not fenced.
     fn confirm(&self) -> BoxFuture<'_, Result<()>>;
 
+    /// Ends it, if it has not ended: as [`Log::give_up`].
+    fn give_up(&self);
+
     /// Makes all durable, refuses appends from here on, and waits for its background.
     fn close(&self) -> BoxFuture<'_, Result<()>>;
 }
@@ -55,21 +59,32 @@ pub fn world_ended() -> Error {
     Error::new(ErrorKind::OutcomeUnknown, "the world ended before the log could tell whether the entry is in place")
 }
 
+/// What appends to a lane that was given up end with, and whoever waits for it.
+pub fn given_up(place: impl fmt::Display) -> Error {
+    Error::new(ErrorKind::OutcomeUnknown, "the log was given up; what was not durable may or may not be found again").object(place)
+}
+
 /// A log of such lanes.
 #[derive(Debug)]
 pub struct Lanes<L> {
-    lanes: Vec<L>,
+    lanes: Vec<Numbered<L>>,
+}
+
+#[derive(Debug)]
+struct Numbered<L> {
+    lane: L,
+    is_given_up: AtomicBool,
 }
 
 impl<L: LogLane> Lanes<L> {
     /// Of these, which are numbered in order.
     pub fn new(lanes: Vec<L>) -> Lanes<L> {
-        Lanes { lanes }
+        Lanes { lanes: lanes.into_iter().map(|lane| Numbered { lane, is_given_up: AtomicBool::new(false) }).collect() }
     }
 
     fn lane(&self, lane: u32) -> Result<&L> {
         let none = || Error::new(ErrorKind::Invalid, format!("lane {lane} of a log of {} lanes", self.lanes.len()));
-        self.lanes.get(lane as usize).ok_or_else(none)
+        self.lanes.get(lane as usize).map(|numbered| &numbered.lane).ok_or_else(none)
     }
 }
 
@@ -112,19 +127,29 @@ impl<L: LogLane> Log for Lanes<L> {
 
     fn confirm(&self) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move {
-            for lane in &self.lanes {
-                lane.confirm().await?;
+            for numbered in self.lanes.iter().filter(|numbered| !numbered.is_given_up.load(Ordering::Acquire)) {
+                numbered.lane.confirm().await?;
             }
             Ok(())
         })
+    }
+
+    fn give_up(&self, lane: u32) {
+        if let Some(numbered) = self.lanes.get(lane as usize) {
+            numbered.is_given_up.store(true, Ordering::Release);
+            numbered.lane.give_up();
+        }
     }
 
     /// Every lane is closed, however another one ended.
     fn close(&self) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move {
             let mut closed = Ok(());
-            for lane in &self.lanes {
-                closed = closed.and(lane.close().await);
+            for numbered in &self.lanes {
+                let ended = numbered.lane.close().await;
+                if !numbered.is_given_up.load(Ordering::Acquire) {
+                    closed = closed.and(ended);
+                }
             }
             closed
         })

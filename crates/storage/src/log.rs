@@ -108,6 +108,19 @@ impl LogContext {
         if log.id.epoch < self.epoch {
             return Ok(());
         }
+        self.refuse(log, what, place)
+    }
+
+    /// Refuses to free `log`, which lies at `place`, while somebody may need it: a later epoch's, or one of this epoch that the chain names.
+    ///
+    /// # Errors
+    /// `Bug`, when it is one of those.
+    pub fn check_freed(&self, log: &LogRecord, place: impl fmt::Display) -> Result<()> {
+        let given_up = || log.id.epoch == self.epoch && !self.chain.named().iter().any(|named| named.id == log.id);
+        if log.id.epoch < self.epoch || given_up() { Ok(()) } else { self.refuse(log, "frees", place) }
+    }
+
+    fn refuse(&self, log: &LogRecord, what: &str, place: impl fmt::Display) -> Result<()> {
         Err(Error::new(ErrorKind::Bug, format!("epoch {} {what} the log of epoch {}", self.epoch, log.id.epoch)).object(place))
     }
 }
@@ -120,11 +133,16 @@ impl LogContext {
 /// 2. Fencing is idempotent, may be repeated by any later epoch, and never yields less than what an earlier fence sealed and synced.
 /// 3. Up to the sealed length the entries read back are those appended, in order, whole; damage in between is `Corrupt`, never an end.
 /// 4. No epoch appends to another's log.
-/// 5. What [`LogStore::tail`] shows lies within every length that a fence returns, and holds everything acknowledged as durable before it.
+/// 5. What [`LogStore::tail`] shows lies within every length that a fence returns, and holds everything acknowledged as durable before it. An
+///    entry whose append failed is not shown, as long as nobody has fenced the log.
 pub trait LogStore: Send + Sync + fmt::Debug {
     /// Begins this epoch's log: makes its lanes, publishes one record for each through the chain, and returns when both are durable.
     /// What logs of older epochs that the chain does not name still keep is freed, in the background where that takes long.
     fn open<'a>(&'a self, context: &'a LogContext, lanes: u32) -> BoxFuture<'a, Result<Arc<dyn Log>>>;
+
+    /// Begins one more lane of this epoch, as a log of that lane alone, and returns when the record that names it is durable in the chain. `lane` is a
+    /// number that this epoch has never tried to begin a lane with. After an error the chain may name it or not: un-name it before another is begun.
+    fn open_lane<'a>(&'a self, context: &'a LogContext, lane: u32) -> BoxFuture<'a, Result<Arc<dyn Log>>>;
 
     /// Fences an older epoch's log: from its return on nothing beyond the returned length takes effect, and everything up to it is durable.
     /// `from` is the replay point that the manifest states: earlier bytes may be gone.
@@ -156,7 +174,7 @@ pub trait LogStore: Send + Sync + fmt::Debug {
         })
     }
 
-    /// Deletes a whole log of an older epoch, once a durable manifest record no longer names it.
+    /// Deletes a whole log of an older epoch, or one of this epoch that was given up, once a durable manifest record no longer names it.
     fn free<'a>(&'a self, context: &'a LogContext, log: &'a LogRecord) -> BoxFuture<'a, Result<()>>;
 
     /// Deletes what is left here of the context's database, which was destroyed: logs of older epochs that no record names too. Touches nothing of
@@ -234,6 +252,11 @@ pub trait Log: Send + Sync + fmt::Debug {
 
     /// Verifies that the log is not fenced: for reads that must not be stale.
     fn confirm(&self) -> BoxFuture<'_, Result<()>>;
+
+    /// Gives a lane up whose entries are kept elsewhere, or are about to be: its appends fail from here on, nothing of it works on in the background, and
+    /// it holds no memory any more. What of it was not acknowledged may be found again, or not, for as long as the chain names it. Closing and
+    /// confirming leave it out. Synchronous, and never waits.
+    fn give_up(&self, lane: u32);
 
     /// Makes all durable and writes down how far that is. Appends fail with `Closed` from here on. When it has come to its end, well or not,
     /// nothing of this log works on in the background.

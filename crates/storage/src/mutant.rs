@@ -46,6 +46,11 @@ pub enum Mutant {
     LogServeBeforeNamed,
     LogFreeBeforeReplayPointDurable,
     FlushNamesBeforeLogDurable,
+    // A log that ends while the database goes on
+    EndedLogUnnamedBeforeTables,
+    EndedLogStaysNamed,
+    EndedLogAcknowledges,
+    RenewedLogServedBeforeNamed,
     // Rule 8
     LogFenceWordUnchecked,
     LogFenceWordCheckedBeforeStore,

@@ -1,5 +1,5 @@
 //! Random operations in several lives of one database: closed, dropped, killed, without power; with a disk that fails, is full for a while,
-//! or cannot sync.
+//! or cannot sync; with a log that ends for good.
 
 use std::io::ErrorKind as IoErrorKind;
 use std::time::Duration;
@@ -27,6 +27,10 @@ enum Fate {
     SyncErrors,
     /// The disk is full for a while.
     Full,
+    /// No sync of the log's first lane succeeds any more, nor one of the second if so chosen.
+    LogEnds {
+        both: bool,
+    },
 }
 
 fn fate(random: &mut Random) -> Fate {
@@ -42,10 +46,28 @@ fn fate(random: &mut Random) -> Fate {
     }
 }
 
+/// Some lives are chosen for the end of their log, by a chance of their own: those of the others stay as they are.
+fn ends_log(seed: u64, life: u64) -> Option<Fate> {
+    let mut random = Random::new(seed, 1000 + life);
+    random.percent(8).then(|| Fate::LogEnds { both: random.percent(30) })
+}
+
 impl Fate {
     fn is_faulty(self) -> bool {
-        matches!(self, Fate::Errors(_) | Fate::SyncErrors | Fate::Full)
+        matches!(self, Fate::Errors(_) | Fate::SyncErrors | Fate::Full | Fate::LogEnds { .. })
     }
+
+    /// Whether writes must succeed once the cause is gone, or another log stands.
+    fn must_heal(self) -> bool {
+        matches!(self, Fate::Full | Fate::LogEnds { .. })
+    }
+}
+
+/// A sync of files of the main stream's first lane, or its second.
+fn syncs_lane(operation: &Operation, both: bool) -> bool {
+    let path = operation.path.to_string_lossy();
+    let is_lane = path.contains("-0000/") || both && path.contains("-10000/");
+    matches!(operation.kind, OperationKind::Sync | OperationKind::SyncDirectory) && is_lane
 }
 
 /// Mapped operations have no errors: a failing device kills the process there, which other fates do.
@@ -64,6 +86,11 @@ fn arm(run: &Run, process: &Process, fate: Fate, random: &mut Random) {
         Fate::SyncErrors => {
             let sync = |operation: &Operation| matches!(operation.kind, OperationKind::Sync | OperationKind::SyncDirectory);
             run.world.inject(Fault::new(Action::Fail(IoErrorKind::Other), sync).after(random.below(40)).times(1 + random.below(3)));
+        }
+        Fate::LogEnds { both } => {
+            // Opening takes some; the world forgets the fault when the life is over.
+            let fails = Fault::new(Action::Fail(IoErrorKind::Other), move |operation| syncs_lane(operation, both));
+            run.world.inject(fails.after(4 + after % 16).always());
         }
         Fate::Full => {
             let host = run.world.host(0);
@@ -93,9 +120,14 @@ fn life(run: &Run, process: &Process, setup: &Setup, fate: Fate, random: &mut Ra
             inside.host().set_capacity(None);
             client.step(&healing[0]).await?;
             // Errors may still be answered, a second time for the same cause; what a full disk refused must work again.
-            client.set_tolerant(fate != Fate::Full);
-            client.step(&healing[1]).await?;
-            client.set_tolerant(fate != Fate::Full);
+            client.set_tolerant(!fate.must_heal());
+            client.step(&healing[1]).await.map_err(|stop| match stop {
+                Stop::Error(error) if matches!(fate, Fate::LogEnds { .. }) => {
+                    Stop::Violation(Violation::new(format!("no other log took the place of one that ended: {error}")))
+                }
+                stop => stop,
+            })?;
+            client.set_tolerant(!fate.must_heal());
         }
         client.check_snapshots().await?;
         client.check_all().await?;
@@ -135,6 +167,7 @@ pub(super) fn run(seed: u64) -> Result<Report, Failure> {
                 setup.form = form_of(random.next());
             }
             let fate = fate(&mut random);
+            let fate = ends_log(seed, number).unwrap_or(fate);
             fates.push(fate);
             run.world.note(&format!("life {number}: {fate:?}"));
             arm(run, &process, fate, &mut random);
@@ -146,7 +179,9 @@ pub(super) fn run(seed: u64) -> Result<Report, Failure> {
             match fate {
                 Fate::Crash(crash) if crashed => run.crashed(crash),
                 // What a failed sync gave up is missed only when the power goes.
-                Fate::SyncErrors | Fate::Errors(_) if random.percent(60) => run.crash(std::slice::from_ref(&process), Crash::PowerLoss),
+                Fate::SyncErrors | Fate::Errors(_) | Fate::LogEnds { .. } if random.percent(60) => {
+                    run.crash(std::slice::from_ref(&process), Crash::PowerLoss);
+                }
                 _ => run.crash(std::slice::from_ref(&process), Crash::Kill),
             }
             process = run.world.process(&format!("life {number}"));

@@ -240,6 +240,7 @@ pub const LOG_CHECKS: &[(&str, LogCheck)] = &[
     ("a log is published before it is open", publishes_first),
     ("a fence refuses what comes after and holds what came before", fence_seals),
     ("a fence may be repeated, by any later epoch", fence_repeats),
+    ("another lane takes the place of one that was given up", another_lane),
     ("durable is what a sync or a ticket says", durable),
     ("tickets of one lane all resolve", tickets),
     ("a follower sees what is durable, and nothing that a fence could take back", follows),
@@ -277,6 +278,35 @@ fn fill(
     let entries: Vec<LogEntry> = numbers.map(|number| entry(number, payload_bytes)).collect();
     let ends = entries.iter().map(|entry| append(&subject.env, log, lane, entry).expect("an append to an open log")).collect();
     (entries, ends)
+}
+
+fn another_lane(subject: &LogSubject) {
+    const LATER: u32 = 1 << 16;
+    let history = LogHistory::new(subject);
+    let (env, store) = (&subject.env, &subject.store);
+    let first = history.open(1, 2).expect("opening");
+    append(env, &*first, 0, &entry(1, 100)).expect("appending");
+    first.give_up(0);
+    let refused = first.append(0, &entry(2, 100)).expect_err("given up");
+    assert_eq!(refused.kind(), ErrorKind::OutcomeUnknown, "{refused}");
+    env.block_on(first.confirm()).expect("of a lane that was given up nobody asks");
+    append(env, &*first, 1, &entry(3, 50)).expect("the other lane goes on");
+    let (context, given_up) = (history.context(1), history.record(1, 0));
+    let kept = history.free(&given_up, 1).expect_err("the chain names it");
+    assert_eq!(kept.kind(), ErrorKind::Bug, "{kept}");
+    history.chain.unname(&given_up);
+    history.free(&given_up, 1).expect("freeing what is not named");
+    let second = env.block_on(store.open_lane(&context, LATER)).expect("another lane");
+    assert_eq!(second.lanes(), 1);
+    let end = append(env, &*second, 0, &entry(4, 200)).expect("appending");
+    second.sync(0, end).expect("a sync");
+    env.block_on(first.close()).expect("closing leaves out what was given up");
+    let sealed = history.fence(1, LATER, 2, LogOffset::ZERO).expect("fencing");
+    assert!(sealed >= end, "sealed at {sealed} below {end}");
+    let found = history.read(1, LATER, 2, LogOffset::ZERO, sealed).expect("reading");
+    assert_eq!(found.into_iter().map(|(entry, _)| entry).collect::<Vec<_>>(), [entry(4, 200)]);
+    let fenced = append(env, &*second, 0, &entry(5, 200)).expect_err("fenced");
+    assert_eq!(fenced.kind(), ErrorKind::Fenced, "{fenced}");
 }
 
 fn reads_back(subject: &LogSubject) {

@@ -40,7 +40,7 @@ use tombolo_env::TaskClass;
 use tombolo_storage::{Epoch, Error, ErrorKind, Incarnation, Result};
 
 use crate::checkpoint::Checkpoint;
-use crate::engine::{CompactionRequest, Engine, KeyspaceInfo, MAIN_LANE};
+use crate::engine::{CompactionRequest, Engine, KeyspaceInfo};
 use crate::op::Op;
 use crate::options::{Durability, KeyspaceOptions, Options};
 use crate::reader::ReaderOptions;
@@ -505,7 +505,7 @@ impl Db {
             write_stall: slowed.map(|slowed| slowed.reason),
             write_bytes_per_second_max: slowed.map_or(0, |slowed| slowed.bytes_per_second),
             write_delay_nanos: engine.stalls.delayed_nanos.load(Ordering::Relaxed),
-            log_bytes: engine.log.pressure(MAIN_LANE).live_bytes,
+            log_bytes: engine.main_log().pressure().live_bytes,
             last_sequence: engine.stream.visible().0,
             replayed_bytes: engine.counters.replayed_bytes.load(Ordering::Relaxed),
             open_nanos: engine.counters.open_nanos.load(Ordering::Relaxed),

@@ -11,7 +11,7 @@ use tombolo_storage::{Counted, Error, ErrorKind, Purpose, Result};
 use crate::budget::Category;
 use crate::cache::CacheStats;
 use crate::db::Db;
-use crate::engine::{Engine, MAIN_LANE};
+use crate::engine::Engine;
 use crate::flash::{FlashCacheStats, FlashUse};
 use crate::manifest::TableStatus;
 use crate::{compaction, write};
@@ -301,7 +301,7 @@ fn store(engine: &Engine, list: &mut List) {
 
 fn work(engine: &Engine, list: &mut List) {
     let counters = &engine.counters;
-    let pressure = engine.log.pressure(MAIN_LANE);
+    let pressure = engine.main_log().pressure();
     list.bytes("log-bytes", pressure.live_bytes, "bytes of the log not yet freed: what opening would replay");
     list.bytes("log-bytes-wanted-max", pressure.wanted_bytes_max, "beyond it the log has its oldest data flushed");
     list.count("last-sequence", engine.stream.visible().0, "the newest sequence number that reads see");

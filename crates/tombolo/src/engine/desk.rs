@@ -31,6 +31,8 @@ pub(crate) const POSTED_BYTES_MAX: usize = 4 << 10;
 pub(crate) struct Committed {
     /// The lane's end after it; `None` when it was not logged.
     pub(crate) end: Option<LogOffset>,
+    /// The number of that lane.
+    pub(crate) lane: u32,
     pub(crate) accepted: Option<Completion<Result<()>>>,
     /// How long the writer is asked to wait.
     pub(crate) delay: Duration,

@@ -11,6 +11,7 @@ mod desk;
 mod following;
 mod kept;
 mod lanes;
+mod main_log;
 mod readers;
 mod snapshots;
 mod stream;
@@ -34,6 +35,7 @@ pub(crate) use desk::{Committed, Desk, POSTED_BYTES_MAX, Posted};
 pub(crate) use following::Following;
 pub(crate) use kept::Kept;
 pub(crate) use lanes::OwnLane;
+pub(crate) use main_log::{MAIN_LANE, MainLog, is_main, lane_after, no_log, took_no_effect};
 pub(crate) use readers::Readers;
 pub(crate) use snapshots::Snapshots;
 pub(crate) use stream::{Commit, InLine, Stream};
@@ -52,8 +54,6 @@ use crate::signal::{Signal, Turn};
 use crate::stalls::Stalls;
 use crate::version::{Version, Versions};
 
-/// The lane of the main stream.
-pub(crate) const MAIN_LANE: u32 = 0;
 /// The stream that orders all keyspaces.
 pub(crate) const MAIN_STREAM: u32 = 0;
 
@@ -84,11 +84,11 @@ pub(crate) struct Sealed {
     pub(crate) memtable: Arc<Memtable>,
     /// Sequence numbers up to here were given out when it was sealed.
     pub(crate) last_sequence: SequenceNumber,
-    /// The end of this epoch's log when it was sealed; `None` for what recovery replayed.
+    /// The end of the main log when it was sealed; `None` for what recovery replayed.
     pub(crate) log_end: Option<LogOffset>,
     /// Keyspaces created and dropped by its writes, in their order.
     pub(crate) keyspace_edits: Vec<Edit>,
-    /// Logs of older epochs that are needed no more once it is flushed.
+    /// Logs that are needed no more once it is flushed: of older epochs, and the main log that has ended.
     pub(crate) old_logs: Vec<LogRecord>,
 }
 
@@ -105,8 +105,10 @@ pub(crate) struct Engine {
     pub(crate) log_store: Arc<dyn LogStore>,
     pub(crate) context: LogContext,
     pub(crate) manifest: Manifest,
-    pub(crate) log: Arc<dyn Log>,
-    /// The lanes of the log beside the main one, which are the application's.
+    /// What the main stream is appended to. Changed in the commit section.
+    main: ArcSwap<MainLog>,
+    /// The log with which the epoch began, if it has lanes beside the main one: they are the application's.
+    pub(crate) application_log: Option<Arc<dyn Log>>,
     pub(crate) own_lanes: Vec<OwnLane>,
     pub(crate) versions: Versions,
     pub(crate) stream: Stream,
@@ -257,6 +259,7 @@ pub(crate) struct Parts {
     pub(crate) context: LogContext,
     pub(crate) manifest: Manifest,
     pub(crate) log: Arc<dyn Log>,
+    pub(crate) main: Arc<MainLog>,
     pub(crate) versions: Versions,
     pub(crate) stream: Stream,
     pub(crate) catalog: Catalog,
@@ -285,7 +288,8 @@ impl Engine {
             context: parts.context,
             manifest: parts.manifest,
             own_lanes: lanes::beside_main(parts.log.lanes()),
-            log: parts.log,
+            application_log: (parts.log.lanes() > 1).then_some(parts.log),
+            main: ArcSwap::new(parts.main),
             stream: parts.stream,
             catalog: parts.catalog,
             snapshots: Snapshots::default(),
@@ -514,7 +518,7 @@ impl Engine {
         if error.kind() != ErrorKind::Corrupt {
             return error;
         }
-        let fenced = match self.log.confirm().await {
+        let fenced = match self.confirm().await {
             Ok(()) => return error,
             Err(fenced) if fenced.kind() == ErrorKind::Fenced => fenced,
             // The log cannot be asked: its nodes may be out of reach while the store is not. A successor deletes nothing before its claim is there.

@@ -11,7 +11,7 @@ use tombolo_format::key::SequenceNumber;
 use tombolo_format::manifest::Edit;
 use tombolo_storage::{LogOffset, LogRecord};
 
-use super::{Desk, Engine};
+use super::{Desk, Engine, MainLog};
 use crate::memtable::{Memtable, MemtableWriter};
 
 /// The order of the writes of the keyspaces bound to it.
@@ -43,12 +43,16 @@ pub(crate) struct Commit {
     pub(crate) last: u64,
     /// The last number that a log entry covers.
     pub(crate) logged: u64,
+    /// What is appended to.
+    pub(crate) log: Arc<MainLog>,
     pub(crate) log_end: LogOffset,
+    /// The log has ended, and the memtables that it was for are sealed.
+    pub(crate) is_log_given_up: bool,
     /// The last number of an unlogged write; 0 before the first.
     pub(crate) unlogged: u64,
     /// What the active memtable's flush tells the manifest of keyspaces.
     pub(crate) keyspace_edits: Vec<Edit>,
-    /// Logs of older epochs that end with the active memtable's flush: what they held is in it.
+    /// Logs that end with the active memtable's flush: what they held is in it, or in those before.
     pub(crate) old_logs: Vec<LogRecord>,
     pub(crate) next_keyspace: u32,
     /// Bytes of log that hold what the active memtable does.
@@ -79,14 +83,22 @@ pub(crate) trait InLine: Send + fmt::Debug {
 
 impl Stream {
     /// A stream that goes on after `last`, with the active memtable and its writer.
-    pub(crate) fn new(memtable: Arc<Memtable>, writer: MemtableWriter, last: SequenceNumber, next_keyspace: u32) -> Stream {
+    pub(crate) fn new(
+        log: Arc<MainLog>,
+        memtable: Arc<Memtable>,
+        writer: MemtableWriter,
+        last: SequenceNumber,
+        next_keyspace: u32,
+    ) -> Stream {
         Stream {
             commit: Mutex::new(Commit {
                 writer,
                 memtable,
                 last: last.0,
                 logged: last.0,
+                log,
                 log_end: LogOffset::ZERO,
+                is_log_given_up: false,
                 unlogged: 0,
                 keyspace_edits: Vec::new(),
                 old_logs: Vec::new(),

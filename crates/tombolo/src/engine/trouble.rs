@@ -26,6 +26,8 @@ pub(crate) struct Work {
 
 impl Work {
     pub(crate) const FLUSH: Work = Work { name: "flush", keyspace: None };
+    /// Another log in the place of one that has ended.
+    pub(crate) const LOG: Work = Work { name: "log", keyspace: None };
     pub(crate) const COLLECTION: Work = Work { name: "collection", keyspace: None };
 
     /// The compaction of a keyspace.
@@ -64,9 +66,9 @@ pub struct BackgroundError {
 }
 
 impl BackgroundError {
-    /// Whether writes are refused, or will be, until this heals: when memory has no more room for what cannot be flushed.
+    /// Whether writes wait, or will, until this heals: when memory has no more room for what cannot be flushed, or there is no log.
     pub fn stops_writes(&self) -> bool {
-        self.work == Work::FLUSH.name
+        self.work == Work::FLUSH.name || self.work == Work::LOG.name
     }
 }
 

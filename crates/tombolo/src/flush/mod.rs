@@ -3,10 +3,12 @@
 //! Invariants:
 //! 1. Memtables are flushed in the order in which they were sealed, one at a time, all their keyspaces with one commit: so a batch that
 //!    spans keyspaces is in tables whole or not at all, and the log's replay point is one offset.
-//! 2. The log is durable up to the memtable's end before its tables are named: no table holds what a crash of the host takes from the log.
+//! 2. The log is durable up to the memtable's end before its tables are named: no table holds what a crash of the host takes from the log. Of a log that
+//!    has ended, the replay point stays where it is until the record of the last memtable that it was for un-names it.
 //! 3. The log is trimmed, and old logs are freed, only after the record that says so is durable.
 //! 4. An attempt's tables have fresh names; those of a failed attempt are deleted, unless the outcome of naming them is unknown.
 
+mod renewal;
 mod retention;
 mod tables;
 
@@ -18,7 +20,7 @@ use tombolo_env::Instant;
 use tombolo_format::key::SequenceNumber;
 use tombolo_format::manifest::{Edit, TableDescription};
 use tombolo_storage::mutant::{Mutant, is_enabled};
-use tombolo_storage::{Error, ErrorKind, Purpose, Result};
+use tombolo_storage::{Error, ErrorKind, LogId, LogOffset, Purpose, Result};
 
 pub(crate) use retention::Retention;
 pub(crate) use tables::finish;
@@ -39,12 +41,14 @@ const FULL_BYTES: u64 = 4 << 20;
 
 /// Flushes what is sealed, until the database stops.
 pub(crate) async fn run(engine: Arc<Engine>) {
+    let mut renewal = renewal::Renewal::default();
     loop {
         // Subscribed before it looks: a stop in between is not missed.
         let work = engine.work.subscribe();
         if engine.is_stopping() {
             return;
         }
+        let has_ended = write::seal_ended_log(&engine);
         // The view itself is let go: it would keep tables from being deleted, and a full store from getting room, while a flush fails.
         let oldest = engine.view().waiting.last().cloned();
         match oldest {
@@ -57,6 +61,11 @@ pub(crate) async fn run(engine: Arc<Engine>) {
                 engine.progress.raise();
                 write::advance_line(&engine);
                 write::look_again(&engine);
+            }
+            None if has_ended => {
+                if renewal::run(&engine, &mut renewal).await.is_err() {
+                    return;
+                }
             }
             None => {
                 if engine.stream.has_drops.swap(false, Ordering::AcqRel) || log_wants_flush(&engine) {
@@ -71,7 +80,7 @@ pub(crate) async fn run(engine: Arc<Engine>) {
 
 /// Whether the log asks for its oldest data to be flushed, and something in memory keeps it.
 fn log_wants_flush(engine: &Engine) -> bool {
-    let pressure = engine.log.pressure(MAIN_LANE);
+    let pressure = engine.main_log().pressure();
     pressure.live_bytes > pressure.wanted_bytes_max && !engine.view().active.is_empty()
 }
 
@@ -172,19 +181,16 @@ async fn flush(engine: &Arc<Engine>, sealed: &Arc<Sealed>) -> Result<()> {
         delete_unnamed(engine, &tables).await;
         return Err(never_named(error));
     }
-    if let Some(end) = sealed.log_end
-        && engine.log.durable_through(MAIN_LANE) < end
-        && !is_enabled(Mutant::FlushNamesBeforeLogDurable)
-    {
-        let durable = engine.log.durable(MAIN_LANE, end).await;
-        if let Err(error) = durable.unwrap_or_else(|| Err(Error::new(ErrorKind::Closed, "the log ended"))) {
+    let replay_point = match logged(engine, sealed).await {
+        Ok(replay_point) => replay_point,
+        Err(error) => {
             if !matches!(error.kind(), ErrorKind::Fenced | ErrorKind::Closed) {
                 delete_unnamed(engine, &tables).await;
             }
             return Err(error);
         }
-    }
-    let edits = edits(engine, sealed, &tables);
+    };
+    let edits = edits(engine, sealed, &tables, replay_point);
     if is_enabled(Mutant::LogFreeBeforeReplayPointDurable) {
         free_logs(engine, sealed).await;
     }
@@ -209,6 +215,25 @@ async fn flush(engine: &Arc<Engine>, sealed: &Arc<Sealed>) -> Result<()> {
     Ok(())
 }
 
+/// Has the log durable up to the end of a memtable, which is the replay point then. `None`: there is none to state, as the log has ended.
+async fn logged(engine: &Engine, sealed: &Sealed) -> Result<Option<(LogId, LogOffset)>> {
+    let Some(end) = sealed.log_end else { return Ok(None) };
+    // Another takes its place only when nothing waits to be flushed.
+    let log = engine.main_log();
+    let replay_point = Some((log.id, end));
+    if log.durable_through() >= end || is_enabled(Mutant::FlushNamesBeforeLogDurable) {
+        return Ok(replay_point);
+    }
+    let durable = log.durable(end).await;
+    match durable.unwrap_or_else(|| Err(Error::new(ErrorKind::OutcomeUnknown, "the log ended"))) {
+        Ok(()) => Ok(replay_point),
+        Err(error) => {
+            engine.sync_failed(log.id.lane, &error);
+            if log.ended().is_some() { Ok(None) } else { Err(error) }
+        }
+    }
+}
+
 /// Tells of a flush.
 fn told(engine: &Engine, tables: &[TableDescription], began: Instant) {
     let bytes = tables.iter().map(|table| table.length).sum();
@@ -218,15 +243,15 @@ fn told(engine: &Engine, tables: &[TableDescription], began: Instant) {
 }
 
 /// What the manifest is told of a flush: all at once.
-fn edits(engine: &Engine, sealed: &Sealed, tables: &[TableDescription]) -> Vec<Edit> {
+fn edits(engine: &Engine, sealed: &Sealed, tables: &[TableDescription], replay_point: Option<(LogId, LogOffset)>) -> Vec<Edit> {
     let state = engine.manifest.state();
     let mut edits = sealed.keyspace_edits.clone();
     for table in tables {
         edits.push(Edit::KeyspaceFlushed { id: table.keyspace, sequence: sealed.last_sequence });
         edits.push(Edit::TableAdded(table.clone()));
     }
-    if let Some(end) = sealed.log_end {
-        edits.push(Edit::LogReplayPoint { epoch: engine.context.epoch.0, lane: MAIN_LANE, offset: end.0 });
+    if let Some((log, end)) = replay_point {
+        edits.push(Edit::LogReplayPoint { epoch: log.epoch.0, lane: log.lane, offset: end.0 });
     }
     for log in &sealed.old_logs {
         edits.push(Edit::LogUnnamed { epoch: log.id.epoch.0, lane: log.id.lane });
@@ -240,8 +265,10 @@ fn edits(engine: &Engine, sealed: &Sealed, tables: &[TableDescription]) -> Vec<E
 
 /// Frees what the log holds no longer for anyone. What fails here is garbage for collection, and harmless.
 async fn free_logs(engine: &Engine, sealed: &Sealed) {
+    let log = engine.main_log();
     if let Some(end) = sealed.log_end
-        && let Err(error) = engine.log.trim(MAIN_LANE, end)
+        && log.ended().is_none()
+        && let Err(error) = log.log().trim(MAIN_LANE, end)
     {
         engine.note(&error);
         tracing::warn!(error = %error, "trimming the log failed");

@@ -77,7 +77,7 @@ async fn wait_for<W: Iterator<Item = Work>>(engine: &Engine, works: impl Fn() ->
 /// Resolves when no other process had taken over after this call began.
 pub(crate) async fn confirm(engine: &Engine) -> Result<()> {
     engine.check_writable()?;
-    let confirmed = engine.log.confirm().await;
+    let confirmed = engine.confirm().await;
     if let Err(error) = &confirmed {
         engine.note(error);
     }
@@ -112,13 +112,20 @@ async fn shut(engine: &Engine) -> Result<()> {
         Some(_) if engine.is_read_only() => Ok(()),
         Some(error) => Err(error),
         None if write::has_unlogged(engine) => {
+            write::seal_ended_log(engine);
             let last = write::seal(engine);
             flushed(engine, last).await
         }
         None => Ok(()),
     };
-    let logged = engine.log.close().await;
-    result = result.and(logged);
+    let main = engine.main_log();
+    // One that has ended, and could not be put into tables, is among what went wrong already.
+    if main.ended().is_none() {
+        result = result.and(main.log().close().await);
+    }
+    if let Some(log) = engine.application_log.as_ref().filter(|log| !Arc::ptr_eq(log, main.log()) || main.ended().is_some()) {
+        result = result.and(log.close().await);
+    }
     engine.stop();
     let tasks = std::mem::take(&mut *engine.tasks.lock());
     for task in tasks {

@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use tombolo_format::key::SequenceNumber;
 use tombolo_format::manifest::TableDescription;
-use tombolo_storage::{Error, ErrorKind, LogOffset, LogRecord, Purpose, Result};
+use tombolo_storage::{Error, ErrorKind, LogId, LogOffset, LogRecord, Purpose, Result};
 
 use crate::checkpoint::last_sequence;
-use crate::engine::{Engine, Kept};
+use crate::engine::{Engine, Kept, is_main};
 use crate::manifest::{self, State, names};
 use crate::table::check_description;
 
@@ -152,7 +152,10 @@ async fn logs(engine: &Arc<Engine>, report: &mut VerifyReport) -> Result<()> {
         let record = LogRecord { id: *id, configuration: log.configuration.clone() };
         let end = match log.sealed {
             Some(sealed) => sealed,
-            None if id.epoch == engine.context.epoch => engine.log.durable_through(id.lane),
+            None if id.epoch == engine.context.epoch => match durable_through(engine, *id) {
+                Some(end) => end,
+                None => continue,
+            },
             None => continue,
         };
         if log.replay_point >= end {
@@ -167,6 +170,15 @@ async fn logs(engine: &Arc<Engine>, report: &mut VerifyReport) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// How far a log of this epoch is durable; nothing of one that has ended, and is about to be un-named.
+fn durable_through(engine: &Engine, id: LogId) -> Option<LogOffset> {
+    let main = engine.main_log();
+    if id == main.id {
+        return main.ended().is_none().then(|| main.durable_through());
+    }
+    engine.application_log.as_ref().filter(|_| !is_main(id.lane)).map(|log| log.durable_through(id.lane))
 }
 
 async fn read_log(engine: &Engine, record: &LogRecord, from: LogOffset, to: LogOffset, report: &mut VerifyReport) -> Result<()> {

@@ -16,7 +16,7 @@ use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Error, ErrorKind, LogContext, LogId, LogOffset, LogRecord, LogStore, Result};
 
 use crate::collection::{Pinned, pin_for_reader};
-use crate::engine::{Engine, KeyspaceInfo, MAIN_LANE, Sealed, View};
+use crate::engine::{Engine, KeyspaceInfo, Sealed, View, is_main};
 use crate::manifest::State;
 use crate::manifest::chain::Tip;
 use crate::manifest::driver::follow::ChainFollower;
@@ -228,7 +228,7 @@ impl Follower {
     async fn read_logs(&mut self) -> Result<()> {
         let state = Arc::clone(&self.state);
         self.logs.retain(|id, _| state.logs().contains_key(id));
-        for (id, log) in state.logs().iter().filter(|(id, _)| id.lane == MAIN_LANE) {
+        for (id, log) in state.logs().iter().filter(|(id, _)| is_main(id.lane)) {
             let known = self.logs.get(id).copied();
             let from = known.map_or(log.replay_point, |known| known.max(log.replay_point));
             if log.sealed.is_some_and(|sealed| sealed <= from) {

@@ -23,19 +23,20 @@ pub(crate) use restore::{RestoreRequest, claim_empty, copy_tables, restore};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use tombolo_env::{BoxFuture, Env, Task, TaskClass};
+use tombolo_env::{Env, Task, TaskClass};
 use tombolo_format::key::SequenceNumber;
 use tombolo_format::manifest::Edit;
 use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{
-    ConfigurationChain, Epoch, Error, ErrorKind, Log, LogContext, LogOffset, LogRecord, LogStore, ObjectStore, Purpose, Result, probe,
+    ConfigurationChain, Epoch, Error, ErrorKind, Log, LogContext, LogId, LogOffset, LogRecord, LogStore, ObjectStore, Purpose, Result,
+    probe,
 };
 
 use crate::budget::{LogBooks, Membership, MemoryBudget};
 use crate::cache::BlockCache;
 use crate::checkpoint::Checkpoints;
 use crate::collection::{Destroyed, Pinned, delete_life};
-use crate::engine::{Catalog, Engine, KeyspaceInfo, MAIN_LANE, MAIN_STREAM, Parts, Sealed, Stream, View, Work};
+use crate::engine::{Catalog, Engine, KeyspaceInfo, MAIN_LANE, MAIN_STREAM, MainLog, Parts, Sealed, Stream, View, Work, is_main};
 use crate::event::Listener;
 use crate::flash::{FlashCache, FlashUse};
 use crate::guard::guarded;
@@ -289,24 +290,8 @@ async fn end_logs(manifest: &Manifest, empty: Vec<LogRecord>) -> Result<()> {
     manifest.committed(edits).await.map(drop)
 }
 
-/// The chain without the wait for a record: what rule 7 forbids, for the test that shows that it is noticed.
-#[derive(Debug)]
-struct Hasty(Manifest);
-
-impl ConfigurationChain for Hasty {
-    fn publish(&self, record: LogRecord) -> BoxFuture<'_, Result<()>> {
-        let LogRecord { id, configuration } = record;
-        drop(self.0.commit(vec![Edit::LogNamed { epoch: id.epoch.0, lane: id.lane, configuration }]));
-        Box::pin(async { Ok(()) })
-    }
-
-    fn named(&self) -> Vec<LogRecord> {
-        self.0.named()
-    }
-}
-
 fn chain(manifest: &Manifest) -> Arc<dyn ConfigurationChain> {
-    if is_enabled(Mutant::LogServeBeforeNamed) { Arc::new(Hasty(manifest.clone())) } else { Arc::new(manifest.clone()) }
+    if is_enabled(Mutant::LogServeBeforeNamed) { manifest.without_waiting() } else { Arc::new(manifest.clone()) }
 }
 
 /// Replays logs, oldest first. Returns those that hold something, and those that hold nothing beyond their replay points.
@@ -323,7 +308,7 @@ async fn replay_logs(
     let began = context.env.now();
     for OldLog { record, sealed } in old_logs {
         // Other lanes are the application's: named until it releases them.
-        if record.id.lane != MAIN_LANE {
+        if !is_main(record.id.lane) {
             if is_enabled(Mutant::ApplicationLogEndedByOpening) {
                 empty.push(record);
             }
@@ -393,7 +378,8 @@ fn assemble(assembly: Assembly) -> Result<Arc<Engine>> {
     let Replayed { memtable: active, writer, waiting, keyspace_edits, old_logs } = replayed.finish(last, old_logs)?;
     let versions = Versions::new(tables);
     let version = versions.build(&state, &Version::default());
-    let stream = Stream::new(Arc::clone(&active), writer, last, next_keyspace);
+    let main = MainLog::new(Arc::clone(&log), LogId { epoch: context.epoch, lane: MAIN_LANE });
+    let stream = Stream::new(Arc::clone(&main), Arc::clone(&active), writer, last, next_keyspace);
     stream.log_bytes_max.store(log_bytes_max, Ordering::Relaxed);
     {
         let mut commit = stream.commit.lock();
@@ -411,6 +397,7 @@ fn assemble(assembly: Assembly) -> Result<Arc<Engine>> {
         context,
         manifest,
         log,
+        main,
         versions,
         stream,
         catalog,
@@ -482,7 +469,7 @@ async fn deliver(engine: Arc<Engine>) {
 /// Deletes what processes that ended left of checkpoints half made or half deleted.
 async fn sweep_checkpoints(engine: &Arc<Engine>) -> Result<()> {
     let _turn = engine.checkpointing.take().await;
-    let swept = engine.checkpoints().sweep(engine.log.confirm()).await?;
+    let swept = engine.checkpoints().sweep(engine.confirm()).await?;
     if swept > 0 {
         tracing::info!(swept, "removed what was left of checkpoints that were never finished");
     }

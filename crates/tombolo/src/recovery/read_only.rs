@@ -117,6 +117,10 @@ impl LogStore for NoLog {
         refuse()
     }
 
+    fn open_lane<'a>(&'a self, _context: &'a LogContext, _lane: u32) -> BoxFuture<'a, Result<Arc<dyn Log>>> {
+        refuse()
+    }
+
     fn fence<'a>(&'a self, _context: &'a LogContext, _log: &'a LogRecord, _from: LogOffset) -> BoxFuture<'a, Result<LogOffset>> {
         refuse()
     }
@@ -179,6 +183,8 @@ impl Log for NoLog {
     fn confirm(&self) -> BoxFuture<'_, Result<()>> {
         refuse()
     }
+
+    fn give_up(&self, _lane: u32) {}
 
     fn close(&self) -> BoxFuture<'_, Result<()>> {
         Box::pin(async { Ok(()) })

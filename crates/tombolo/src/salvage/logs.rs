@@ -14,7 +14,7 @@ use tombolo_storage::{
 
 use super::history::is_damage;
 use crate::budget::{LogBooks, MemoryBudget};
-use crate::engine::MAIN_LANE;
+use crate::engine::{MAIN_LANE, is_main};
 use crate::manifest::{Manifest, State};
 use crate::recovery::Replay;
 
@@ -68,7 +68,7 @@ pub(super) async fn survey(
 ) -> Result<Found> {
     let mut replay = Replay::new(state, budget, memtable_bytes)?;
     let (mut parts, mut stopped) = (Vec::new(), None);
-    for (id, log) in state.logs().iter().filter(|(id, _)| id.lane == MAIN_LANE) {
+    for (id, log) in state.logs().iter().filter(|(id, _)| is_main(id.lane)) {
         // The newest state knows best where the log lies, and how far it goes.
         let named = newest.and_then(|newest| newest.logs().get(id));
         let is_freed = newest.is_some() && named.is_none();

@@ -25,7 +25,7 @@ use tombolo_storage::{Epoch, Error, ErrorKind, LogContext, LogStore, ObjectStore
 
 use crate::budget::{LogBooks, MemoryBudget};
 use crate::checkpoint::{edits, last_sequence};
-use crate::engine::MAIN_LANE;
+use crate::engine::is_main;
 use crate::manifest::driver::io::Io;
 use crate::manifest::{LogState, Manifest, State, names};
 use crate::options::{KeyspaceOptions, Options};
@@ -144,7 +144,7 @@ pub(crate) async fn salvage(request: SalvageRequest) -> Result<SalvageReport> {
 async fn applications(io: &Io, history: &History, state: &State) -> Result<Vec<Loss>> {
     let told = |what: String| Loss { what, keyspace: None, keys: None, entries: 0, bytes: 0 };
     let holds = |log: &LogState| log.sealed.is_none_or(|sealed| sealed > log.replay_point);
-    let logs = state.logs().iter().filter(|(id, log)| id.lane != MAIN_LANE && holds(log));
+    let logs = state.logs().iter().filter(|(id, log)| !is_main(id.lane) && holds(log));
     let mut losses: Vec<Loss> =
         logs.map(|(id, _)| told(format!("log {} of the application, of epoch {}, is not taken", id.lane - 1, id.epoch))).collect();
     let objects = io.list_all(&names::application_prefix(history.incarnation)).await?.len();

@@ -18,7 +18,7 @@ use tombolo_storage::{Error, ErrorKind, Result};
 use super::ticket::WriteTicket;
 use super::{Content, Prepared, check_in_flight, commit_locked, finish_commit};
 use crate::budget::{Category, Charge};
-use crate::engine::{Commit, Committed, Engine, InLine, MAIN_LANE};
+use crate::engine::{Commit, Committed, Engine, InLine};
 use crate::guard::guarded;
 use crate::op::{Op, Ticket};
 use crate::options::Durability;
@@ -74,7 +74,7 @@ impl InLine for Waiting {
             return true;
         }
         // When all that was appended is durable, those in flight have only not been taken yet, perhaps by the very thread that waits here.
-        if check_in_flight(engine, self.durability).is_err() && engine.log.durable_through(MAIN_LANE) < commit.log_end {
+        if check_in_flight(engine, self.durability).is_err() && commit.log.durable_through() < commit.log_end {
             return false;
         }
         let committed = match &self.prepared {
@@ -137,15 +137,15 @@ async fn move_line(engine: &Arc<Engine>) {
     let mut pause = FIRST_PAUSE;
     loop {
         advance_line(engine);
-        let log_end = {
+        let (log, log_end) = {
             let commit = engine.stream.commit.lock();
             if commit.line.is_empty() {
                 return;
             }
-            commit.log_end
+            (Arc::clone(&commit.log), commit.log_end)
         };
-        if engine.log.durable_through(MAIN_LANE) < log_end {
-            let _ended = engine.log.durable(MAIN_LANE, log_end).await;
+        if log.ended().is_none() && log.durable_through() < log_end {
+            let _ended = log.durable(log_end).await;
             advance_line(engine);
         }
         engine.env.sleep(pause).await;

@@ -7,7 +7,7 @@
 //! 4. A durable write waits for a sync, which all that were appended before it share.
 //!
 //! Invariants:
-//! 1. Sequence numbers have no holes: an append that took no effect takes no number. An append of unknown outcome finishes the handle.
+//! 1. Sequence numbers have no holes: an append that took no effect takes no number. After one of unknown outcome nothing is appended to that log.
 //! 2. A log entry covers every number since the entry before; unlogged writes in between take the first numbers of its range, and its own
 //!    operations the last. So recovery checks that entries follow each other without a gap. What is more than one entry's count can say is
 //!    covered by entries without operations before it.
@@ -28,10 +28,14 @@ use std::time::Duration;
 use tombolo_env::Completion;
 use tombolo_format::batch::{BatchBuilder, OPERATIONS_MAX};
 use tombolo_format::key::{EntryKind, SequenceNumber};
-use tombolo_storage::{Error, ErrorKind, LogAppend, LogOffset, Result};
+use tombolo_format::manifest::Edit;
+use tombolo_storage::mutant::{Mutant, is_enabled};
+use tombolo_storage::{Error, ErrorKind, LogAppend, LogOffset, LogRecord, Result};
 
 use crate::budget::Room;
-use crate::engine::{Commit, Committed, Engine, KeyspaceInfo, MAIN_LANE, MAIN_STREAM, POSTED_BYTES_MAX, Sealed, View, Work};
+use crate::engine::{
+    Commit, Committed, Engine, KeyspaceInfo, MAIN_LANE, MAIN_STREAM, POSTED_BYTES_MAX, Sealed, View, Work, no_log, took_no_effect,
+};
 use crate::memtable::Memtable;
 use crate::op::Op;
 use crate::options::{Durability, KeyspaceOptions, Options};
@@ -159,6 +163,7 @@ fn finish_commit(engine: &Engine, committed: Result<Committed>) -> Result<Commit
             if error.kind() != ErrorKind::Busy {
                 engine.note(error);
                 engine.tell_failure();
+                engine.tell_of_log();
             }
         }
     }
@@ -185,6 +190,9 @@ fn commit_locked(engine: &Engine, commit: &mut Commit, content: Content<'_>, dur
 fn commit_guarded(engine: &Engine, commit: &mut Commit, content: Content<'_>, durability: Durability) -> Result<Committed> {
     content.check()?;
     engine.check_writable()?;
+    if let Some(cause) = commit.log.ended() {
+        return Err(no_log(cause));
+    }
     let (bytes, count) = (content.memtable_bytes(), content.count());
     let rotated = make_room(engine, commit, bytes)?;
     commit.writer.reserve(bytes, count as usize)?;
@@ -203,7 +211,7 @@ fn commit_guarded(engine: &Engine, commit: &mut Commit, content: Content<'_>, du
     let writes = engine.stream.writes.load(Ordering::Relaxed);
     engine.stream.writes.store(writes + 1, Ordering::Relaxed);
     let (delay, stall_changed) = slowing::delay(engine, commit, bytes);
-    Ok(Committed { end, accepted, delay, rotated, stall_changed })
+    Ok(Committed { end, lane: commit.log.id.lane, accepted, delay, rotated, stall_changed })
 }
 
 /// What an append comes to: the log's end after it, and its acceptance unless it was accepted at once.
@@ -223,24 +231,18 @@ fn append(engine: &Engine, commit: &mut Commit, payload: &[&[u8]], count: u32) -
 /// Appends an entry that covers the next `count` numbers.
 fn append_entry(engine: &Engine, commit: &mut Commit, payload: &[&[u8]], count: u32) -> Result<AppendEnd> {
     let entry = LogAppend { stream: MAIN_STREAM, first_sequence: commit.logged + 1, count, parts: payload };
-    match engine.log.append_parts(MAIN_LANE, &entry) {
+    match commit.log.log().append_parts(MAIN_LANE, &entry) {
         Ok(appended) => {
             commit.log_end = appended.end;
             commit.log_bytes += entry.payload_bytes() as u64 + LOG_ENTRY_OVERHEAD_BYTES;
             Ok((appended.end, appended.accepted))
         }
         Err(error) => {
-            let nothing_happened = matches!(
-                error.kind(),
-                ErrorKind::Retry
-                    | ErrorKind::OutOfSpace
-                    | ErrorKind::Invalid
-                    | ErrorKind::Busy
-                    | ErrorKind::PermissionDenied
-                    | ErrorKind::Unsupported
-            );
-            if !nothing_happened {
+            if error.kind() == ErrorKind::Fenced {
                 engine.fail_silently(&error);
+            } else if !took_no_effect(&error) {
+                // Whether it is in the log is not known, and its numbers are given out again: nothing more is appended behind it.
+                commit.log.end(&error);
             }
             Err(error)
         }
@@ -349,9 +351,34 @@ pub(crate) fn seal(engine: &Engine) -> SequenceNumber {
     last
 }
 
-/// Whether writes are in memory that no log holds.
+/// Seals what is in memory when the log has ended, once: the flush of the newest memtable un-names it. Nothing is committed until another log stands.
+/// Says whether it has ended.
+pub(crate) fn seal_ended_log(engine: &Engine) -> bool {
+    let mut commit = engine.stream.commit.lock();
+    if commit.log.ended().is_none() {
+        return false;
+    }
+    if std::mem::replace(&mut commit.is_log_given_up, true) {
+        return true;
+    }
+    let id = commit.log.id;
+    // From here on no record names it again.
+    engine.manifest.give_up_log(id);
+    commit.log.log().give_up(MAIN_LANE);
+    let state = engine.manifest.state();
+    if is_enabled(Mutant::EndedLogUnnamedBeforeTables) {
+        drop(engine.manifest.commit(vec![Edit::LogUnnamed { epoch: id.epoch.0, lane: id.lane }]));
+    } else if let Some(log) = state.logs().get(&id).filter(|_| !is_enabled(Mutant::EndedLogStaysNamed)) {
+        commit.old_logs.push(LogRecord { id, configuration: log.configuration.clone() });
+    }
+    rotate(engine, &mut commit);
+    true
+}
+
+/// Whether writes are in memory that no log holds, or none that lives.
 pub(crate) fn has_unlogged(engine: &Engine) -> bool {
-    engine.stream.commit.lock().unlogged > engine.counters.flushed.load(Ordering::Acquire)
+    let commit = engine.stream.commit.lock();
+    commit.log.ended().is_some() || commit.unlogged > engine.counters.flushed.load(Ordering::Acquire)
 }
 
 /// Commits a batch and says how it will end.
@@ -408,11 +435,14 @@ pub(crate) fn sync(engine: &Arc<Engine>) -> Op<()> {
     if let Err(error) = engine.check_writable().and_then(|()| check_in_flight(engine, Durability::Durable)) {
         return Op::ready(Err(error));
     }
-    let end = engine.stream.commit.lock().log_end;
+    let (end, lane) = {
+        let commit = engine.stream.commit.lock();
+        (commit.log_end, commit.log.id.lane)
+    };
     if end == LogOffset::ZERO {
         return Op::ready(Ok(()));
     }
-    let committed = Committed { end: Some(end), accepted: None, delay: Duration::ZERO, rotated: false, stall_changed: false };
+    let committed = Committed { end: Some(end), lane, accepted: None, delay: Duration::ZERO, rotated: false, stall_changed: false };
     acknowledge(engine, committed, Durability::Durable)
 }
 

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::waiting_max;
-use crate::engine::{Commit, Engine, MAIN_LANE, View};
+use crate::engine::{Commit, Engine, View};
 use crate::event::Event;
 use crate::stalls::{Pressure, RUNS_SLOW, Slowed};
 
@@ -59,7 +59,7 @@ fn judge(engine: &Engine, commit: &mut Commit) -> (Duration, bool) {
 /// A log that wants its oldest data flushed, by its bytes or by its pieces, is as good as one that would take too long to replay: the memtable counts
 /// as full, unless one is being flushed already.
 fn look_at_log(engine: &Engine, commit: &mut Commit) {
-    let pressure = engine.log.pressure(MAIN_LANE);
+    let pressure = commit.log.pressure();
     if pressure.live_bytes > pressure.wanted_bytes_max && engine.view().waiting.is_empty() {
         let limit = engine.stream.log_bytes_max.load(Ordering::Relaxed);
         commit.log_bytes = commit.log_bytes.max(limit.saturating_add(1));

@@ -10,7 +10,7 @@ use std::task::{Context, Poll, ready};
 use tombolo_env::{BoxFuture, Completion, Env, Instant};
 use tombolo_storage::{Error, ErrorKind, LogOffset, Result};
 
-use crate::engine::{Committed, Engine, MAIN_LANE};
+use crate::engine::{Committed, Engine};
 use crate::op::Ticket;
 use crate::options::Durability;
 
@@ -22,6 +22,8 @@ pub(super) struct WriteTicket {
     accepted: Option<Completion<Result<()>>>,
     /// What must be durable; `None` when nothing must, or it is.
     end: Option<LogOffset>,
+    /// Of which lane.
+    lane: u32,
     syncing: Option<Completion<Result<()>>>,
     /// Whether the write counts as in flight, and as one whose sync nobody has begun.
     counted: bool,
@@ -44,6 +46,7 @@ impl WriteTicket {
             sleep: None,
             accepted: committed.accepted,
             end: committed.end.filter(|_| durable),
+            lane: committed.lane,
             syncing: None,
             counted: durable,
             unstarted: false,
@@ -71,7 +74,7 @@ impl WriteTicket {
     fn begin_sync(&mut self) {
         self.mark_started();
         if let (Some(end), None) = (self.end, &self.syncing) {
-            self.syncing = Some(self.engine.log.durable(MAIN_LANE, end));
+            self.syncing = Some(self.engine.durable(self.lane, end));
         }
     }
 
@@ -88,6 +91,7 @@ impl WriteTicket {
         self.uncount();
         result.map_err(|error| {
             self.engine.note(&error);
+            self.engine.sync_failed(self.lane, &error);
             match error.kind() {
                 ErrorKind::Retry | ErrorKind::Busy | ErrorKind::Closed | ErrorKind::DeadlineExceeded => {
                     Error::new(ErrorKind::OutcomeUnknown, format!("the write was made, but is not known to be durable: {error}"))
@@ -104,7 +108,7 @@ impl WriteTicket {
         result.or_else(|error| {
             // A log that has not taken it in time goes on with it, and with what follows it.
             if error.kind() != ErrorKind::DeadlineExceeded {
-                self.engine.fail(&error);
+                self.engine.log_ended(self.lane, &error);
             }
             self.ended(Err(error))
         })
@@ -160,7 +164,7 @@ impl Ticket for WriteTicket {
         }
         let result = match (self.syncing.take(), self.end) {
             (Some(syncing), _) => env.block_on(syncing).unwrap_or_else(log_ended),
-            (None, Some(end)) => self.engine.log.sync(MAIN_LANE, end),
+            (None, Some(end)) => self.engine.sync(self.lane, end),
             (None, None) => Ok(()),
         };
         self.ended(result)

@@ -11,6 +11,7 @@ mod credentials;
 mod cursor;
 mod damage;
 mod destroy;
+mod ended_log;
 mod flash;
 mod full_disk;
 mod large_records;

@@ -171,7 +171,9 @@ fn by_class(class: &str, said: &str) -> (ErrorKind, bool, Option<&'static str>) 
         "FileAlreadyExistsException" | "AlreadyBeingCreatedException" => refused(ErrorKind::AlreadyExists, None),
         "AccessControlException" if is_below_a_file(said) => refused(ErrorKind::Invalid, Some(CHECK_PATH)),
         // The second when a part of the path may not be passed through.
-        "AccessControlException" | "TraverseAccessControlException" | "AuthorizationException" => refused(ErrorKind::PermissionDenied, Some(GIVE_RIGHTS)),
+        "AccessControlException" | "TraverseAccessControlException" | "AuthorizationException" => {
+            refused(ErrorKind::PermissionDenied, Some(GIVE_RIGHTS))
+        }
         "SaslException" | "GSSException" | "InvalidToken" => refused(ErrorKind::PermissionDenied, Some(KERBEROS)),
         "NSQuotaExceededException"
         | "DSQuotaExceededException"

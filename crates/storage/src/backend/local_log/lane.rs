@@ -29,6 +29,7 @@ use super::group::{Group, Joined, Next, Wake};
 use super::segment::{Blocks, Segment, Store};
 use super::supply::Supply;
 use super::unsynced::Unsynced;
+use crate::lanes::given_up;
 use crate::log_memory::LaneMemory;
 use crate::mutant::{Mutant, is_enabled};
 use crate::{Appended, Error, ErrorKind, LogAppend, LogOffset, Pressure, Result};
@@ -67,7 +68,8 @@ pub(super) enum State {
 #[derive(Debug)]
 pub(super) struct Writer {
     pub(super) state: State,
-    /// A sync failed and its bytes were not moved: nothing more becomes durable. Set by the leader only.
+    /// A sync failed and its bytes were not moved, or the lane was given up: nothing more becomes durable. Set by the leader, who alone leads, or by who
+    /// gives up.
     pub(super) lost: Option<Error>,
     pub(super) segment: Arc<Segment>,
     /// The next frame's byte. Invariant: a multiple of 8, at most the segment's capacity.
@@ -432,7 +434,7 @@ impl Lane {
         let began = self.env.now();
         let mut moves = 0;
         let failure = loop {
-            // Looked at by the leader, who alone sets it: whoever asked before it was set may lead after.
+            // Whoever asked before it was set may lead after.
             if let Some(error) = self.writer.lock().lost.clone() {
                 break Some(error);
             }
@@ -626,6 +628,20 @@ impl Lane {
             Some(by) => Err(self.control.fenced(by)),
             None => Ok(()),
         }
+    }
+
+    /// Ends the lane, if it has not ended, and lets go of what only a later sync would need.
+    pub(super) fn give_up(&self) {
+        let mut writer = self.writer.lock();
+        let error = match &writer.state {
+            State::Ended(error) => error.clone(),
+            _ => given_up(&self.place),
+        };
+        // A leader that is at its syncs moves nothing any more; those who wait for it are told what it found.
+        writer.lost.get_or_insert_with(|| error.clone());
+        writer.state = State::Ended(error);
+        let accepted = self.accepted();
+        writer.unsynced.release(accepted);
     }
 
     /// Refuses appends from here on; returns the end to be made durable.

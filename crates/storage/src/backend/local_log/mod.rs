@@ -26,6 +26,7 @@ mod supply;
 mod unsynced;
 
 use std::io;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -180,6 +181,33 @@ impl LocalLogStore {
         Ok(Arc::new(lane))
     }
 
+    /// Makes lanes, and publishes them.
+    async fn begin(&self, context: &LogContext, lanes: Range<u32>) -> Result<Arc<dyn Log>> {
+        let logs = self.logs(self.life(context));
+        self.env.files().create_directories(&logs).map_err(|error| Error::io(error, "making a log", logs.display()))?;
+        let mut made = Vec::new();
+        for lane in lanes.clone() {
+            match self.make_lane(context, LogId { epoch: context.epoch, lane }) {
+                Ok(lane) => made.push(lane),
+                Err(error) => {
+                    // Nothing names them yet. One that another call of this epoch made stays.
+                    let kept = u32::from(error.kind() != ErrorKind::AlreadyExists);
+                    for lane in lanes.start..lane + kept {
+                        let _ = self.remove(&self.lane_directory(self.life(context), LogId { epoch: context.epoch, lane }));
+                    }
+                    return Err(error);
+                }
+            }
+            self.env.yield_now().await;
+        }
+        for lane in lanes {
+            let id = LogId { epoch: context.epoch, lane };
+            let configuration = LocalLogStore::configuration(self.life(context));
+            context.chain.publish(LogRecord { id, configuration }).await?;
+        }
+        Ok(Arc::new(Lanes::new(made)) as Arc<dyn Log>)
+    }
+
     /// Deletes the directory of a log; what is not a log's stays, and the directory with it.
     fn remove(&self, directory: &Path) -> io::Result<()> {
         let files = self.env.files();
@@ -234,30 +262,17 @@ impl LogStore for LocalLogStore {
             self.env.yield_now().await;
             // A network file system cannot carry the fence word.
             check_file_system(&self.env, &self.directory, self.options.single_host)?;
-            let logs = self.logs(self.life(context));
-            self.env.files().create_directories(&logs).map_err(|error| Error::io(error, "making a log", logs.display()))?;
-            let mut made = Vec::new();
-            for lane in 0..lanes {
-                match self.make_lane(context, LogId { epoch: context.epoch, lane }) {
-                    Ok(lane) => made.push(lane),
-                    Err(error) => {
-                        // Nothing names them yet. One that another call of this epoch made stays.
-                        let kept = u32::from(error.kind() != ErrorKind::AlreadyExists);
-                        for lane in 0..lane + kept {
-                            let _ = self.remove(&self.lane_directory(self.life(context), LogId { epoch: context.epoch, lane }));
-                        }
-                        return Err(error);
-                    }
-                }
-                self.env.yield_now().await;
-            }
-            for lane in 0..lanes {
-                let id = LogId { epoch: context.epoch, lane };
-                let configuration = LocalLogStore::configuration(self.life(context));
-                context.chain.publish(LogRecord { id, configuration }).await?;
-            }
+            let log = self.begin(context, 0..lanes).await?;
             self.collect(context);
-            Ok(Arc::new(Lanes::new(made)) as Arc<dyn Log>)
+            Ok(log)
+        })
+    }
+
+    fn open_lane<'a>(&'a self, context: &'a LogContext, lane: u32) -> BoxFuture<'a, Result<Arc<dyn Log>>> {
+        Box::pin(async move {
+            self.env.yield_now().await;
+            check_file_system(&self.env, &self.directory, self.options.single_host)?;
+            self.begin(context, lane..lane + 1).await
         })
     }
 
@@ -306,7 +321,7 @@ impl LogStore for LocalLogStore {
     fn free<'a>(&'a self, context: &'a LogContext, log: &'a LogRecord) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
             let directory = self.find(context, log)?;
-            context.check_older(log, "frees", directory.display())?;
+            context.check_freed(log, directory.display())?;
             self.env.yield_now().await;
             self.remove(&directory).map_err(|error| Error::io(error, "deleting a log", directory.display()))
         })
@@ -436,6 +451,10 @@ impl LogLane for Arc<Lane> {
             self.env.yield_now().await;
             Lane::confirm(self)
         })
+    }
+
+    fn give_up(&self) {
+        Lane::give_up(self);
     }
 
     fn close(&self) -> BoxFuture<'_, Result<()>> {

@@ -7,12 +7,14 @@
 //! engine sees the arithmetic of a log on disk.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
 use tombolo_env::{BoxFuture, Completion, Env, completion};
 
+use crate::lanes::given_up;
 use crate::{
     Appended, Error, ErrorKind, Incarnation, Log, LogAppend, LogContext, LogEntry, LogId, LogOffset, LogReader, LogRecord, LogStore,
     Pressure, Result, Survival,
@@ -45,6 +47,8 @@ struct Lane {
     fenced: bool,
     /// The owner closed it.
     closed: bool,
+    /// The owner gave it up.
+    given_up: bool,
 }
 
 /// A lane as its writer, its readers and its fencer share it.
@@ -95,6 +99,28 @@ impl MemoryLogStore {
         Ok(())
     }
 
+    /// Begins lanes, and publishes them.
+    async fn begin(&self, context: &LogContext, lanes: Range<u32>) -> Result<Arc<dyn Log>> {
+        self.env.yield_now().await;
+        let mut opened = Vec::new();
+        for lane in lanes {
+            let id = LogId { epoch: context.epoch, lane };
+            let fresh = Arc::clone(self.shared.lanes.lock().entry((context.life(false), id)).or_default());
+            {
+                let fresh = fresh.lock();
+                if fresh.fenced {
+                    return Err(fenced(&self.place(id)));
+                }
+                if fresh.end != LogOffset::ZERO || fresh.closed {
+                    return Err(Error::new(ErrorKind::Bug, "an epoch opened its log twice").object(self.place(id)));
+                }
+            }
+            context.chain.publish(LogRecord { id, configuration: self.configuration() }).await?;
+            opened.push((fresh, self.place(id)));
+        }
+        Ok(Arc::new(MemoryLog { env: self.env.clone(), lanes: opened }) as Arc<dyn Log>)
+    }
+
     fn lane(&self, context: &LogContext, log: &LogRecord) -> Result<SharedLane> {
         self.check(log)?;
         match self.shared.lanes.lock().get(&(context.life(false), log.id)) {
@@ -111,28 +137,16 @@ impl MemoryLogStore {
 impl LogStore for MemoryLogStore {
     fn open<'a>(&'a self, context: &'a LogContext, lanes: u32) -> BoxFuture<'a, Result<Arc<dyn Log>>> {
         Box::pin(async move {
-            self.env.yield_now().await;
-            let mut opened = Vec::new();
-            for lane in 0..lanes {
-                let id = LogId { epoch: context.epoch, lane };
-                let fresh = Arc::clone(self.shared.lanes.lock().entry((context.life(false), id)).or_default());
-                {
-                    let fresh = fresh.lock();
-                    if fresh.fenced {
-                        return Err(fenced(&self.place(id)));
-                    }
-                    if fresh.end != LogOffset::ZERO || fresh.closed {
-                        return Err(Error::new(ErrorKind::Bug, "an epoch opened its log twice").object(self.place(id)));
-                    }
-                }
-                context.chain.publish(LogRecord { id, configuration: self.configuration() }).await?;
-                opened.push((fresh, self.place(id)));
-            }
+            let log = self.begin(context, 0..lanes).await?;
             let (life, named) = (context.life(false), context.chain.named());
             let is_garbage = |id: LogId| id.epoch < context.epoch && !named.iter().any(|record| record.id == id);
             self.shared.lanes.lock().retain(|(of, id), _| *of != life || !is_garbage(*id));
-            Ok(Arc::new(MemoryLog { env: self.env.clone(), lanes: opened }) as Arc<dyn Log>)
+            Ok(log)
         })
+    }
+
+    fn open_lane<'a>(&'a self, context: &'a LogContext, lane: u32) -> BoxFuture<'a, Result<Arc<dyn Log>>> {
+        Box::pin(self.begin(context, lane..lane + 1))
     }
 
     fn fence<'a>(&'a self, context: &'a LogContext, log: &'a LogRecord, _from: LogOffset) -> BoxFuture<'a, Result<LogOffset>> {
@@ -184,6 +198,7 @@ impl LogStore for MemoryLogStore {
         Box::pin(async move {
             self.env.yield_now().await;
             self.check(log)?;
+            context.check_freed(log, self.place(log.id))?;
             self.shared.lanes.lock().remove(&(context.life(false), log.id));
             Ok(())
         })
@@ -247,6 +262,9 @@ impl Log for MemoryLog {
         self.env.preemption_point();
         let (lane, place) = self.lane(lane)?;
         let mut lane = lane.lock();
+        if lane.given_up {
+            return Err(given_up(place));
+        }
         if lane.closed {
             return Err(Error::new(ErrorKind::Closed, "the log was closed").object(place));
         }
@@ -309,12 +327,19 @@ impl Log for MemoryLog {
         Box::pin(async move {
             self.env.yield_now().await;
             for (lane, place) in &self.lanes {
-                if lane.lock().fenced {
+                let lane = lane.lock();
+                if lane.fenced && !lane.given_up {
                     return Err(fenced(place));
                 }
             }
             Ok(())
         })
+    }
+
+    fn give_up(&self, lane: u32) {
+        if let Ok((lane, _)) = self.lane(lane) {
+            lane.lock().given_up = true;
+        }
     }
 
     fn close(&self) -> BoxFuture<'_, Result<()>> {

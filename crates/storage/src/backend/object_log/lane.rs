@@ -148,6 +148,10 @@ impl Lane {
         &self.place.env
     }
 
+    pub(super) fn place(&self) -> &Place {
+        &self.place
+    }
+
     fn epoch(&self) -> Epoch {
         self.place.id.epoch
     }
@@ -422,7 +426,7 @@ impl Lane {
     }
 
     /// Ends the lane with an error: everyone who waits gets it.
-    fn end(&self, error: Error) {
+    pub(super) fn end(&self, error: Error) {
         let waiters = {
             let mut writer = self.writer.lock();
             if matches!(writer.state, State::Ended(_)) {

@@ -27,6 +27,7 @@ mod read;
 #[cfg(test)]
 mod tests;
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -36,7 +37,7 @@ use tombolo_format::log_object::SEAL_BYTES;
 use self::lane::Lane;
 use self::place::Place;
 use crate::fenced::Fenced;
-use crate::lanes::{Lanes, LogLane, wait, world_ended};
+use crate::lanes::{Lanes, LogLane, given_up, wait, world_ended};
 use crate::log_memory::LaneMemory;
 use crate::mutant::{Mutant, is_enabled};
 use crate::patience::delete_under;
@@ -119,6 +120,20 @@ impl ObjectLogStore {
         }
     }
 
+    /// Begins lanes, and publishes them.
+    async fn begin(&self, context: &LogContext, lanes: Range<u32>) -> Result<Arc<dyn Log>> {
+        let mut made = Vec::new();
+        for lane in lanes.clone() {
+            let id = LogId { epoch: context.epoch, lane };
+            made.push(Lane::begin(self.place(self.life(context), id), self.object_bytes_wanted, LaneMemory::new(&context.memory)).await?);
+        }
+        for lane in lanes {
+            let id = LogId { epoch: context.epoch, lane };
+            context.chain.publish(LogRecord { id, configuration: ObjectLogStore::configuration(self.life(context)) }).await?;
+        }
+        Ok(Arc::new(Lanes::new(made)) as Arc<dyn Log>)
+    }
+
     /// Deletes the data of logs of older epochs that the manifest does not name: a predecessor died before it could, or wrote after it was
     /// fenced. Best effort.
     async fn collect(self, context: LogContext) {
@@ -146,21 +161,15 @@ impl LogStore for ObjectLogStore {
                 return Err(Error::new(ErrorKind::Invalid, format!("a log of {lanes} lanes; 1 to {LANES_MAX} are possible")));
             }
             self.fenced.clear();
-            let mut made = Vec::new();
-            for lane in 0..lanes {
-                let id = LogId { epoch: context.epoch, lane };
-                made.push(
-                    Lane::begin(self.place(self.life(context), id), self.object_bytes_wanted, LaneMemory::new(&context.memory)).await?,
-                );
-            }
-            for lane in 0..lanes {
-                let id = LogId { epoch: context.epoch, lane };
-                context.chain.publish(LogRecord { id, configuration: ObjectLogStore::configuration(self.life(context)) }).await?;
-            }
+            let log = self.begin(context, 0..lanes).await?;
             let collecting = self.clone().collect(context.clone());
             self.env.spawn(TaskClass::Background, "log collection", collecting).detach();
-            Ok(Arc::new(Lanes::new(made)) as Arc<dyn Log>)
+            Ok(log)
         })
+    }
+
+    fn open_lane<'a>(&'a self, context: &'a LogContext, lane: u32) -> BoxFuture<'a, Result<Arc<dyn Log>>> {
+        Box::pin(self.begin(context, lane..lane + 1))
     }
 
     fn fence<'a>(&'a self, context: &'a LogContext, log: &'a LogRecord, from: LogOffset) -> BoxFuture<'a, Result<LogOffset>> {
@@ -198,7 +207,7 @@ impl LogStore for ObjectLogStore {
     fn free<'a>(&'a self, context: &'a LogContext, log: &'a LogRecord) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
             let place = self.find(context, log)?;
-            context.check_older(log, "frees", &place)?;
+            context.check_freed(log, &place)?;
             self.fenced.take(self.life(context), log.id);
             self.delete_data(context.epoch, &place.prefix(), |_| true).await
         })
@@ -278,6 +287,10 @@ impl LogLane for Arc<Lane> {
 
     fn confirm(&self) -> BoxFuture<'_, Result<()>> {
         Box::pin(Lane::confirm(self))
+    }
+
+    fn give_up(&self) {
+        self.end(given_up(self.place()));
     }
 
     fn close(&self) -> BoxFuture<'_, Result<()>> {

@@ -11,7 +11,7 @@ use super::objects::{injected, meet};
 use super::plan::{Fault, FaultPlan};
 use crate::layer::RequestKind;
 use crate::{Appended, Log, LogAppend, LogContext, LogId, LogOffset, LogReader, LogRecord, LogStore, Pressure, Purpose, Result, Survival};
-use crate::{Error, ErrorKind};
+use crate::{Epoch, Error, ErrorKind};
 
 /// Wraps a log store; a [`FaultPlan`] says what goes wrong.
 #[derive(Clone, Debug)]
@@ -29,6 +29,10 @@ impl FaultLogStore {
     /// Wraps `inner`.
     pub fn new(env: &Env, inner: Arc<dyn LogStore>, plan: FaultPlan) -> FaultLogStore {
         FaultLogStore { env: env.clone(), inner, plan }
+    }
+
+    fn opened(&self, context: &LogContext, inner: Arc<dyn Log>, first: u32) -> Arc<dyn Log> {
+        Arc::new(FaultLog { env: self.env.clone(), inner, plan: self.plan.clone(), epoch: context.epoch, first })
     }
 
     async fn ask<T>(&self, kind: RequestKind, name: &str, effect: impl AsyncFnOnce() -> Result<T>) -> Result<T> {
@@ -50,7 +54,15 @@ impl LogStore for FaultLogStore {
         Box::pin(async move {
             let name = context.epoch.to_string();
             let log = self.ask(RequestKind::LogOpen, &name, async || self.inner.open(context, lanes).await).await?;
-            Ok(Arc::new(FaultLog { env: self.env.clone(), inner: log, plan: self.plan.clone(), name }) as Arc<dyn Log>)
+            Ok(self.opened(context, log, 0))
+        })
+    }
+
+    fn open_lane<'a>(&'a self, context: &'a LogContext, lane: u32) -> BoxFuture<'a, Result<Arc<dyn Log>>> {
+        Box::pin(async move {
+            let name = name_of(LogId { epoch: context.epoch, lane });
+            let log = self.ask(RequestKind::LogOpen, &name, async || self.inner.open_lane(context, lane).await).await?;
+            Ok(self.opened(context, log, lane))
         })
     }
 
@@ -98,19 +110,23 @@ struct FaultLog {
     env: Env,
     inner: Arc<dyn Log>,
     plan: FaultPlan,
-    name: String,
+    epoch: Epoch,
+    /// The number of its first lane.
+    first: u32,
 }
 
 impl FaultLog {
-    /// What a synchronous request meets: its delay, or its error.
-    fn meet(&self, kind: RequestKind, lane: u32, bytes: u64) -> Result<Option<Duration>> {
-        let name = format!("{}/{lane}", self.name);
+    /// What a synchronous request meets: its delay, or its error; the error, too, that it fails with after it took effect.
+    fn meet(&self, kind: RequestKind, lane: u32, bytes: u64) -> Result<(Option<Duration>, Result<()>)> {
+        let name = name_of(LogId { epoch: self.epoch, lane: self.first + lane });
         let mut delay = None;
-        let mut failure = None;
+        let (mut failure, mut after) = (None, Ok(()));
         for fault in self.plan.ask(kind, Purpose::Log, &name, bytes) {
             match fault {
                 Fault::Error(kind) => failure = Some(kind),
                 Fault::Delay(time) => delay = Some(time),
+                Fault::Unknown { landed: false } => failure = Some(ErrorKind::OutcomeUnknown),
+                Fault::Unknown { landed: true } => after = Err(injected(ErrorKind::OutcomeUnknown, kind, &name)),
                 Fault::Before(hook) | Fault::After(hook) => {
                     hook();
                     self.env.preemption_point();
@@ -120,7 +136,7 @@ impl FaultLog {
         }
         match failure {
             Some(error) => Err(injected(error, kind, &name)),
-            None => Ok(delay),
+            None => Ok((delay, after)),
         }
     }
 
@@ -148,8 +164,9 @@ impl Log for FaultLog {
     }
 
     fn append_parts(&self, lane: u32, entry: &LogAppend<'_>) -> Result<Appended> {
-        let delay = self.meet(RequestKind::LogAppend, lane, entry.payload_bytes() as u64)?;
+        let (delay, after) = self.meet(RequestKind::LogAppend, lane, entry.payload_bytes() as u64)?;
         let appended = self.inner.append_parts(lane, entry)?;
+        after?;
         Ok(match delay {
             Some(delay) => Appended { end: appended.end, accepted: Some(self.postponed(appended.accepted, delay)) },
             None => appended,
@@ -158,9 +175,9 @@ impl Log for FaultLog {
 
     fn durable(&self, lane: u32, end: LogOffset) -> Completion<Result<()>> {
         match self.meet(RequestKind::LogSync, lane, 0) {
-            Ok(None) => self.inner.durable(lane, end),
-            Ok(Some(delay)) => self.postponed(Some(self.inner.durable(lane, end)), delay),
-            Err(error) => {
+            Ok((None, Ok(()))) => self.inner.durable(lane, end),
+            Ok((Some(delay), Ok(()))) => self.postponed(Some(self.inner.durable(lane, end)), delay),
+            Ok((_, Err(error))) | Err(error) => {
                 let (completer, completion) = completion();
                 completer.complete(Err(error));
                 completion
@@ -169,8 +186,9 @@ impl Log for FaultLog {
     }
 
     fn sync(&self, lane: u32, end: LogOffset) -> Result<()> {
-        self.meet(RequestKind::LogSync, lane, 0)?;
-        self.inner.sync(lane, end)
+        let (_, after) = self.meet(RequestKind::LogSync, lane, 0)?;
+        self.inner.sync(lane, end)?;
+        after
     }
 
     fn durable_through(&self, lane: u32) -> LogOffset {
@@ -178,8 +196,9 @@ impl Log for FaultLog {
     }
 
     fn trim(&self, lane: u32, before: LogOffset) -> Result<()> {
-        self.meet(RequestKind::LogTrim, lane, 0)?;
-        self.inner.trim(lane, before)
+        let (_, after) = self.meet(RequestKind::LogTrim, lane, 0)?;
+        self.inner.trim(lane, before)?;
+        after
     }
 
     fn pressure(&self, lane: u32) -> Pressure {
@@ -188,7 +207,7 @@ impl Log for FaultLog {
 
     fn confirm(&self) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move {
-            let delay = self.meet(RequestKind::LogConfirm, 0, 0)?;
+            let (delay, _) = self.meet(RequestKind::LogConfirm, 0, 0)?;
             if let Some(delay) = delay {
                 self.env.sleep(delay).await;
             }
@@ -196,10 +215,15 @@ impl Log for FaultLog {
         })
     }
 
+    fn give_up(&self, lane: u32) {
+        self.inner.give_up(lane);
+    }
+
     fn close(&self) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move {
-            self.meet(RequestKind::LogClose, 0, 0)?;
-            self.inner.close().await
+            let (_, after) = self.meet(RequestKind::LogClose, 0, 0)?;
+            self.inner.close().await?;
+            after
         })
     }
 }

@@ -50,6 +50,14 @@ impl LogStore for TraceLogStore {
         })
     }
 
+    fn open_lane<'a>(&'a self, context: &'a LogContext, lane: u32) -> BoxFuture<'a, Result<Arc<dyn Log>>> {
+        Box::pin(async move {
+            let name = name_of(LogId { epoch: context.epoch, lane });
+            let inner = self.told(RequestKind::LogOpen, &name, self.inner.open_lane(context, lane)).await?;
+            Ok(Arc::new(TraceLog { env: context.env.clone(), inner, tracer: self.tracer.clone(), names: vec![name] }) as Arc<dyn Log>)
+        })
+    }
+
     fn fence<'a>(&'a self, context: &'a LogContext, log: &'a LogRecord, from: LogOffset) -> BoxFuture<'a, Result<LogOffset>> {
         Box::pin(async move { self.told(RequestKind::LogFence, &name_of(log.id), self.inner.fence(context, log, from)).await })
     }
@@ -171,6 +179,10 @@ impl Log for TraceLog {
             span.end(outcome_of(&result));
             result
         })
+    }
+
+    fn give_up(&self, lane: u32) {
+        self.inner.give_up(lane);
     }
 
     fn close(&self) -> BoxFuture<'_, Result<()>> {

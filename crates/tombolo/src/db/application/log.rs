@@ -10,7 +10,7 @@ use bytes::Bytes;
 use tombolo_env::TaskClass;
 use tombolo_format::manifest::Edit;
 use tombolo_storage::mutant::{Mutant, is_enabled};
-use tombolo_storage::{Epoch, Error, ErrorKind, LogAppend, LogId, LogOffset, LogReader, LogRecord, Result};
+use tombolo_storage::{Epoch, Error, ErrorKind, Log, LogAppend, LogId, LogOffset, LogReader, LogRecord, Result};
 
 use crate::db::Handle;
 use crate::engine::{Engine, MAIN_LANE, OwnLane};
@@ -117,15 +117,22 @@ impl ApplicationLog {
         let engine = &handle.engine;
         engine.check_writable()?;
         let lane = number.saturating_add(MAIN_LANE + 1);
-        if lane < engine.log.lanes() {
+        let lanes = engine.own_lanes.len();
+        if number < u32::try_from(lanes).unwrap_or(u32::MAX) {
             return Ok(ApplicationLog { handle: Arc::clone(handle), lane });
         }
         let error = Error::new(ErrorKind::Invalid, format!("the database was not opened with an application's log number {number}"));
-        Err(error.found(format!("{} logs", engine.log.lanes() - 1)).advice("say how many with Builder::application_logs"))
+        Err(error.found(format!("{lanes} logs")).advice("say how many with Builder::application_logs"))
     }
 
     fn engine(&self) -> &Engine {
         &self.handle.engine
+    }
+
+    /// # Errors
+    /// `Bug` when there is none.
+    fn log(&self) -> Result<&Arc<dyn Log>> {
+        self.engine().application_log.as_ref().ok_or_else(|| Error::new(ErrorKind::Bug, "a lane that was not opened"))
     }
 
     /// # Errors
@@ -156,7 +163,7 @@ impl ApplicationLog {
         let appended = engine.check_writable().and_then(|()| {
             let mut count = self.own_lane()?.appended.lock();
             let entry = LogAppend { stream: STREAM, first_sequence: *count + 1, count: 1, parts: &[payload.as_ref()] };
-            let appended = engine.log.append_parts(self.lane, &entry)?;
+            let appended = self.log()?.append_parts(self.lane, &entry)?;
             *count += 1;
             Ok((appended, *count))
         });
@@ -172,7 +179,7 @@ impl ApplicationLog {
                 accepted.await.unwrap_or_else(ended).map_err(|error| log.judged(error))?;
             }
             if durability == Durability::Durable {
-                log.engine().log.durable(log.lane, end).await.unwrap_or_else(ended).map_err(|error| log.judged(error))?;
+                log.log()?.durable(log.lane, end).await.unwrap_or_else(ended).map_err(|error| log.judged(error))?;
             }
             Ok(position)
         })
@@ -237,7 +244,7 @@ impl ApplicationLog {
     /// # Errors
     /// `Invalid` for a position of another epoch, or one that is not durable; `Fenced`; those of the stores.
     pub fn trim(&self, position: LogPosition) -> Op<()> {
-        let durable = self.engine().log.durable_through(self.lane);
+        let durable = self.engine().application_log.as_ref().map_or(LogOffset::ZERO, |log| log.durable_through(self.lane));
         if let Err(error) = self.engine().check_writable() {
             return Op::ready(Err(error));
         }
@@ -262,7 +269,7 @@ impl ApplicationLog {
                 edits.truncate(1);
             }
             manifest.committed(edits).await?;
-            log.engine().log.trim(lane, position.end)
+            log.log()?.trim(lane, position.end)
         })
     }
 }

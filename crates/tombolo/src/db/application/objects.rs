@@ -171,7 +171,7 @@ impl ApplicationObjects {
         }
         let (files, env) = (self.clone(), self.engine().env.clone());
         Op::start(&env, TaskClass::Foreground, "delete an application's object", async move {
-            files.engine().log.confirm().await?;
+            files.engine().confirm().await?;
             files.engine().objects.delete(files.request(), &files.name(object)).await
         })
     }

@@ -9,7 +9,7 @@ fn whatever_is_left_is_served_once_by_whoever_is_in_the_section() {
             assert!(posted.committed.is_none(), "served once");
             served.push(u64::from_le_bytes(posted.bytes[..].try_into().unwrap()));
             posted.committed =
-                Some(Ok(Committed { end: None, accepted: None, delay: Duration::ZERO, rotated: false, stall_changed: false }));
+                Some(Ok(Committed { end: None, lane: 0, accepted: None, delay: Duration::ZERO, rotated: false, stall_changed: false }));
         });
     };
     let count = if cfg!(miri) { 10 } else { 20_000 };
@@ -54,7 +54,7 @@ fn a_panic_at_one_write_hangs_nobody() {
                 assert!(!panics || posted.bytes[0] != 1, "as if its commit had panicked");
                 served.push(posted.bytes[0]);
                 posted.committed =
-                    Some(Ok(Committed { end: None, accepted: None, delay: Duration::ZERO, rotated: false, stall_changed: false }));
+                    Some(Ok(Committed { end: None, lane: 0, accepted: None, delay: Duration::ZERO, rotated: false, stall_changed: false }));
             });
         });
         assert_eq!(std::panic::catch_unwind(round).is_err(), panics);

@@ -14,7 +14,7 @@ pub(crate) mod housekeeping;
 pub(crate) mod io;
 mod writer;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::fmt;
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ use tombolo_env::{BoxFuture, Completer, Completion, Env, TaskClass, completion};
 use tombolo_format::manifest::{Edit, RecordKind, TableName, record_hash};
 use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{
-    ConfigurationChain, Epoch, Error, ErrorKind, Incarnation, LogContext, LogMemory, LogRecord, ObjectStore, Purpose, Result,
+    ConfigurationChain, Epoch, Error, ErrorKind, Incarnation, LogContext, LogId, LogMemory, LogRecord, ObjectStore, Purpose, Result,
 };
 
 use super::chain::load::{Load, Proof};
@@ -94,6 +94,8 @@ pub(crate) struct Inner {
     epoch: Epoch,
     state: ArcSwap<State>,
     shared: Mutex<Shared>,
+    /// Logs of which nothing is published any more.
+    given_up: Mutex<BTreeSet<LogId>>,
 }
 
 /// Ends the tasks when the last handle goes.
@@ -173,7 +175,14 @@ impl Manifest {
     pub(crate) fn fixed(env: &Env, store: Arc<dyn ObjectStore>, incarnation: Incarnation, state: Arc<State>, refusal: Error) -> Manifest {
         let io = Io { env: env.clone(), store, epoch: Epoch::NONE, purpose: Purpose::Open };
         let shared = Shared { ended: Some(refusal), closing: true, finished: true, ..Shared::default() };
-        let inner = Inner { incarnation, epoch: state.epoch(), state: ArcSwap::new(state), shared: Mutex::new(shared), io };
+        let inner = Inner {
+            incarnation,
+            epoch: state.epoch(),
+            state: ArcSwap::new(state),
+            shared: Mutex::new(shared),
+            given_up: Mutex::default(),
+            io,
+        };
         Manifest(Arc::new(Handle(Arc::new(inner))))
     }
 
@@ -187,7 +196,8 @@ impl Manifest {
         let epoch = Epoch(tip.slot);
         let io = Io { epoch, purpose: Purpose::Manifest, ..io };
         let state = ArcSwap::new(Arc::clone(&tip.state));
-        let inner = Arc::new(Inner { incarnation: tip.incarnation, epoch, state, shared: Mutex::default(), io });
+        let inner =
+            Arc::new(Inner { incarnation: tip.incarnation, epoch, state, shared: Mutex::default(), given_up: Mutex::default(), io });
         let watching = Arc::clone(&inner);
         let task = guarded(writer::run(Arc::clone(&inner), tip), move || {
             let error = Error::new(ErrorKind::OutcomeUnknown, "the manifest's task panicked");
@@ -276,6 +286,16 @@ impl Manifest {
     /// Tells the manifest that another process has taken the database over: commits fail from here on.
     pub fn fence(&self) {
         self.inner().end(fenced_error(), true);
+    }
+
+    /// This chain to publish logs in without the wait for a record, for mutants.
+    pub(crate) fn without_waiting(&self) -> Arc<dyn ConfigurationChain> {
+        Arc::new(Hasty(self.clone()))
+    }
+
+    /// A log of this epoch is about to be un-named: what its store publishes of it from here on is refused.
+    pub(crate) fn give_up_log(&self, log: LogId) {
+        self.inner().given_up.lock().insert(log);
     }
 
     /// Why commits fail, once they do.
@@ -398,10 +418,18 @@ impl Inner {
 
 impl ConfigurationChain for Manifest {
     fn publish(&self, record: LogRecord) -> BoxFuture<'_, Result<()>> {
+        let LogRecord { id, configuration } = record;
+        let edit = Edit::LogNamed { epoch: id.epoch.0, lane: id.lane, configuration };
+        // Looked at and queued in one step: what is queued before a log is given up comes before the record that un-names it.
+        let given_up = self.inner().given_up.lock();
+        let committed = if given_up.contains(&id) { None } else { Some(self.commit(vec![edit])) };
+        drop(given_up);
         Box::pin(async move {
-            let LogRecord { id, configuration } = record;
-            self.committed(vec![Edit::LogNamed { epoch: id.epoch.0, lane: id.lane, configuration }]).await?;
-            Ok(())
+            let Some(committed) = committed else {
+                return Err(Error::new(ErrorKind::Closed, format!("lane {} of epoch {} was given up", id.lane, id.epoch)));
+            };
+            let ended = || Error::new(ErrorKind::OutcomeUnknown, "the manifest's task ended");
+            committed.await.unwrap_or_else(|| Err(ended())).map(drop)
         })
     }
 
@@ -451,6 +479,22 @@ impl Machine for Noting<'_> {
     fn step(&mut self, answer: Answer) -> Step<Result<Tip>> {
         let step = self.open.step(answer);
         self.note(step)
+    }
+}
+
+/// The chain without the wait for a record: what rule 7 forbids, for the test that shows that it is noticed.
+#[derive(Debug)]
+struct Hasty(Manifest);
+
+impl ConfigurationChain for Hasty {
+    fn publish(&self, record: LogRecord) -> BoxFuture<'_, Result<()>> {
+        let LogRecord { id, configuration } = record;
+        drop(self.0.commit(vec![Edit::LogNamed { epoch: id.epoch.0, lane: id.lane, configuration }]));
+        Box::pin(async { Ok(()) })
+    }
+
+    fn named(&self) -> Vec<LogRecord> {
+        self.0.named()
     }
 }
 

@@ -1,0 +1,187 @@
+//! The log that the main stream is appended to, and what happens when it ends.
+//!
+//! A log of this epoch may end for good while the database need not: its disk fails, its directory is gone, its nodes are. Then
+//! `no commit passes → all memtables go to tables → the record of the last of them un-names the log → another lane is named → commits pass again`;
+//! `flush::renewal` does it, and `docs/decisions/2026-11-24-a-log-that-ends.md` has the histories.
+//!
+//! Invariants:
+//! 1. A commit appends to the log that the commit section holds, and to none that has ended.
+//! 2. A log takes the place of another only once everything of that one is in tables that the manifest names, and the manifest does not name it any more:
+//!    so whoever waits for an offset of an earlier log waits for nothing.
+//! 3. Whatever ends a log but a fence leaves the handle as it is. The first reason stays.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use tombolo_env::{Completion, completion};
+use tombolo_storage::mutant::{Mutant, is_enabled};
+use tombolo_storage::{Error, ErrorKind, Log, LogId, LogOffset, Pressure, Result};
+
+use super::{Engine, Work};
+use crate::manifest;
+
+/// The lane of the main stream with which an epoch begins.
+pub(crate) const MAIN_LANE: u32 = 0;
+/// Lanes from here on carry the main stream too, one after the other; those between are the application's.
+const LATER_MAIN_LANES: u32 = 1 << 16;
+
+/// Whether a lane of this number carries the main stream.
+pub(crate) fn is_main(lane: u32) -> bool {
+    lane == MAIN_LANE || lane >= LATER_MAIN_LANES
+}
+
+/// The number that follows that of a lane of the main stream; `None` after the last.
+pub(crate) fn lane_after(lane: u32) -> Option<u32> {
+    lane.checked_add(1).map(|next| next.max(LATER_MAIN_LANES))
+}
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub(crate) struct MainLog {
+    log: Arc<dyn Log>,
+    pub(crate) id: LogId,
+    ended: OnceLock<Error>,
+    /// Nobody was told yet that it has ended.
+    untold: AtomicBool,
+}
+
+impl MainLog {
+    /// The first lane of `log`, under the name that the manifest has for it.
+    pub(crate) fn new(log: Arc<dyn Log>, id: LogId) -> Arc<MainLog> {
+        Arc::new(MainLog { log, id, ended: OnceLock::new(), untold: AtomicBool::new(false) })
+    }
+
+    /// What it is a lane of.
+    pub(crate) fn log(&self) -> &Arc<dyn Log> {
+        &self.log
+    }
+
+    /// Why it takes no more writes, if it does not.
+    #[inline]
+    pub(crate) fn ended(&self) -> Option<&Error> {
+        self.ended.get()
+    }
+
+    pub(crate) fn durable(&self, end: LogOffset) -> Completion<Result<()>> {
+        self.log.durable(MAIN_LANE, end)
+    }
+
+    pub(crate) fn durable_through(&self) -> LogOffset {
+        self.log.durable_through(MAIN_LANE)
+    }
+
+    pub(crate) fn pressure(&self) -> Pressure {
+        self.log.pressure(MAIN_LANE)
+    }
+
+    /// Ends it, for this reason. In the commit section too: whoever leaves that calls [`Engine::tell_of_log`].
+    pub(crate) fn end(&self, error: &Error) {
+        if self.ended.set(error.clone()).is_ok() {
+            self.untold.store(true, Ordering::Release);
+        }
+    }
+}
+
+/// Whether an append that failed so has taken no effect, and the log goes on.
+pub(crate) fn took_no_effect(error: &Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::Retry
+            | ErrorKind::OutOfSpace
+            | ErrorKind::Invalid
+            | ErrorKind::Busy
+            | ErrorKind::PermissionDenied
+            | ErrorKind::Unsupported
+    )
+}
+
+/// What is said to a write that comes while there is no log.
+#[cold]
+pub(crate) fn no_log(cause: &Error) -> Error {
+    Error::new(
+        ErrorKind::Busy,
+        format!("the log has ended, and writes wait until what is in memory is in tables and another log stands: {cause}"),
+    )
+    .source(cause.clone())
+    .advice("nothing need be done: writes go on by themselves; what holds it up is among the background errors")
+}
+
+impl Engine {
+    /// The log that commits are appended to now, or that has ended and is not replaced yet.
+    pub(crate) fn main_log(&self) -> Arc<MainLog> {
+        self.main.load_full()
+    }
+
+    /// Puts another log in the place of one that has ended. Under the commit section.
+    pub(crate) fn replace_main_log(&self, log: &Arc<MainLog>) {
+        self.main.store(Arc::clone(log));
+    }
+
+    /// A ticket for an offset of the log of this lane being durable.
+    pub(crate) fn durable(&self, lane: u32, end: LogOffset) -> Completion<Result<()>> {
+        let main = self.main.load();
+        if main.id.lane == lane && !(main.ended().is_some() && is_enabled(Mutant::EndedLogAcknowledges)) {
+            return main.durable(end);
+        }
+        let (completer, durable) = completion();
+        completer.complete(Ok(()));
+        durable
+    }
+
+    /// As [`Engine::durable`], on the calling thread.
+    pub(crate) fn sync(&self, lane: u32, end: LogOffset) -> Result<()> {
+        let main = self.main.load();
+        if main.id.lane == lane && !(main.ended().is_some() && is_enabled(Mutant::EndedLogAcknowledges)) {
+            return main.log.sync(MAIN_LANE, end);
+        }
+        Ok(())
+    }
+
+    /// A sync of the log of this lane failed: ends it, unless it goes on by itself, or a successor has fenced it. Never in the commit section.
+    pub(crate) fn sync_failed(&self, lane: u32, error: &Error) {
+        if !took_no_effect(error) && error.kind() != ErrorKind::DeadlineExceeded {
+            self.log_ended(lane, error);
+        }
+    }
+
+    /// The log of this lane has ended, unless a successor has fenced it, or it was closed. Never in the commit section.
+    pub(crate) fn log_ended(&self, lane: u32, error: &Error) {
+        let is_closing = error.kind() == ErrorKind::Closed && (self.is_closed() || self.is_stopping());
+        let main = self.main.load();
+        if main.id.lane == lane && error.kind() != ErrorKind::Fenced && !is_closing {
+            main.end(error);
+            self.tell_of_log();
+        }
+    }
+
+    /// Tells that the log has ended, if it has, and wakes whoever begins another.
+    pub(crate) fn tell_of_log(&self) {
+        let main = self.main.load();
+        let Some(error) = main.ended() else { return };
+        if main.untold.swap(false, Ordering::AcqRel) {
+            tracing::warn!(error = %error, log = %main.id.lane, "the log has ended; another is begun once what is in memory is in tables");
+            self.work_failed(Work::LOG, error.clone());
+            self.work.raise();
+            self.progress.raise();
+        }
+    }
+
+    /// Verifies that no other process had taken over when this was called: at the log, or in the manifest while there is none. A successor fences only
+    /// what the manifest names, so that a log that has ended says nothing.
+    ///
+    /// # Errors
+    /// `Fenced`; those of the log or the store.
+    pub(crate) async fn confirm(&self) -> Result<()> {
+        let main = self.main_log();
+        if main.ended().is_none() {
+            let confirmed = main.log.confirm().await;
+            let is_fenced = confirmed.as_ref().is_err_and(|error| error.kind() == ErrorKind::Fenced);
+            if is_fenced || main.ended().is_none() {
+                return confirmed;
+            }
+        }
+        let newest = manifest::load(&self.env, &self.objects).await?;
+        let is_ours = (newest.incarnation, newest.state.epoch()) == (self.context.incarnation, self.context.epoch);
+        if is_ours { Ok(()) } else { Err(manifest::fenced_error()) }
+    }
+}

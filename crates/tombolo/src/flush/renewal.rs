@@ -1,0 +1,124 @@
+//! Another log in the place of one that has ended: the last step of what [`crate::engine::MainLog`] says.
+//!
+//! Runs when everything of the ended log is in tables, and the record of the last of them has un-named it. Tried again with pauses for as long as the
+//! store or the log's place refuses; writes wait meanwhile, bounded as while they wait for room.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tombolo_env::Instant;
+use tombolo_format::manifest::Edit;
+use tombolo_storage::mutant::{Mutant, is_enabled};
+use tombolo_storage::{Error, ErrorKind, LogId, LogOffset, Result};
+
+use super::{FIRST_PAUSE, LAST_PAUSE, Retries, sleep};
+use crate::engine::{Engine, MAIN_LANE, MainLog, Work, is_main, lane_after};
+use crate::write;
+
+/// A log that ends sooner than this is followed by another only after a pause.
+const SOON: Duration = Duration::from_secs(60);
+
+/// What is remembered from one log to the next.
+#[derive(Debug)]
+pub(super) struct Renewal {
+    /// The lane that was tried last.
+    tried: u32,
+    /// When the log that is in use began.
+    began: Option<Instant>,
+    pause: Duration,
+}
+
+impl Default for Renewal {
+    fn default() -> Renewal {
+        Renewal { tried: MAIN_LANE, began: None, pause: FIRST_PAUSE }
+    }
+}
+
+/// Puts another log in the place of the one that has ended.
+///
+/// # Errors
+/// When the handle has stopped or is finished.
+pub(super) async fn run(engine: &Arc<Engine>, renewal: &mut Renewal) -> Result<()> {
+    renewal.rest(engine).await?;
+    let mut retries = Retries::default();
+    loop {
+        let attempt = match begin(engine, renewal).await {
+            Ok(log) => {
+                install(engine, &log);
+                renewal.began = Some(engine.env.now());
+                Ok(())
+            }
+            Err(error) => Err(passing(engine, error)),
+        };
+        if retries.after(engine, Work::LOG, attempt).await? {
+            break;
+        }
+    }
+    engine.progress.raise();
+    write::advance_line(engine);
+    Ok(())
+}
+
+impl Renewal {
+    /// Pauses before another log if the last one ended soon: what a place takes and loses again is not to be made as fast as it goes.
+    ///
+    /// # Errors
+    /// `Closed` when the database stops meanwhile.
+    async fn rest(&mut self, engine: &Engine) -> Result<()> {
+        let is_soon = self.began.is_some_and(|began| engine.env.now().since(began) < SOON);
+        self.pause = if is_soon { (self.pause * 2).min(LAST_PAUSE) } else { FIRST_PAUSE };
+        if is_soon {
+            // Subscribed before it looks: a stop in between is not missed.
+            let stop = engine.work.subscribe();
+            if engine.is_stopping() || !sleep(engine, self.pause, Work::LOG, stop).await {
+                return Err(Error::new(ErrorKind::Closed, "the database stopped before another log stood"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What an attempt failed with: only what the manifest says is of unknown outcome for ever.
+fn passing(engine: &Engine, error: Error) -> Error {
+    let is_passing =
+        matches!(error.kind(), ErrorKind::OutcomeUnknown | ErrorKind::Closed | ErrorKind::Bug) && engine.manifest.error().is_none();
+    if is_passing { Error::new(ErrorKind::Retry, format!("no other log stands yet: {error}")).source(error) } else { error }
+}
+
+/// Begins another lane, which the manifest names when this returns.
+async fn begin(engine: &Engine, renewal: &mut Renewal) -> Result<Arc<MainLog>> {
+    end_attempts(engine).await?;
+    let lane = lane_after(renewal.tried).ok_or_else(|| Error::new(ErrorKind::Unsupported, "the epoch has no more lanes"))?;
+    renewal.tried = lane;
+    let mut context = engine.context.clone();
+    if is_enabled(Mutant::RenewedLogServedBeforeNamed) {
+        context.chain = engine.manifest.without_waiting();
+    }
+    let log = engine.log_store.open_lane(&context, lane).await?;
+    Ok(MainLog::new(log, LogId { epoch: engine.context.epoch, lane }))
+}
+
+/// Un-names lanes of attempts that failed after all: nothing was ever appended to them.
+async fn end_attempts(engine: &Engine) -> Result<()> {
+    let state = engine.manifest.state();
+    let mine = |id: &&LogId| id.epoch == engine.context.epoch && is_main(id.lane);
+    let ended: Vec<LogId> = state.logs().keys().filter(mine).copied().collect();
+    if ended.is_empty() || is_enabled(Mutant::EndedLogStaysNamed) {
+        return Ok(());
+    }
+    ended.iter().for_each(|id| engine.manifest.give_up_log(*id));
+    let unnamed = ended.iter().map(|id| Edit::LogUnnamed { epoch: id.epoch.0, lane: id.lane });
+    engine.manifest.committed(unnamed.collect()).await.map(drop)
+}
+
+/// Lets commits go on, with the log that is named now.
+fn install(engine: &Engine, log: &Arc<MainLog>) {
+    let mut commit = engine.stream.commit.lock();
+    commit.log = Arc::clone(log);
+    commit.log_end = LogOffset::ZERO;
+    // What came before is in tables: no entry covers it.
+    commit.logged = commit.last;
+    commit.log_bytes = 0;
+    commit.is_log_given_up = false;
+    engine.replace_main_log(log);
+}
