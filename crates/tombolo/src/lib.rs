@@ -15,6 +15,7 @@ pub mod chunked;
 pub mod collection;
 mod compaction;
 pub mod db;
+mod deadline;
 mod engine;
 mod event;
 pub mod flash;

@@ -312,7 +312,10 @@ impl Cursor {
         let inner = self.inner.as_mut().map_err(|error| error.clone())?;
         let ended = match step {
             Ok(Step::Done) => Ok(()),
-            Ok(Step::Blocked) => inner.load().await,
+            Ok(Step::Blocked) => match self.keyspace.limit().scope(&self.held.handle.engine.env, "move of a cursor") {
+                Some(scope) => scope.until(&self.held.handle.engine.env, inner.load()).await,
+                None => inner.load().await,
+            },
             Err(error) => Err(error),
         };
         match ended {

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use tombolo_env::TaskClass;
@@ -11,6 +12,7 @@ use tombolo_storage::Result;
 
 use crate::db::snapshot::Moment;
 use crate::db::{Cursor, Handle, Scan, Snapshot};
+use crate::deadline::{self, Limit};
 use crate::engine::{CompactionRequest, Engine, Kept, KeyspaceInfo, View};
 use crate::lifecycle::{self, RangeSize};
 use crate::op::Op;
@@ -25,6 +27,7 @@ use crate::write;
 pub struct Keyspace {
     handle: Arc<Handle>,
     info: Arc<KeyspaceInfo>,
+    limit: Limit,
 }
 
 impl fmt::Debug for Keyspace {
@@ -47,6 +50,29 @@ impl Keyspace {
     /// Its settings.
     pub fn options(&self) -> KeyspaceOptions {
         KeyspaceOptions::clone(&self.info.options())
+    }
+
+    /// A handle of which every verb ends within `limit` of its call, at the latest with `DeadlineExceeded`; so does every move of its cursors and scans,
+    /// and what snapshots read through it. Costs nothing that memory answers.
+    ///
+    /// A read that is too late is given up, and its requests with it, unless others wait for the same. They carry the deadline to the store, so that nothing
+    /// is asked that would come too late. A write that is too late may still take effect, as the log goes on with it.
+    ///
+    /// ```no_run
+    /// # fn f(orders: &tombolo::Keyspace) -> tombolo::Result<()> {
+    /// use std::time::Duration;
+    ///
+    /// let soon = orders.within(Duration::from_millis(50));
+    /// match soon.get("order 7").wait() {
+    ///     Err(error) if error.kind() == tombolo::ErrorKind::DeadlineExceeded => println!("not now: {error}"),
+    ///     value => println!("{:?}", value?),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn within(&self, limit: Duration) -> Keyspace {
+        Keyspace { limit: Limit(Some(limit)), ..self.clone() }
     }
 
     /// Changes settings of the keyspace: all of them, or none when one is wrong. Tables made from here on follow them, also after the
@@ -121,12 +147,14 @@ impl Keyspace {
     /// # Errors
     /// As [`Keyspace::get`]; `Fenced` when another process has taken over.
     pub fn get_confirmed(&self, key: impl AsRef<[u8]>) -> Op<Option<Value>> {
-        let read = self.get(key);
-        let engine = Arc::clone(self.engine());
-        Op::start_read(&self.engine().env, "confirmed get", async move {
-            let value = read.await?;
-            lifecycle::confirm(&engine).await?;
-            Ok(value)
+        Op::limited(self.limit, &self.engine().env, "confirmed get", || {
+            let read = self.get(key);
+            let engine = Arc::clone(self.engine());
+            Op::start_read(&self.engine().env, "confirmed get", async move {
+                let value = read.await?;
+                lifecycle::confirm(&engine).await?;
+                Ok(value)
+            })
         })
     }
 
@@ -183,10 +211,15 @@ impl Keyspace {
         let request = CompactionRequest::new(self.info.id, key(range.start_bound()), key(range.end_bound()));
         let last = write::seal(&engine);
         let env = engine.env.clone();
-        Op::start(&env, TaskClass::Background, "wait for compaction", async move {
-            lifecycle::flushed(&engine, last).await?;
-            lifecycle::compacted(&engine, vec![request]).await
-        })
+        let start = || {
+            Op::start(&env, TaskClass::Background, "wait for compaction", async move {
+                deadline::waits_for(format_args!("a flush"));
+                lifecycle::flushed(&engine, last).await?;
+                deadline::waits_for(format_args!("the compaction, which goes on"));
+                lifecycle::compacted(&engine, vec![request]).await
+            })
+        };
+        Op::limited(self.limit, &env, "compaction", start)
     }
 
     /// About how much the keys in `range` take, without reading them: from the indexes of tables, right to about two blocks for each table
@@ -210,13 +243,20 @@ impl Keyspace {
         }
         let owned = |bound: std::ops::Bound<&K>| bound.map(|key| key.as_ref().to_vec());
         let (lower, upper) = (owned(range.start_bound()), owned(range.end_bound()));
-        Op::start_read(&env, "approximate size", async move {
-            lifecycle::range_size(&engine, &view, keyspace, lower.as_ref().map(Vec::as_slice), upper.as_ref().map(Vec::as_slice)).await
-        })
+        let start = || {
+            Op::start_read(&env, "approximate size", async move {
+                lifecycle::range_size(&engine, &view, keyspace, lower.as_ref().map(Vec::as_slice), upper.as_ref().map(Vec::as_slice)).await
+            })
+        };
+        Op::limited(self.limit, &env, "approximate size", start)
     }
 
-    pub(crate) fn new(handle: Arc<Handle>, info: Arc<KeyspaceInfo>) -> Keyspace {
-        Keyspace { handle, info }
+    pub(crate) fn new(handle: Arc<Handle>, info: Arc<KeyspaceInfo>, limit: Limit) -> Keyspace {
+        Keyspace { handle, info, limit }
+    }
+
+    pub(crate) fn limit(&self) -> Limit {
+        self.limit
     }
 
     pub(crate) fn info(&self) -> &Arc<KeyspaceInfo> {
@@ -232,7 +272,7 @@ impl Keyspace {
     }
 
     fn write_one(&self, kind: EntryKind, key: &[u8], value: &[u8], durability: Durability) -> Op<()> {
-        write::write_one(self.engine(), &self.info, kind, key, value, durability)
+        Op::limited(self.limit, &self.engine().env, "write", || write::write_one(self.engine(), &self.info, kind, key, value, durability))
     }
 
     pub(crate) fn get_at(&self, moment: Moment<'_>, key: &[u8]) -> Op<Option<Value>> {
@@ -253,7 +293,9 @@ impl Keyspace {
         match read::get_value_in_memory(view, self.info.id, key, sequence) {
             Err(error) => Op::ready(Err(error)),
             Ok(InMemory::Answer(value)) => Op::ready(Ok(value.map(|value| aligned(value, alignment)))),
-            Ok(InMemory::Miss) => Op::start_read(&engine.env, "get", self.miss(Arc::clone(view), sequence, key)),
+            Ok(InMemory::Miss) => Op::limited(self.limit, &engine.env, "get", || {
+                Op::start_read(&engine.env, "get", self.miss(Arc::clone(view), sequence, key))
+            }),
         }
     }
 
@@ -296,7 +338,8 @@ impl Keyspace {
             Ok(InMemory::Answer(answer)) => Op::ready(Ok(answer)),
             Ok(InMemory::Miss) => {
                 let work = self.miss(Arc::clone(view), sequence, key);
-                Op::start_read_with(&engine.env, "get", work, move |value| value.and_then(|value| read.map(|read| read(&value))))
+                let then = move |value: Option<Value>| value.and_then(|value| read.map(|read| read(&value)));
+                Op::limited(self.limit, &engine.env, "get", || Op::start_read_with(&engine.env, "get", work, then))
             }
         }
     }
@@ -313,7 +356,7 @@ impl Keyspace {
             InMemory::Answer(answer) => Ok(answer),
             InMemory::Miss => {
                 let view = Kept::new(engine, Arc::clone(&view));
-                let value = engine.env.block_on(read::get_from_tables(engine, &view, self.info.id, key, sequence))?;
+                let value = self.miss_here(&view, sequence, key)?;
                 Ok(value.and_then(|value| read.map(|read| read(&value))))
             }
         }
@@ -329,10 +372,20 @@ impl Keyspace {
             InMemory::Answer(value) => value,
             InMemory::Miss => {
                 let view = Kept::new(engine, Arc::clone(&view));
-                engine.env.block_on(read::get_from_tables(engine, &view, self.info.id, key, sequence))?
+                self.miss_here(&view, sequence, key)?
             }
         };
         Ok(value.map(|value| aligned(value, self.info.value_alignment())))
+    }
+
+    /// The rest of a read that memory could not answer, waiting here.
+    fn miss_here(&self, view: &View, sequence: SequenceNumber, key: &[u8]) -> Result<Option<Bytes>> {
+        let engine = self.engine();
+        let work = read::get_from_tables(engine, view, self.info.id, key, sequence);
+        match self.limit.scope(&engine.env, "get") {
+            Some(scope) => engine.env.block_on(scope.until(&engine.env, work)),
+            None => engine.env.block_on(work),
+        }
     }
 
     pub(crate) fn multi_get_at<K: AsRef<[u8]>>(&self, moment: Moment<'_>, keys: &[K]) -> Op<Vec<Option<Value>>> {
@@ -355,12 +408,15 @@ impl Keyspace {
         let keyspace = self.info.id;
         let env = engine.env.clone();
         let (engine, view) = (Arc::clone(engine), Kept::new(engine, view));
-        Op::start_read(&env, "multi-get", async move {
-            for (index, value) in read::get_several_from_tables(&engine, &view, keyspace, &missing, sequence).await? {
-                values[index] = value.map(|value| aligned(value, alignment));
-            }
-            Ok(values)
-        })
+        let start = || {
+            Op::start_read(&env, "multi-get", async move {
+                for (index, value) in read::get_several_from_tables(&engine, &view, keyspace, &missing, sequence).await? {
+                    values[index] = value.map(|value| aligned(value, alignment));
+                }
+                Ok(values)
+            })
+        };
+        Op::limited(self.limit, &env, "multi-get", start)
     }
 
     pub(crate) fn cursor_at<K: AsRef<[u8]>>(&self, snapshot: Option<Snapshot>, range: impl RangeBounds<K>) -> Cursor {

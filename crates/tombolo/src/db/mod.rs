@@ -35,11 +35,13 @@ pub use crate::lifecycle::{Finding, RangeSize, VerifyReport};
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use tombolo_env::TaskClass;
 use tombolo_storage::{Epoch, Error, ErrorKind, Incarnation, Result};
 
 use crate::checkpoint::Checkpoint;
+use crate::deadline::{self, Limit};
 use crate::engine::{CompactionRequest, Engine, KeyspaceInfo};
 use crate::op::Op;
 use crate::options::{Durability, KeyspaceOptions, Options};
@@ -64,6 +66,7 @@ impl Drop for Handle {
 #[derive(Clone)]
 pub struct Db {
     handle: Arc<Handle>,
+    limit: Limit,
 }
 
 impl fmt::Debug for Db {
@@ -181,7 +184,7 @@ impl Db {
         match created {
             Ok((info, committed)) => {
                 let keyspace = self.handle_of(info);
-                write::acknowledge_with(self.engine(), committed, Durability::Durable, keyspace)
+                self.limited("creation of a keyspace", || write::acknowledge_with(self.engine(), committed, Durability::Durable, keyspace))
             }
             Err(error) => Op::ready(Err(error)),
         }
@@ -221,7 +224,7 @@ impl Db {
                 // One flush after what is flushed now, for however many are dropped meanwhile.
                 self.engine().stream.has_drops.store(true, Ordering::Release);
                 self.engine().work.raise();
-                write::acknowledge(self.engine(), committed, Durability::Durable)
+                self.limited("drop of a keyspace", || write::acknowledge(self.engine(), committed, Durability::Durable))
             }
             Err(error) => Op::ready(Err(error)),
         }
@@ -242,7 +245,7 @@ impl Db {
     /// As [`Db::write`].
     pub fn write_with(&self, batch: Batch, durability: Durability) -> Op<()> {
         match self.check_batch(&batch) {
-            Ok(()) => write::write(self.engine(), batch.prepared, durability),
+            Ok(()) => self.limited("write", || write::write(self.engine(), batch.prepared, durability)),
             Err(error) => Op::ready(Err(error)),
         }
     }
@@ -256,7 +259,7 @@ impl Db {
             return Ok(Op::ready(Err(error)));
         }
         match write::try_write(self.engine(), batch.prepared, durability) {
-            Ok(op) => Ok(op),
+            Ok(op) => Ok(self.limited("write", || op)),
             Err((error, prepared)) => Err(Box::new(Rejected { error, batch: Batch { prepared } })),
         }
     }
@@ -278,7 +281,18 @@ impl Db {
     /// # Errors
     /// As the durable writes of [`Db::write`].
     pub fn sync(&self) -> Op<()> {
-        write::sync(self.engine())
+        self.limited("sync", || write::sync(self.engine()))
+    }
+
+    /// A handle of which writes, [`Db::sync`], [`Db::flush`], [`Db::compact`] and [`Db::confirm`] end within `limit` of their call, and the verbs of keyspaces
+    /// that it gives: see [`Keyspace::within`]. What goes on in the background goes on; the other verbs take the time that they take.
+    #[must_use]
+    pub fn within(&self, limit: Duration) -> Db {
+        Db { limit: Limit(Some(limit)), ..self.clone() }
+    }
+
+    fn limited<T>(&self, what: &'static str, start: impl FnOnce() -> Op<T>) -> Op<T> {
+        Op::limited(self.limit, &self.engine().env, what, start)
     }
 
     /// A consistent cut of all keyspaces, in constant time. Compaction keeps what it sees until it is dropped.
@@ -315,7 +329,13 @@ impl Db {
         }
         let last = write::seal(&engine);
         let env = engine.env.clone();
-        Op::start(&env, TaskClass::Flush, "wait for flush", async move { lifecycle::flushed(&engine, last).await })
+        let start = || {
+            Op::start(&env, TaskClass::Flush, "wait for flush", async move {
+                deadline::waits_for(format_args!("tables to be written, which goes on"));
+                lifecycle::flushed(&engine, last).await
+            })
+        };
+        self.limited("flush", start)
     }
 
     /// Flushes, then merges the tables of each keyspace into one sorted run: what is there at the call, however much is written
@@ -330,11 +350,16 @@ impl Db {
         }
         let last = write::seal(&engine);
         let env = engine.env.clone();
-        Op::start(&env, TaskClass::Background, "wait for compaction", async move {
-            lifecycle::flushed(&engine, last).await?;
-            let keyspaces = engine.catalog.all().into_iter().map(|keyspace| keyspace.id);
-            lifecycle::compacted(&engine, keyspaces.map(|id| CompactionRequest::new(id, None, None)).collect()).await
-        })
+        let start = || {
+            Op::start(&env, TaskClass::Background, "wait for compaction", async move {
+                deadline::waits_for(format_args!("a flush"));
+                lifecycle::flushed(&engine, last).await?;
+                deadline::waits_for(format_args!("the compaction, which goes on"));
+                let keyspaces = engine.catalog.all().into_iter().map(|keyspace| keyspace.id);
+                lifecycle::compacted(&engine, keyspaces.map(|id| CompactionRequest::new(id, None, None)).collect()).await
+            })
+        };
+        self.limited("compaction", start)
     }
 
     /// Makes a checkpoint: a state of the database that stays, under a name, until it is deleted; it survives closing and takeovers.
@@ -453,7 +478,13 @@ impl Db {
             return Op::ready(Err(error));
         }
         let env = engine.env.clone();
-        Op::start_read(&env, "confirm", async move { lifecycle::confirm(&engine).await })
+        let start = || {
+            Op::start_read(&env, "confirm", async move {
+                deadline::waits_for(format_args!("the log to say that nobody has fenced it"));
+                lifecycle::confirm(&engine).await
+            })
+        };
+        self.limited("confirmation", start)
     }
 
     /// Makes all accepted writes durable and ends background work. Handles answer `Closed` from here on.
@@ -577,7 +608,7 @@ impl Db {
     }
 
     pub(crate) fn new(engine: Arc<Engine>) -> Db {
-        Db { handle: Arc::new(Handle { engine }) }
+        Db { handle: Arc::new(Handle { engine }), limit: Limit::default() }
     }
 
     pub(crate) fn engine(&self) -> &Arc<Engine> {
@@ -585,7 +616,7 @@ impl Db {
     }
 
     fn handle_of(&self, info: Arc<KeyspaceInfo>) -> Keyspace {
-        Keyspace::new(Arc::clone(&self.handle), info)
+        Keyspace::new(Arc::clone(&self.handle), info, self.limit)
     }
 
     /// # Errors

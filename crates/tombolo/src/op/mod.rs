@@ -20,6 +20,7 @@ use parking_lot::Mutex;
 use tombolo_env::{BoxFuture, Completer, Completion, Env, Instant, Task, TaskClass, completion};
 use tombolo_storage::{Error, ErrorKind, Result};
 
+use crate::deadline::{self, Limit, Scope};
 use crate::value::Value;
 
 #[cfg(test)]
@@ -51,6 +52,17 @@ enum State<T> {
     Reading(Running<Option<Value>>, Option<Finish<T>>),
     /// Something that a waiting thread may bring about itself.
     Ticket(Box<dyn Ticket>, Option<T>),
+    /// Another one, up to a deadline.
+    Limited(Box<Limited<T>>),
+}
+
+/// An operation that ends when its deadline passes, if not before; it is dropped then.
+struct Limited<T> {
+    env: Env,
+    scope: Arc<Scope>,
+    sleep: Option<BoxFuture<'static, ()>>,
+    /// `None` once it has ended.
+    op: Option<Op<T>>,
 }
 
 type Finish<T> = Box<dyn FnOnce(Option<Value>) -> T + Send>;
@@ -63,6 +75,8 @@ pub(crate) trait Ticket: Send {
     fn try_end(&mut self) -> Option<Result<()>>;
     /// Brings the end about on the calling thread.
     fn wait_end(&mut self) -> Result<()>;
+    /// What it waits for, in words.
+    fn waits_for(&self) -> &'static str;
     /// The world to wait in.
     fn env(&self) -> Env;
 }
@@ -73,6 +87,7 @@ impl<T> fmt::Debug for Op<T> {
             State::Ready(_) => "ready",
             State::Running(_) | State::Reading(..) => "running",
             State::Ticket(..) => "waiting",
+            State::Limited(_) => "waiting up to a deadline",
         };
         formatter.debug_tuple("Op").field(&state).finish()
     }
@@ -103,6 +118,16 @@ impl<T> Op<T> {
         Op(State::Ticket(ticket, Some(value)))
     }
 
+    /// An operation that is started by `start`, and ends within `limit`.
+    pub(crate) fn limited(limit: Limit, env: &Env, what: &'static str, start: impl FnOnce() -> Op<T>) -> Op<T> {
+        let Some(scope) = limit.scope(env, what) else { return start() };
+        let op = scope.within(start);
+        match op.0 {
+            State::Ready(_) => op,
+            _ => Op(State::Limited(Box::new(Limited { env: env.clone(), scope, sleep: None, op: Some(op) }))),
+        }
+    }
+
     /// The result if it is there, else the operation back. Never waits.
     ///
     /// # Errors
@@ -115,6 +140,7 @@ impl<T> Op<T> {
             State::Ticket(ticket, value) => {
                 ticket.try_end().map(|end| end.and_then(|()| value.take().map_or_else(ended_without_result, Ok)))
             }
+            State::Limited(limited) => limited.try_take(),
         };
         result.ok_or(self)
     }
@@ -162,6 +188,7 @@ impl<T: Send + 'static> Op<T> {
                 ticket.wait_end()?;
                 value.map_or_else(ended_without_result, Ok)
             }
+            State::Limited(limited) => limited.env.clone().block_on(Op(State::Limited(limited))),
         }
     }
 
@@ -178,6 +205,7 @@ impl<T: Send + 'static> Op<T> {
             State::Running(running) => running.env.clone(),
             State::Reading(running, _) => running.env.clone(),
             State::Ticket(ticket, _) => ticket.env(),
+            State::Limited(limited) => limited.env.clone(),
         };
         let passed = || Err(Error::new(ErrorKind::DeadlineExceeded, "the deadline passed before the operation ended"));
         env.block_on_until(self, deadline).unwrap_or_else(passed)
@@ -199,7 +227,40 @@ impl<T> Future for Op<T> {
                 let end = ready!(ticket.poll_end(context));
                 Poll::Ready(end.and_then(|()| value.take().map_or_else(ended_without_result, Ok)))
             }
+            State::Limited(limited) => limited.poll(context),
         }
+    }
+}
+
+impl<T> Limited<T> {
+    /// The deadline has passed: the operation is dropped, which cancels a read.
+    fn give_up(&mut self) -> Error {
+        let waits_for = match self.op.as_ref().map(|op| &op.0) {
+            Some(State::Ticket(ticket, _)) => Some(ticket.waits_for()),
+            _ => None,
+        };
+        let passed = self.scope.passed(waits_for);
+        self.op = None;
+        if waits_for.is_some() { passed.advice("the write may still take effect: read it to find out, or write it again") } else { passed }
+    }
+
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<T>> {
+        let Some(op) = &mut self.op else { return Poll::Ready(ended_without_result()) };
+        if let Poll::Ready(result) = Pin::new(op).poll(context) {
+            self.op = None;
+            return Poll::Ready(result);
+        }
+        let (env, scope) = (&self.env, &self.scope);
+        ready!(self.sleep.get_or_insert_with(|| env.sleep_until(scope.deadline)).as_mut().poll(context));
+        Poll::Ready(Err(self.give_up()))
+    }
+
+    fn try_take(&mut self) -> Option<Result<T>> {
+        match self.op.take()?.try_take() {
+            Ok(result) => return Some(result),
+            Err(op) => self.op = Some(op),
+        }
+        (self.env.now() >= self.scope.deadline).then(|| Err(self.give_up()))
     }
 }
 
@@ -219,6 +280,10 @@ type Work<T> = (BoxFuture<'static, Result<T>>, Completer<Result<T>>);
 
 impl<T: Send + 'static> Running<T> {
     fn start(env: &Env, class: TaskClass, name: &'static str, work: BoxFuture<'static, Result<T>>) -> Running<T> {
+        let work = match deadline::scope() {
+            Some(scope) => scope.over(work),
+            None => work,
+        };
         let (completer, completion) = completion();
         let stealable = Arc::new(Stealable(Mutex::new(Some((work, completer)))));
         let taken = Arc::clone(&stealable);

@@ -10,7 +10,8 @@
 //! 3. A waiter that is dropped wakes the others: one of them polls after the last poll of the one that went.
 //! 4. Whoever comes while another polls is woken when that poll ends: what the future waited for may have come in between, which woke only
 //!    those who waited already.
-//! 5. Wakers are woken and dropped outside all locks.
+//! 5. A flight has the deadline of whoever began it. One that ends with another's deadline is no answer: who waits on begins again.
+//! 6. Wakers are woken and dropped outside all locks.
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -180,12 +181,12 @@ impl<T: Clone + Send + 'static> Flights<T> {
         flight.map(Waiter::of)
     }
 
-    /// Waits for what is being fetched at `offset`, or else for `fetch`, which is then being fetched there.
-    pub(super) fn join_or(self: &Arc<Self>, offset: u64, fetch: impl Future<Output = T> + Send + 'static) -> Waiter<T> {
+    /// Waits for what is being fetched at `offset`, or else for `fetch`, which is then being fetched there; says whether it is another's.
+    pub(super) fn join_or(self: &Arc<Self>, offset: u64, fetch: impl Future<Output = T> + Send + 'static) -> (Waiter<T>, bool) {
         let mut known = self.0.lock();
         if let Some(flight) = known.flights.get(&offset).and_then(|(_, flight)| flight.upgrade()) {
             drop(known);
-            return Waiter::of(flight);
+            return (Waiter::of(flight), true);
         }
         known.numbers += 1;
         let number = known.numbers;
@@ -195,6 +196,6 @@ impl<T: Clone + Send + 'static> Flights<T> {
             fetch.await
         }));
         known.flights.insert(offset, (number, Arc::downgrade(&waiter.flight)));
-        waiter
+        (waiter, false)
     }
 }

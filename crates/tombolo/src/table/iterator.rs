@@ -26,6 +26,7 @@ use tombolo_storage::{Purpose, Request, Result};
 use super::Table;
 use super::ahead::{KeyRange, Pace, Reach, ReadAhead};
 use crate::cache::{Kept, Pinned, Resident};
+use crate::deadline;
 
 /// How a move ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -419,25 +420,27 @@ impl TableIterator {
     /// Fetches what the pending move needs next.
     async fn fetch(&mut self, need: Need) -> Result<()> {
         let table = Arc::clone(&self.table);
+        let request = self.request.until(deadline::current());
         match need {
             Need::Top => {
-                table.open(self.request).await?;
+                table.open(request).await?;
             }
             Need::Partition(handle) => {
-                let kept = table.load_partition(self.request, handle).await?.keep();
+                let kept = table.load_partition(request, handle).await?.keep();
                 self.loaded = Some((handle.offset, kept));
             }
             Need::Block(handle) => {
-                let kept = self.fetch_block(&table, handle).await?;
+                let kept = self.fetch_block(&table, request, handle).await?;
                 self.loaded = Some((handle.offset, kept));
             }
         }
         Ok(())
     }
 
-    async fn fetch_block(&mut self, table: &Arc<Table>, handle: BlockHandle) -> Result<Kept> {
+    async fn fetch_block(&mut self, table: &Arc<Table>, request: Request, handle: BlockHandle) -> Result<Kept> {
         self.missed = true;
         if self.ahead.awaits(handle) {
+            deadline::waits_for(format_args!("what is read ahead of {}", table.object()));
             let come = self.ahead.wait(handle).await;
             if let Some(kept) = come.and_then(|(piece, start)| self.take_from(table, handle, &piece, start).ok()) {
                 self.read_on(table);
@@ -453,17 +456,17 @@ impl TableIterator {
         let range = range.filter(|range| range.start <= handle.offset && handle.end() <= range.end);
         let charged = range.and_then(|range| ReadAhead::room(table, self.request, &range).map(|charge| (range, charge)));
         let Some((range, charge)) = charged else {
-            return Ok(table.load_block(self.request, handle, self.fill_cache).await?.keep());
+            return Ok(table.load_block(request, handle, self.fill_cache).await?.keep());
         };
         if !sequential {
             // Where requests take long, a seek brings what the walk may come to next. What it looks for is kept like any block that was missed.
-            let (kept, piece) = table.load_block_around(self.request, handle, range.clone()).await?;
+            let (kept, piece) = table.load_block_around(request, handle, range.clone()).await?;
             if let Some(piece) = piece {
                 self.ahead.install(range.start, piece, charge);
             }
             return Ok(kept);
         }
-        let piece = table.read(self.request, range.clone()).await?;
+        let piece = table.read(request, range.clone()).await?;
         // The block itself must be there; the rest is a hope, and what is cut off is read again.
         let kept = self.take_from(table, handle, &piece, range.start)?;
         self.ahead.install(range.start, piece, charge);

@@ -39,6 +39,7 @@ use tombolo_storage::{Error, ErrorKind, ObjectName, ObjectStore, Request, Result
 
 use crate::budget::{Category, Charge};
 use crate::cache::{BlockCache, CacheKey, Kept, Memory, Pinned, Resident};
+use crate::deadline;
 use crate::flash::FlashCache;
 use flight::Flights;
 
@@ -202,9 +203,12 @@ impl Table {
         if let Some(opened) = self.opened.get() {
             return Ok(&opened.top);
         }
-        let table = Arc::clone(self);
-        let opening = async move { if table.is_open() { Ok(None) } else { table.open_now(request).await.map(|()| None) } };
-        self.flights.join_or(OPENING, opening).await?;
+        let opening = || {
+            let table = Arc::clone(self);
+            async move { if table.is_open() { Ok(None) } else { table.open_now(request).await.map(|()| None) } }
+        };
+        deadline::waits_for(format_args!("the end of {}", self.object));
+        self.shared(OPENING, opening).await?;
         let opened = self.opened.get().ok_or_else(|| Error::new(ErrorKind::Bug, "a table that was opened is not").object(&self.object))?;
         Ok(&opened.top)
     }
@@ -375,27 +379,51 @@ impl Table {
         }
     }
 
+    /// Waits for what is being fetched at `offset`, or else for what `fetch` gives. Another's deadline is not this one's: it is begun again then.
+    async fn shared<F: Future<Output = Result<Option<Kept>>> + Send + 'static>(
+        &self,
+        offset: u64,
+        fetch: impl Fn() -> F,
+    ) -> Result<Option<Kept>> {
+        loop {
+            let (waiter, is_anothers) = self.flights.join_or(offset, fetch());
+            match waiter.await {
+                Err(error) if is_anothers && error.kind() == ErrorKind::DeadlineExceeded => {}
+                ended => return ended,
+            }
+        }
+    }
+
+    /// Notes what an operation waits for, should anybody ask when its deadline has passed.
+    fn note_wait(&self, range: &Range<u64>) {
+        let base = self.description.offset;
+        deadline::waits_for(format_args!("bytes {} to {} of {}", base + range.start, base + range.end, self.object));
+    }
+
     /// Fetches into the cache, with one request that all share who miss the same meanwhile.
     async fn load(self: &Arc<Self>, request: Request, place: Place) -> Result<Pinned> {
         if let Some(pinned) = self.load_held(request, place, BlockCache::memory_if_worth)? {
             return Ok(pinned);
         }
-        let table = Arc::clone(self);
         let begin = place.range().start;
-        let fetch = async move {
-            // It may have come since the miss.
-            if let Some(kept) = table.known(begin) {
-                return Ok(Some(kept));
+        let fetch = || {
+            let table = Arc::clone(self);
+            async move {
+                // It may have come since the miss.
+                if let Some(kept) = table.known(begin) {
+                    return Ok(Some(kept));
+                }
+                if let Some(pinned) = table.load_flashed(place).await {
+                    return Ok(Some(pinned.keep()));
+                }
+                let piece = table.read(request, place.range()).await?;
+                let kept = table.take_in(&piece, begin, place)?.keep();
+                table.offer(request, place, &piece);
+                Ok(Some(kept))
             }
-            if let Some(pinned) = table.load_flashed(place).await {
-                return Ok(Some(pinned.keep()));
-            }
-            let piece = table.read(request, place.range()).await?;
-            let kept = table.take_in(&piece, begin, place)?.keep();
-            table.offer(request, place, &piece);
-            Ok(Some(kept))
         };
-        let kept = self.flights.join_or(begin, fetch).await?;
+        self.note_wait(&place.range());
+        let kept = self.shared(begin, fetch).await?;
         kept.map(Kept::pin).ok_or_else(|| self.not_a("block or partition", begin))
     }
 
@@ -407,19 +435,22 @@ impl Table {
         handle: BlockHandle,
         around: Range<u64>,
     ) -> Result<(Kept, Option<Bytes>)> {
-        let (table, begin) = (Arc::clone(self), handle.offset);
+        let begin = handle.offset;
         let brought = Arc::<parking_lot::Mutex<Option<Bytes>>>::default();
-        let bringing = Arc::clone(&brought);
-        let fetch = async move {
-            if let Some(kept) = table.known(begin) {
-                return Ok(Some(kept));
+        let fetch = || {
+            let (table, bringing, around) = (Arc::clone(self), Arc::clone(&brought), around.clone());
+            async move {
+                if let Some(kept) = table.known(begin) {
+                    return Ok(Some(kept));
+                }
+                let piece = table.read(request, around.clone()).await?;
+                let kept = table.take_block_in(&piece, around.start, handle)?.keep();
+                *bringing.lock() = Some(piece);
+                Ok(Some(kept))
             }
-            let piece = table.read(request, around.clone()).await?;
-            let kept = table.take_block_in(&piece, around.start, handle)?.keep();
-            *bringing.lock() = Some(piece);
-            Ok(Some(kept))
         };
-        let kept = self.flights.join_or(begin, fetch).await?;
+        self.note_wait(&around);
+        let kept = self.shared(begin, fetch).await?;
         let kept = kept.ok_or_else(|| self.not_a("data block", begin))?;
         let piece = brought.lock().take();
         Ok((kept, piece))

@@ -108,12 +108,15 @@ impl Table {
         wanted.dedup();
         let mut found = Vec::with_capacity(wanted.len());
         let (mut missing, mut coming) = (Vec::new(), Vec::new());
+        if let (Some(first), Some(last)) = (wanted.first(), wanted.last()) {
+            self.note_wait(&(first.range().start..last.range().end));
+        }
         for place in wanted {
             let begin = place.range().start;
             match self.cache.get(&self.key(begin)) {
                 Some(pinned) => found.push((begin, pinned.keep())),
                 None => match self.flights.join(begin) {
-                    Some(waiter) => coming.push((begin, waiter)),
+                    Some(waiter) => coming.push((place, waiter, true)),
                     // All of them are held together: in memory of the cache, which gives way for them one by one.
                     None => match self.load_held(request, place, BlockCache::memory)? {
                         Some(pinned) => found.push((begin, pinned.keep())),
@@ -129,15 +132,22 @@ impl Table {
             let all = Arc::clone(&places);
             let fetched = Waiter::new(Box::pin(async move { table.fetch_several(request, &all).await }));
             let own = places.iter().enumerate().map(|(number, place)| {
-                let begin = place.range().start;
                 let fetched = fetched.clone();
-                (begin, self.flights.join_or(begin, async move { Ok(fetched.await?.get(number).cloned()) }))
+                let fetch = async move { Ok(fetched.await?.get(number).cloned()) };
+                let (waiter, is_anothers) = self.flights.join_or(place.range().start, fetch);
+                (*place, waiter, is_anothers)
             });
             let own: Vec<_> = own.collect();
             coming.splice(0..0, own);
         }
-        for (begin, waiter) in coming {
-            found.push((begin, waiter.await?.ok_or_else(|| self.not_a("block or partition", begin))?));
+        for (place, waiter, is_anothers) in coming {
+            let begin = place.range().start;
+            let kept = match waiter.await {
+                // The deadline of whoever began it is not this one's.
+                Err(error) if is_anothers && error.kind() == ErrorKind::DeadlineExceeded => Some(self.load(request, place).await?.keep()),
+                ended => ended?,
+            };
+            found.push((begin, kept.ok_or_else(|| self.not_a("block or partition", begin))?));
         }
         found.sort_unstable_by_key(|(offset, _)| *offset);
         Ok(found)

@@ -13,6 +13,7 @@ use tombolo_storage::{Epoch, Incarnation, ObjectStore, Purpose, Request, Result}
 use super::Handles;
 use crate::budget::{Category, Charge};
 use crate::cache::{BlockCache, Pinned};
+use crate::deadline;
 use crate::flash::FlashUse;
 use crate::manifest::names;
 use crate::options::{Compression, KeyspaceOptions};
@@ -61,6 +62,11 @@ impl TableHandle {
         TableHandle { table: Arc::new(table), epoch: tables.epoch, env: tables.env.clone(), handles }
     }
 
+    /// A request, with the deadline of the operation that makes it.
+    fn request(&self, purpose: Purpose) -> Request {
+        Request::new(purpose, self.epoch).until(deadline::current())
+    }
+
     /// What the manifest said when the table was first seen. A table that was moved since stands at another level.
     #[inline]
     pub(crate) fn description(&self) -> &TableDescription {
@@ -86,7 +92,7 @@ impl TableHandle {
 
     /// Opens it for reads, if it is not: one request.
     pub(crate) fn open(&self) -> BoxFuture<'_, Result<()>> {
-        Box::pin(async move { self.table.open(Request::new(Purpose::Get, self.epoch)).await.map(drop) })
+        Box::pin(async move { self.table.open(self.request(Purpose::Get)).await.map(drop) })
     }
 
     /// Looks a key up in memory, after one that was not greater.
@@ -102,22 +108,22 @@ impl TableHandle {
 
     /// Looks several keys up, in ascending order.
     pub(crate) async fn get_several(&self, lookups: &[Lookup<'_>]) -> Result<Vec<Option<crate::table::Hit>>> {
-        self.table.get_several(Request::new(Purpose::Get, self.epoch), lookups).await
+        self.table.get_several(self.request(Purpose::Get), lookups).await
     }
 
     /// Looks a key up.
     pub(crate) async fn get(&self, lookup: &Lookup<'_>) -> Result<Option<crate::table::Hit>> {
-        self.table.get(Request::new(Purpose::Get, self.epoch), lookup).await
+        self.table.get(self.request(Purpose::Get), lookup).await
     }
 
     /// Reads and checks all of it; tells all that is damaged.
     pub(crate) async fn damages(&self) -> Result<Vec<tombolo_storage::Error>> {
-        self.table.damages(Request::new(Purpose::Verify, self.epoch)).await
+        self.table.damages(self.request(Purpose::Verify)).await
     }
 
     /// Bytes of it that keys within the bounds take, from its index.
     pub(crate) async fn bytes_within(&self, lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> Result<u64> {
-        self.table.bytes_within(Request::new(Purpose::Get, self.epoch), lower, upper).await
+        self.table.bytes_within(self.request(Purpose::Get), lower, upper).await
     }
 
     /// A cursor over all of it, for one who reads it once.
@@ -127,7 +133,7 @@ impl TableHandle {
 
     /// Keys that cut the table into pieces of about equal size, ascending. One request if the table was not opened.
     pub(crate) async fn sample_keys(&self, purpose: Purpose) -> Result<Vec<Bytes>> {
-        self.table.sample_keys(Request::new(purpose, self.epoch)).await
+        self.table.sample_keys(self.request(purpose)).await
     }
 
     /// A cursor that stands nowhere, for a walk that is about `range`.

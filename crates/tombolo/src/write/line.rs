@@ -261,6 +261,10 @@ impl Ticket for LineTicket {
         self.committed.as_mut().map_or(Ok(()), Ticket::wait_end)
     }
 
+    fn waits_for(&self) -> &'static str {
+        self.committed.as_ref().map_or("room in memory, or for a log", Ticket::waits_for)
+    }
+
     fn env(&self) -> Env {
         self.engine.env.clone()
     }

@@ -170,6 +170,14 @@ impl Ticket for WriteTicket {
         self.ended(result)
     }
 
+    fn waits_for(&self) -> &'static str {
+        match (&self.delayed_until, &self.accepted) {
+            (Some(_), _) => "background work, which writers are slowed by",
+            (None, Some(_)) => "the log to accept it",
+            (None, None) => "the log to have it durable",
+        }
+    }
+
     fn env(&self) -> Env {
         self.engine.env.clone()
     }

@@ -10,6 +10,7 @@ mod compaction;
 mod credentials;
 mod cursor;
 mod damage;
+mod deadlines;
 mod destroy;
 mod ended_log;
 mod flash;
