@@ -117,7 +117,7 @@ fn every_read_of_a_limited_handle_ends_in_time() {
             let (error, what) = match kind {
                 0 => (keys.multi_get(&[[1], [2]]).await.unwrap_err(), "multi-get"),
                 1 => (keys.get_with([1], <[u8]>::to_vec).await.unwrap_err(), "get"),
-                2 => (keys.approximate_size::<&[u8]>(..).await.unwrap_err(), "approximate size"),
+                2 => (keys.approximate_size([2_u8]..[5_u8]).await.unwrap_err(), "approximate size"),
                 3 => (db.snapshot().get(&keys, [1]).await.unwrap_err(), "get"),
                 _ => {
                     let mut cursor = keys.cursor::<&[u8]>(..);
