@@ -123,7 +123,7 @@ fn a_writer_without_room_is_told_that_and_others_go_on() {
         }
     };
     assert!(ends.len() > 150, "{} entries fill two segments", ends.len());
-    assert!(told.kind() == ErrorKind::OutcomeUnknown && told.to_string().contains("no room"), "{told}");
+    assert!(told.kind() == ErrorKind::DeadlineExceeded && told.to_string().contains("no room"), "{told}");
     let refused = append(&env, &*other, 0, &entry(1000, 900)).expect_err("still full");
     assert!(refused.kind() == ErrorKind::Retry && refused.to_string().contains("no room"), "{refused}");
     for number in 0..20 {
