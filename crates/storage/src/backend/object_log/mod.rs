@@ -176,7 +176,7 @@ impl LogStore for ObjectLogStore {
         Box::pin(async move {
             let place = self.find(context, log)?;
             context.check_older(log, "fences", &place)?;
-            let (sealed, heads) = fence::fence(&place, context.epoch, from).await?;
+            let (sealed, heads) = fence::fence(&place, context.epoch, from, LaneMemory::new(&context.memory)).await?;
             self.fenced.keep(self.life(context), log.id, heads.bytes(), heads);
             Ok(sealed)
         })
@@ -192,15 +192,17 @@ impl LogStore for ObjectLogStore {
         Box::pin(async move {
             let place = self.find(context, log)?;
             let heads = self.fenced.take(self.life(context), log.id);
-            Ok(Box::new(read::Reader::new(place, context.epoch, heads, from, to)) as Box<dyn LogReader>)
+            let memory = LaneMemory::new(&context.memory);
+            Ok(Box::new(read::Reader::new(place, context.epoch, heads, from, to, memory)) as Box<dyn LogReader>)
         })
     }
 
     fn tail<'a>(&'a self, context: &'a LogContext, log: &'a LogRecord, from: LogOffset) -> BoxFuture<'a, Result<Box<dyn LogReader>>> {
         Box::pin(async move {
             let place = self.find(context, log)?;
-            let (end, heads) = fence::follow(&place, context.epoch, from).await?;
-            Ok(Box::new(read::Reader::new(place, context.epoch, heads, from, end)) as Box<dyn LogReader>)
+            let (end, heads) = fence::follow(&place, context.epoch, from, LaneMemory::new(&context.memory)).await?;
+            let memory = LaneMemory::new(&context.memory);
+            Ok(Box::new(read::Reader::new(place, context.epoch, heads, from, end, memory)) as Box<dyn LogReader>)
         })
     }
 

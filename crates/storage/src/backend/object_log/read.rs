@@ -1,15 +1,49 @@
 //! Reads a sealed lane back, entry by entry. What was sealed must be there.
+//!
+//! Objects are asked for ahead, many side by side, whole, and come while the entries of those before are worked on: a round trip each would make a
+//! takeover's replay, and each round of a follower, as long as the log is.
+//!
+//! Invariant: what is asked for and held takes at most [`READ_AHEAD_BYTES_MAX`], and a lane's share of the memory; one object goes in any case.
 
 use std::collections::VecDeque;
 
 use bytes::Bytes;
-use tombolo_env::{BoxFuture, all};
+use tombolo_env::{BoxFuture, Completion, Task, TaskClass, completion};
 use tombolo_format::log_frame::decode_frame;
 use tombolo_format::log_object::{LOG_OBJECT_FIRST_BYTE, LogObject};
 
-use super::fence::{HEAD_BYTES, Heads, READS_MAX};
+use super::OBJECT_BYTES_WANTED;
+use super::fence::{Heads, READS_MAX};
 use super::place::Place;
+use crate::lanes::world_ended;
+use crate::log_memory::LaneMemory;
 use crate::{Epoch, Error, LogEntry, LogOffset, LogReader, Purpose, Result};
+
+/// Bytes of objects that are asked for ahead, at most: with the usual 25 ms to the first byte, as much as a fast network brings meanwhile.
+const READ_AHEAD_BYTES_MAX: usize = 16 << 20;
+
+/// What is asked of an object whose length nobody knows, until longer ones were met: as many as are read at once are what is read ahead. Of the
+/// first ones only so many are asked for, since each that is longer takes a round trip of its own.
+const GUESS_BYTES: usize = READ_AHEAD_BYTES_MAX / READS_MAX as usize;
+const GUESSES_MIN: usize = 4;
+
+/// An object that was asked for.
+#[derive(Debug)]
+struct Ahead {
+    /// What the fence has read of it.
+    head: Bytes,
+    /// What follows, when that is not all.
+    rest: Option<Rest>,
+    /// What it counts for.
+    bytes: usize,
+}
+
+/// A read that goes on whoever waits for it; it ends with this.
+#[derive(Debug)]
+struct Rest {
+    came: Completion<Result<Option<Bytes>>>,
+    _task: Task,
+}
 
 /// A reader of `from..to`.
 #[derive(Debug)]
@@ -19,68 +53,130 @@ pub(super) struct Reader {
     /// Where the next entry begins.
     next: LogOffset,
     to: LogOffset,
-    /// Starts of the objects from `ahead_from` on, read ahead.
-    ahead: VecDeque<Bytes>,
-    ahead_from: u32,
+    /// What the fence has read, from slot `asked` on.
+    heads: VecDeque<Bytes>,
+    heads_bytes: usize,
+    /// The next slot to be asked for.
+    asked: u32,
+    /// Invariant: the objects of the slots right before `asked`, oldest first, that `step` has not come to.
+    ahead: VecDeque<Ahead>,
+    ahead_bytes: usize,
+    /// What to ask of an object whose length nobody knows.
+    guess: usize,
+    /// How many such objects to ask for.
+    guesses: usize,
     /// The whole object that is being read, and its slot.
     object: Option<(u32, Bytes)>,
+    /// The books, which know of all that is held.
+    memory: LaneMemory,
 }
 
 impl Reader {
-    pub(super) fn new(place: Place, epoch: Epoch, heads: Heads, from: LogOffset, to: LogOffset) -> Reader {
+    pub(super) fn new(place: Place, epoch: Epoch, heads: Heads, from: LogOffset, to: LogOffset, memory: LaneMemory) -> Reader {
         // Slot 0 holds nothing.
         let next = from.max(LogOffset::new(1, 0));
-        let mut ahead: VecDeque<Bytes> = heads.heads.into();
         let passed = next.segment().saturating_sub(heads.first) as usize;
-        if heads.first > next.segment() {
-            ahead.clear();
-        } else {
-            ahead.drain(..passed.min(ahead.len()));
+        let is_behind = heads.first > next.segment();
+        let mut heads = if is_behind { VecDeque::new() } else { heads.heads };
+        heads.drain(..passed.min(heads.len()));
+        let heads_bytes = heads.iter().map(Bytes::len).sum();
+        let asked = next.segment();
+        let guess = GUESS_BYTES.min(memory.bytes_max()).max(1);
+        let (ahead, ahead_bytes, object) = (VecDeque::new(), 0, None);
+        let guesses = GUESSES_MIN;
+        let mut reader = Reader { place, epoch, next, to, heads, heads_bytes, asked, ahead, ahead_bytes, guess, guesses, object, memory };
+        reader.pass_what_was_read();
+        reader
+    }
+
+    /// A follower stands at the end of an object, as a rule: nothing of that is read again.
+    fn pass_what_was_read(&mut self) {
+        let length = self.heads.front().and_then(|head| self.length(head));
+        if length.is_some_and(|length| self.next.byte() as usize >= length) {
+            self.take_head();
+            self.asked += 1;
+            self.next = LogOffset::new(self.asked, 0);
         }
-        let ahead_from = next.segment();
-        Reader { place, epoch, next, to, ahead, ahead_from, object: None }
     }
 
-    /// Reads the starts of the next objects at once.
-    async fn read_ahead(&mut self) -> Result<()> {
-        let last = self.to.segment().min(self.ahead_from.saturating_add(READS_MAX - 1));
-        let (place, epoch) = (&self.place, self.epoch);
-        let reads = (self.ahead_from..=last).map(|slot| -> BoxFuture<'_, Result<Bytes>> {
-            Box::pin(async move {
-                match place.read(Purpose::Open, epoch, slot, 0..HEAD_BYTES).await? {
-                    Some(head) => Ok(head),
-                    None => Err(missing(place, slot)),
-                }
-            })
-        });
-        self.ahead = all(reads.collect(), READS_MAX as usize).await.into_iter().collect::<Result<_>>()?;
-        Ok(())
+    /// The length that the head of slot `asked` tells.
+    fn length(&self, head: &Bytes) -> Option<usize> {
+        match LogObject::decode(head, &self.place.identity(self.asked)) {
+            Ok(LogObject::Data { bytes, .. }) => Some(bytes as usize),
+            // Whoever comes to it says what is wrong.
+            _ => None,
+        }
     }
 
-    /// The whole object of a slot.
+    fn take_head(&mut self) -> Bytes {
+        let head = self.heads.pop_front().unwrap_or_default();
+        self.heads_bytes -= head.len();
+        head
+    }
+
+    /// Asks for what comes next, as far as there is room.
+    fn ask_ahead(&mut self) {
+        while self.asked <= self.to.segment() {
+            let (length, count_max) = match self.heads.front() {
+                Some(head) => (self.length(head).unwrap_or(head.len()), READS_MAX as usize),
+                None => (self.guess, self.guesses),
+            };
+            let bytes = self.ahead_bytes + length;
+            let held = self.heads_bytes - self.heads.front().map_or(0, Bytes::len) + bytes;
+            let is_room = bytes <= READ_AHEAD_BYTES_MAX && held <= self.memory.bytes_max() && self.ahead.len() < count_max;
+            if !self.ahead.is_empty() && !is_room {
+                break;
+            }
+            let is_known = !self.heads.is_empty();
+            let head = self.take_head();
+            // A byte more than there should be tells an object that is too long.
+            let to = length as u64 + u64::from(is_known);
+            let rest = (head.len() < length).then(|| self.ask(self.asked, head.len() as u64..to));
+            self.ahead.push_back(Ahead { head, rest, bytes: length });
+            self.ahead_bytes += length;
+            self.asked += 1;
+        }
+        let object = self.object.as_ref().map_or(0, |(_, object)| object.len());
+        self.memory.set(self.heads_bytes + self.ahead_bytes + object);
+    }
+
+    /// Begins a read of a part of a slot's object.
+    fn ask(&self, slot: u32, range: std::ops::Range<u64>) -> Rest {
+        let (place, epoch) = (self.place.clone(), self.epoch);
+        let (completer, came) = completion();
+        let read = async move { completer.complete(place.read(Purpose::Open, epoch, slot, range).await) };
+        Rest { came, _task: self.place.env.spawn(TaskClass::Foreground, "log read", read) }
+    }
+
+    /// The whole object of a slot, which is the one after that which was loaded before.
     async fn load(&mut self, slot: u32) -> Result<Bytes> {
-        if self.ahead.is_empty() {
-            self.ahead_from = slot;
-            self.read_ahead().await?;
-        }
-        let Some(head) = self.ahead.pop_front() else { return Err(missing(&self.place, slot)) };
-        self.ahead_from += 1;
+        self.object = None;
+        self.ask_ahead();
+        let Some(Ahead { head, rest, bytes: counted }) = self.ahead.pop_front() else { return Err(missing(&self.place, slot)) };
+        self.ahead_bytes -= counted;
+        let mut object = match rest {
+            Some(rest) => {
+                let rest = rest.came.await.unwrap_or_else(|| Err(world_ended()))?;
+                join(head, rest.ok_or_else(|| missing(&self.place, slot))?)
+            }
+            None => head,
+        };
         let name = self.place.name(slot)?;
-        let header = LogObject::decode(&head, &self.place.identity(slot)).map_err(|error| Error::format(&name, 0, error))?;
+        let header = LogObject::decode(&object, &self.place.identity(slot)).map_err(|error| Error::format(&name, 0, error))?;
         let LogObject::Data { bytes, .. } = header else {
             return Err(Error::corrupt(name, 56, "data", "a seal").context("a log ends before its recorded length"));
         };
-        let whole = if u64::from(bytes) <= HEAD_BYTES {
-            head
-        } else {
-            let rest = self.place.read(Purpose::Open, self.epoch, slot, head.len() as u64..u64::from(bytes) + 1).await?;
-            let rest = rest.ok_or_else(|| missing(&self.place, slot))?;
-            [&head[..], &rest[..]].concat().into()
-        };
-        if whole.len() != bytes as usize {
-            return Err(Error::corrupt(name, whole.len() as u64, format!("{bytes} bytes"), format!("{} bytes", whole.len())));
+        let bytes = bytes as usize;
+        self.guess = self.guess.max(bytes.next_power_of_two()).min(OBJECT_BYTES_WANTED);
+        self.guesses = (self.guesses * 2).min(READS_MAX as usize);
+        if object.len() < bytes {
+            let rest = self.place.read(Purpose::Open, self.epoch, slot, object.len() as u64..bytes as u64 + 1).await?;
+            object = join(object, rest.ok_or_else(|| missing(&self.place, slot))?);
         }
-        Ok(whole)
+        if object.len() != bytes {
+            return Err(Error::corrupt(name, object.len() as u64, format!("{bytes} bytes"), format!("{} bytes", object.len())));
+        }
+        Ok(object)
     }
 
     async fn step(&mut self) -> Result<Option<(LogEntry, LogOffset)>> {
@@ -117,6 +213,10 @@ impl Reader {
             return Ok(Some((entry, self.next)));
         }
     }
+}
+
+fn join(head: Bytes, rest: Bytes) -> Bytes {
+    if head.is_empty() { rest } else { [&head[..], &rest[..]].concat().into() }
 }
 
 fn missing(place: &Place, slot: u32) -> Error {
