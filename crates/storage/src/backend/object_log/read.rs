@@ -157,7 +157,7 @@ impl Reader {
         let mut object = match rest {
             Some(rest) => {
                 let rest = rest.came.await.unwrap_or_else(|| Err(world_ended()))?;
-                join(head, rest.ok_or_else(|| missing(&self.place, slot))?)
+                join(&head, rest.ok_or_else(|| missing(&self.place, slot))?)
             }
             None => head,
         };
@@ -171,7 +171,7 @@ impl Reader {
         self.guesses = (self.guesses * 2).min(READS_MAX as usize);
         if object.len() < bytes {
             let rest = self.place.read(Purpose::Open, self.epoch, slot, object.len() as u64..bytes as u64 + 1).await?;
-            object = join(object, rest.ok_or_else(|| missing(&self.place, slot))?);
+            object = join(&object, rest.ok_or_else(|| missing(&self.place, slot))?);
         }
         if object.len() != bytes {
             return Err(Error::corrupt(name, object.len() as u64, format!("{bytes} bytes"), format!("{} bytes", object.len())));
@@ -215,7 +215,7 @@ impl Reader {
     }
 }
 
-fn join(head: Bytes, rest: Bytes) -> Bytes {
+fn join(head: &Bytes, rest: Bytes) -> Bytes {
     if head.is_empty() { rest } else { [&head[..], &rest[..]].concat().into() }
 }
 
