@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io;
+use std::os::fd::OwnedFd;
 
 use crate::BoxFuture;
 
@@ -11,6 +12,14 @@ pub trait Network: Send + Sync + fmt::Debug {
     fn listen<'a>(&'a self, address: &'a str) -> BoxFuture<'a, io::Result<Box<dyn Listener>>>;
     /// Connects to `address`.
     fn connect<'a>(&'a self, address: &'a str) -> BoxFuture<'a, io::Result<Box<dyn Connection>>>;
+    /// Watches a descriptor of the operating system that becomes readable, and does not block: a device's. The simulated world has none.
+    fn watch(&self, descriptor: OwnedFd) -> io::Result<Box<dyn Watched>>;
+}
+
+/// A descriptor that is waited for together with the sockets. Dropping it ends that.
+pub trait Watched: Send + Sync + fmt::Debug {
+    /// Tries until an attempt does not end with `WouldBlock`; between attempts it waits until there is something to read.
+    fn until_done<'a>(&'a self, attempt: &'a mut (dyn FnMut() -> io::Result<()> + Send)) -> BoxFuture<'a, io::Result<()>>;
 }
 
 /// Accepts connections. Dropping it stops listening.

@@ -14,6 +14,9 @@ mod reactor;
 mod reads;
 mod threads;
 mod timer;
+#[cfg(feature = "rdma")]
+pub mod verbs;
+mod words;
 mod write_out;
 
 use std::cell::RefCell;

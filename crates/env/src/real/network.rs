@@ -2,6 +2,7 @@
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use super::network_pool::NetworkPool;
 use super::reactor::{Reactor, Registered, Way};
 use super::threads;
-use crate::network::{ReadHalf, WriteHalf};
+use crate::network::{ReadHalf, Watched, WriteHalf};
 use crate::{BoxFuture, Connection, Listener, Network, completion};
 
 /// A host that vanished is noticed after 25 s of silence, whether or not something is on its way to it: what waits for its next words would wait for a
@@ -53,6 +54,19 @@ impl Network for RealNetwork {
             }
             Err(last)
         })
+    }
+
+    fn watch(&self, descriptor: OwnedFd) -> io::Result<Box<dyn Watched>> {
+        Ok(Box::new(RealWatched(Registered::new(self.0.reactor()?, descriptor)?)))
+    }
+}
+
+#[derive(Debug)]
+struct RealWatched(Registered<OwnedFd>);
+
+impl Watched for RealWatched {
+    fn until_done<'a>(&'a self, attempt: &'a mut (dyn FnMut() -> io::Result<()> + Send)) -> BoxFuture<'a, io::Result<()>> {
+        Box::pin(self.0.source().until_done(Way::Read, || Ok((attempt()?, false))))
     }
 }
 

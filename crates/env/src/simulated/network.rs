@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::future::poll_fn;
 use std::io::{self, ErrorKind};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -13,7 +14,7 @@ use super::scheduler::{Shared, Sleep};
 use super::state::State;
 use super::wire::{End, ListenerState, Pipe, PipeId};
 use super::{HostId, ProcessId};
-use crate::network::{ReadHalf, WriteHalf};
+use crate::network::{ReadHalf, Watched, WriteHalf};
 use crate::{BoxFuture, Connection, Instant, Listener, Network};
 
 /// How long connecting tries through a cut.
@@ -158,6 +159,10 @@ impl Network for SimulatedNetwork {
 
     fn connect<'a>(&'a self, address: &'a str) -> BoxFuture<'a, io::Result<Box<dyn Connection>>> {
         Box::pin(self.connect_to(address))
+    }
+
+    fn watch(&self, _descriptor: OwnedFd) -> io::Result<Box<dyn Watched>> {
+        Err(ErrorKind::Unsupported.into())
     }
 }
 
