@@ -21,6 +21,7 @@ const COPIES: &str = "copies";
 const SECRET_FILE: &str = "secret_file";
 const TLS: &str = "tls";
 const REGISTRY: &str = "registry";
+const RDMA: &str = "rdma";
 
 /// Most nodes that a URI names.
 const NODES_MAX: usize = 64;
@@ -38,20 +39,61 @@ pub fn register(registry: &mut Registry, credentials: Result<Option<Credentials>
     registry.register_log_store("near", Arc::new(open));
 }
 
-/// Nodes over TCP, and those of this host over the memory that they share, if they do.
+/// Nodes over TCP; those of this host over the memory that they share, and others over a card, where they have that.
 #[derive(Debug)]
 struct Tcp {
     credentials: Option<Credentials>,
+    card: Option<Card>,
 }
 
 impl Connect for Tcp {
     fn connect(&self, env: &Env, address: &str) -> Result<Arc<dyn Peer>> {
         let is_local = ["127.", "localhost:", "[::1]:"].iter().any(|local| address.starts_with(local));
-        Ok(if is_local {
-            Arc::new(SharedPeer::new(env, address, self.credentials.clone()))
-        } else {
-            Arc::new(TcpPeer::new(env, address, self.credentials.clone()))
-        })
+        if is_local {
+            return Ok(Arc::new(SharedPeer::new(env, address, self.credentials.clone())));
+        }
+        if let Some(card) = &self.card {
+            return card.connect(env, address, self.credentials.clone());
+        }
+        Ok(Arc::new(TcpPeer::new(env, address, self.credentials.clone())))
+    }
+}
+
+/// A card that writes to the memory of nodes.
+#[derive(Debug)]
+struct Card(#[cfg(feature = "rdma")] tombolo_env::real::verbs::Device, #[cfg(not(feature = "rdma"))] std::convert::Infallible);
+
+impl Card {
+    /// The card that a URI names, or else the first one that is up, if there is one.
+    #[cfg(feature = "rdma")]
+    fn of(env: &Env, uri: &Uri) -> Result<Option<Card>> {
+        match uri.parameter(RDMA) {
+            Some("off") => Ok(None),
+            Some(name) => tombolo_segment::rdma::open(env, Some(name)).map(|device| Some(Card(device))),
+            None => Ok(tombolo_segment::rdma::open(env, None).ok().map(Card)),
+        }
+    }
+
+    /// There is none.
+    #[cfg(not(feature = "rdma"))]
+    fn of(_env: &Env, uri: &Uri) -> Result<Option<Card>> {
+        match uri.parameter(RDMA) {
+            Some("off") | None => Ok(None),
+            Some(name) => {
+                let error = Error::new(ErrorKind::Unsupported, format!("this program was built without RDMA, and cannot use {name}"));
+                Err(error.advice("build it with the feature rdma, or leave the parameter rdma out"))
+            }
+        }
+    }
+
+    #[cfg(feature = "rdma")]
+    fn connect(&self, env: &Env, address: &str, credentials: Option<Credentials>) -> Result<Arc<dyn Peer>> {
+        Ok(Arc::new(tombolo_segment::rdma::RdmaPeer::new(env, address, credentials, &self.0)?))
+    }
+
+    #[cfg(not(feature = "rdma"))]
+    fn connect(&self, _env: &Env, _address: &str, _credentials: Option<Credentials>) -> Result<Arc<dyn Peer>> {
+        match self.0 {}
     }
 }
 
@@ -62,7 +104,7 @@ fn open(
     stores: &Registry,
     credentials: &Result<Option<Credentials>>,
 ) -> Result<NearLogStore> {
-    uri.allow_parameters(&[COPIES, REGISTRY, SECRET_FILE, TLS])?;
+    uri.allow_parameters(&[COPIES, RDMA, REGISTRY, SECRET_FILE, TLS])?;
     let invalid = |what: String| Error::new(ErrorKind::Invalid, format!("{what} in {}", uri.shown()));
     let addresses: Vec<&str> = uri.rest.trim_end_matches('/').split(',').collect();
     let is_address = |address: &&str| {
@@ -93,7 +135,7 @@ fn open(
         None => credentials.clone()?,
         named => named,
     };
-    let connect = Arc::new(Tcp { credentials });
+    let connect = Arc::new(Tcp { credentials, card: Card::of(env, uri)? });
     let replication = Replication { shape, ..Replication::default() };
     let place = match uri.parameter(REGISTRY) {
         Some(_) if !is_registry => {
@@ -135,6 +177,7 @@ mod tests {
             ("near://a:1,b:2,c:3?registry=mem://nodes", "registry"),
             ("near://nodes?registry=nowhere://nodes", "nowhere"),
             ("near://nodes?registry=etcd://nodes", "etcd"),
+            ("near://a:1,b:2,c:3?rdma=no-such-device", "no-such-device"),
         ] {
             let error = open(wrong).expect_err(wrong);
             assert!(error.to_string().contains(word), "{wrong}: {error}");
@@ -142,6 +185,7 @@ mod tests {
         for right in [
             "near://a:1,b:2,[::1]:3?copies=3",
             "near://nodes",
+            "near://a:1,b:2,c:3?rdma=off",
             "near://nodes?registry=mem://other",
             "near://nodes?registry=etcd://a:2379,b:2379",
         ] {

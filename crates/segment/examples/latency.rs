@@ -46,6 +46,7 @@ fn serve(address: &str, secret: Option<Credentials>) {
         connections_max: 16,
         disk: None,
         share: std::env::var_os("SHARED").map(|root| std::path::Path::new(&root).join(address)),
+        rdma: None,
     };
     let _node = env.block_on(Node::start(&env, options)).expect("it starts");
     loop {

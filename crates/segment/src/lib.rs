@@ -14,7 +14,8 @@
 //! | 6 | what a publication of unknown outcome names or would drop is not freed | [`writer`] |
 //!
 //! Everything that decides is a plain state machine without IO; [`peer::Peer`] is how a writer reaches a node, whatever lies between: [`tcp`] on one side and
-//! [`node`] on the other, in the frames of [`wire`]; or, on one host, [`shared`] memory.
+//! [`node`] on the other, in the frames of [`wire`]; or, on one host, [`shared`] memory; or, with the feature
+//! `rdma`, a card that writes to a node's memory (`rdma`).
 //!
 //! **Failure model.** After the writer's death, what it acknowledged is recoverable while at most q − k of the regions named by the newest
 //! published configuration have lost or corrupted their content since they were made, counted cumulatively: a restart does not restore a region.
@@ -25,13 +26,17 @@ pub mod call;
 pub mod follow;
 #[doc(hidden)]
 pub mod fuzzing;
+mod lent;
 pub mod message;
 pub mod node;
 mod pace;
 pub mod peer;
+#[cfg(feature = "rdma")]
+pub mod rdma;
 pub mod region;
 mod replica;
 pub mod shared;
+mod tail;
 pub mod takeover;
 pub mod tcp;
 pub mod wire;

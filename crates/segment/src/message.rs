@@ -104,6 +104,30 @@ pub struct Extent {
     pub committed: u32,
 }
 
+/// Where a queue pair is that writes to remote memory, or is written through, for the one that it is connected with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QueueAddress {
+    /// The pair's number.
+    pub queue: u32,
+    /// The number of its first packet.
+    pub first_packet: u32,
+    /// The port's short address, on InfiniBand.
+    pub lid: u16,
+    /// Bytes of a packet: 1 is 256, 2 is 512, up to 5, which is 4096.
+    pub mtu: u8,
+    /// The port's long address.
+    pub gid: [u8; 16],
+}
+
+/// The memory of a region, for the writer that a node lets write there itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Window {
+    /// Where the region's first byte lies, as the node's card knows it.
+    pub address: u64,
+    /// What the card wants to be shown.
+    pub key: u32,
+}
+
 /// A node's answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {

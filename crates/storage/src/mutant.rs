@@ -160,6 +160,9 @@ pub enum Mutant {
     SharedWordCheckedBeforeStore,
     SharedReadsBeforeWord,
     SharedStoredWithoutFence,
+    // Writes by a card: how they are ended before a node answers, and when they are held
+    RdmaReadBeforeFence,
+    RdmaHeldOncePosted,
     // What a writer of a segment counts, and when (rules 3 and 6)
     SegmentAcknowledgesWithFewer,
     SegmentChangeCountsOldOnly,

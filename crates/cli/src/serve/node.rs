@@ -38,6 +38,7 @@ Examples:
   tombolo serve node --listen 10.0.0.7:7420 --memory 8GiB --tls /etc/tombolo/tls      with certificates instead of a secret
   tombolo serve node --memory 1GiB --disk /var/lib/tombolo-node        what it holds survives the node
   tombolo serve node --memory 1GiB --shared-memory /dev/shm/node-1     for writers of this host and user, in a microsecond
+  tombolo serve node --listen 10.0.0.7:7420 --memory 8GiB --secret-file secret --rdma mlx5_0    writers' cards write to it
   tombolo serve node --memory 1GiB --announce s3://bucket/registry     writers look for it there
   tombolo serve node --memory 1GiB --announce etcd://10.0.0.1:2379     or there
 
@@ -66,6 +67,10 @@ pub struct Arguments {
     /// A directory of its own on a tmpfs (/dev/shm/NAME), to share memory with writers of this host and user: an append is then a store, in microseconds.
     #[arg(long, value_name = "DIRECTORY", conflicts_with = "disk")]
     shared_memory: Option<String>,
+    /// An RDMA device (DEVICE, DEVICE:PORT or DEVICE:PORT/GID), through which writers of other hosts write to its memory themselves. For trusted networks:
+    /// what they write is not encrypted. Needs a build with the feature rdma.
+    #[arg(long, value_name = "DEVICE", conflicts_with = "disk")]
+    rdma: Option<String>,
     #[command(flatten)]
     showing: Showing,
     /// What fails together with this node.
@@ -159,6 +164,7 @@ pub fn run(arguments: &Arguments, output: &Output) -> Result<()> {
         connections_max: arguments.connections_max,
         disk,
         share: arguments.shared_memory.as_ref().map(Into::into),
+        rdma: arguments.rdma.clone(),
     };
     // What is wrong with the command line is told before anybody stores something here.
     let place = match &arguments.announce {
@@ -258,10 +264,10 @@ impl Serving {
         output.result(
             || json!({ "node": status::as_json(&status), "counters": counters_json(&counters) }),
             || {
-                let NodeCounters { connections, requests, appends, append_bytes, refusals, .. } = counters;
+                let NodeCounters { connections, requests, appends, append_bytes, refusals, regions_paired, .. } = counters;
                 let appended = text::bytes(append_bytes);
                 let status = status::as_text(&status);
-                format!("{status}; {connections} connections, {requests} requests, {refusals} refused, {appends} appends of {appended}")
+                format!("{status}; {connections} connections, {requests} requests, {refusals} refused, {appends} appends of {appended}, {regions_paired} regions for writers' cards")
             },
         )?;
         output.finish()
@@ -305,6 +311,7 @@ fn counters_json(counters: &NodeCounters) -> Value {
         "refusals": counters.refusals,
         "appends": counters.appends,
         "append_bytes": counters.append_bytes,
+        "regions_paired": counters.regions_paired,
     })
 }
 

@@ -5,7 +5,7 @@ use tombolo_format::log_frame::SegmentIdentity;
 use tombolo_format::segment_record::Digest;
 use tombolo_storage::Epoch;
 
-use crate::message::{Answer, Body, Extent, NodeIncarnation, NodeMedium, NodeStatus, Refusal, RegionId, Request};
+use crate::message::{Answer, Body, Extent, NodeIncarnation, NodeMedium, NodeStatus, QueueAddress, Refusal, RegionId, Request, Window};
 use crate::wire::append_frame;
 use crate::wire::body::Message;
 use crate::wire::hello::{Challenge, Farewell, Hello};
@@ -27,6 +27,7 @@ pub fn messages() -> Vec<Message> {
         is_draining: true,
         domain: "rack 7".into(),
     };
+    let queue = QueueAddress { queue: 30, first_packet: 31, lid: 32, mtu: 3, gid: [33; 16] };
     let refusals = [
         Refusal::OtherIncarnation(NodeIncarnation(10)),
         Refusal::Unknown,
@@ -59,6 +60,9 @@ pub fn messages() -> Vec<Message> {
         Message::Share(NodeIncarnation(27), RegionId(28), Epoch(29)),
         Message::SharedAt(Some("/dev/shm/node/region".into())),
         Message::SharedAt(None),
+        Message::Pair(NodeIncarnation(27), RegionId(28), Epoch(29), queue),
+        Message::PairedWith(Some((queue, Window { address: 34, key: 35 }))),
+        Message::PairedWith(None),
     ];
     messages.extend(refusals.map(|refusal| Message::Answer(Answer::Refused(refusal))));
     messages

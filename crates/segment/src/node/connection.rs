@@ -235,7 +235,7 @@ impl Served {
 
     /// Carries out what has arrived whole; `true`: there may be more, once the answers so far are written.
     fn handle_arrived(&mut self, line: &Line) -> Result<bool, End> {
-        let Served { shared, inbox, to_node, to_writer, out, waits, .. } = self;
+        let Served { shared, number, inbox, to_node, to_writer, out, waits, .. } = self;
         while out.len() < OUT_BYTES_MAX {
             let Some((header, body)) = inbox.next(to_node)? else { return Ok(false) };
             let answer = match Message::decode(header.kind, body)? {
@@ -249,6 +249,9 @@ impl Served {
                 }
                 Message::Status => Message::StatusIs(shared.status()),
                 Message::Share(incarnation, region, epoch) => Message::SharedAt(shared.share(line, incarnation, region, epoch)?),
+                Message::Pair(incarnation, region, epoch, queue) => {
+                    Message::PairedWith(shared.pair((line, *number), (incarnation, region, epoch), &queue)?)
+                }
                 _ => return Err(End::Said(Farewell::Malformed, format!("{:?} from a writer", header.kind))),
             };
             append_frame(out, to_writer, answer.kind(), header.number, |out| answer.put(out));

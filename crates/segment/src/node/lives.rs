@@ -3,18 +3,14 @@
 //! A request names the life that it is meant for. The current one takes everything; an earlier one answers for what it holds, takes nothing new, and is
 //! forgotten once its last region was freed.
 
-use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::Arc;
 
-use tombolo_env::Env;
-use tombolo_storage::mutant::{Mutant, is_enabled};
-use tombolo_storage::{Epoch, Error, Result};
+use tombolo_storage::{Error, Result};
 
 use super::journal::Journal;
-use crate::message::{Answer, Body, Extent, NodeIncarnation, NodeMedium, NodeStatus, RegionId, Request};
+use super::lending::Lending;
+use crate::message::{Answer, Body, NodeIncarnation, NodeMedium, NodeStatus, RegionId, Request};
 use crate::region::{Occupancy, Regions};
-use crate::shared::SharedMemory;
 
 /// Bytes that may wait for the disk of a node that answers from memory; beyond, answers wait too.
 const BEHIND_BYTES_MAX: u64 = 64 << 20;
@@ -68,14 +64,12 @@ pub(super) struct Lives {
     medium: NodeMedium,
     /// Bytes that all lives together take, at most.
     bytes_max: u64,
-    /// Where memory is shared from, and the regions of the current life that are.
-    share: Option<(Env, PathBuf)>,
-    shared: BTreeMap<RegionId, SharedMemory>,
+    lending: Lending,
 }
 
 impl Lives {
-    pub(super) fn new(current: Life, earlier: Vec<Life>, medium: NodeMedium, bytes_max: u64) -> Lives {
-        let mut lives = Lives { current, earlier, medium, bytes_max, share: None, shared: BTreeMap::new() };
+    pub(super) fn new(current: Life, earlier: Vec<Life>, medium: NodeMedium, bytes_max: u64, lending: Lending) -> Lives {
+        let mut lives = Lives { current, earlier, medium, bytes_max, lending };
         lives.lend(bytes_max);
         lives
     }
@@ -84,93 +78,20 @@ impl Lives {
         std::iter::once(&self.current).chain(&self.earlier)
     }
 
-    /// Shares memory in files of `directory` from here on.
-    pub(super) fn share_in(&mut self, env: &Env, directory: PathBuf) {
-        self.share = Some((env.clone(), directory));
-    }
-
-    /// Shares the memory of an open region with whoever made it. It takes as much again, for the copy that is made when it is sealed.
-    pub(super) fn share(&mut self, incarnation: NodeIncarnation, id: RegionId, epoch: Epoch) -> Option<String> {
-        let (env, directory) = self.share.as_ref()?;
-        let regions = &mut self.current.regions;
-        let (_, owner, bytes_max) = regions.open_region(id).filter(|_| regions.incarnation() == incarnation)?;
-        if owner != epoch || self.shared.contains_key(&id) || !regions.reserve(bytes_max.into()) {
-            return None;
-        }
-        match SharedMemory::create(env, directory, id, incarnation, bytes_max) {
-            Ok(memory) => {
-                let path = memory.path().to_str().map(str::to_owned);
-                self.shared.insert(id, memory);
-                path
-            }
-            Err(error) => {
-                tracing::warn!(%error, directory = %directory.display(), "memory cannot be shared");
-                regions.release(bytes_max.into());
-                None
-            }
-        }
-    }
-
-    /// Before a request: takes in what writers stored to the shared regions that it is about. The storing ends first where the request ends the region.
-    fn prepare_shared(&mut self, request: &Request) {
-        if self.shared.is_empty() || request.incarnation != self.current.regions.incarnation() {
-            return;
-        }
-        let regions = &mut self.current.regions;
-        let ends: Vec<RegionId> = match &request.body {
-            Body::Collect { database, keep } => regions.garbage(request.epoch, *database, keep),
-            _ => vec![request.region],
-        };
-        for id in ends {
-            let Some((memory, (_, owner, _))) = self.shared.get(&id).zip(regions.open_region(id)) else { continue };
-            let end = || match request.body {
-                Body::Seal if request.epoch >= owner => memory.seal(request.epoch),
-                Body::Free | Body::Collect { .. } if request.epoch >= owner => memory.free(),
-                _ => {}
-            };
-            if is_enabled(Mutant::SharedReadsBeforeWord) {
-                take_in(regions, memory, id);
-                end();
-            } else {
-                end();
-                take_in(regions, memory, id);
-            }
-        }
-    }
-
-    /// After a request: regions that are not open are shared no more.
-    fn unshare_ended(&mut self) {
-        let regions = &mut self.current.regions;
-        let ended: Vec<RegionId> = self.shared.keys().copied().filter(|id| regions.open_region(*id).is_none()).collect();
-        for memory in ended.into_iter().filter_map(|id| self.shared.remove(&id)).collect::<Vec<_>>() {
-            self.current.regions.release(memory.bytes_max().into());
-            self.delete(&memory);
-        }
-    }
-
-    fn delete(&self, memory: &SharedMemory) {
-        if let Some((env, _)) = &self.share
-            && let Err(error) = env.files().remove_file(memory.path())
-        {
-            tracing::warn!(%error, path = %memory.path().display(), "shared memory stays until the node is started again");
-        }
-    }
-
-    /// The node ends: whoever stores to shared memory learns it, and the files go.
-    pub(super) fn end_sharing(&mut self) {
-        for (_, memory) in std::mem::take(&mut self.shared) {
-            memory.free();
-            self.delete(&memory);
-        }
+    /// Memory that is lent to writers, and the regions that it is lent of: those of the current life.
+    pub(super) fn lending(&mut self) -> (&mut Lending, &mut Regions) {
+        (&mut self.lending, &mut self.current.regions)
     }
 
     /// Carries a request out, and says what is to be waited for before it is answered.
     pub(super) fn handle(&mut self, request: Request) -> (Answer, Option<Wait>) {
-        self.prepare_shared(&request);
+        if let Some(refused) = self.lending.prepare(&mut self.current.regions, &request) {
+            return (refused, None);
+        }
         let may_end = matches!(request.body, Body::Seal | Body::Free | Body::Collect { .. });
         let (answer, wait) = self.handle_prepared(request);
-        if may_end && !self.shared.is_empty() {
-            self.unshare_ended();
+        if may_end {
+            self.lending.forget_ended(&mut self.current.regions);
         }
         (answer, wait)
     }
@@ -254,16 +175,4 @@ impl Lives {
         self.earlier = earlier;
         empty
     }
-}
-
-/// Takes what a writer stored into its region, as far as it is sound.
-fn take_in(regions: &mut Regions, memory: &SharedMemory, region: RegionId) {
-    let Some((Extent { length, digest, .. }, owner, _)) = regions.open_region(region) else { return };
-    let records = memory.records(digest, length);
-    if records.is_empty() {
-        return;
-    }
-    let body = Body::Append { offset: length, predecessor: digest, records: records.into() };
-    let answer = regions.handle(Request { incarnation: regions.incarnation(), region, epoch: owner, body });
-    debug_assert!(matches!(answer, Answer::Held(_)), "sound records behind what is held are taken: {answer:?}");
 }

@@ -21,6 +21,7 @@
 mod budget;
 mod connection;
 mod journal;
+mod lending;
 mod lives;
 mod signal;
 #[cfg(test)]
@@ -39,7 +40,9 @@ use tombolo_env::{Env, File, Listener, Task, TaskClass};
 use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Epoch, Error, ErrorKind, Result};
 
-use crate::message::{Answer, Body, DOMAIN_BYTES_MAX, NodeIncarnation, NodeMedium, NodeStatus, Refusal, RegionId, Request};
+use crate::message::{
+    Answer, Body, DOMAIN_BYTES_MAX, NodeIncarnation, NodeMedium, NodeStatus, QueueAddress, Refusal, RegionId, Request, Window,
+};
 use crate::region::{Occupancy, Regions};
 use crate::wire::BODY_BYTES_MAX;
 use crate::wire::credentials::Credentials;
@@ -48,6 +51,7 @@ use budget::Budget;
 use journal::Journal;
 pub(crate) use journal::recover::take as take_directory;
 use journal::recover::{self, Found};
+use lending::{Lending, LineNumber};
 use lives::{Life, Lives, Wait};
 use signal::Signal;
 
@@ -84,6 +88,9 @@ pub struct NodeOptions {
     pub disk: Option<NodeDisk>,
     /// A directory of a tmpfs, for this node alone, in which it shares memory with writers of this host. Not with a disk: what is stored there is in memory.
     pub share: Option<PathBuf>,
+    /// A card (`DEVICE`, `DEVICE:PORT` or `DEVICE:PORT/GID`) through which writers of other hosts write to its memory themselves. Needs the feature `rdma`. Not with a
+    /// disk. What they write is neither encrypted nor proven to be theirs by more than a key of 32 bits: for a network that is trusted.
+    pub rdma: Option<String>,
 }
 
 /// A node's disk.
@@ -125,6 +132,8 @@ pub struct NodeCounters {
     pub appends: u64,
     /// Bytes of records in them.
     pub append_bytes: u64,
+    /// Regions that writers of other hosts were let write to through a card: what they append there is in no other figure.
+    pub regions_paired: u64,
 }
 
 #[derive(Debug, Default)]
@@ -196,14 +205,15 @@ impl Node {
             let message = format!("a failure domain with a name of {} bytes", options.domain.len());
             return Err(Error::new(ErrorKind::Invalid, message).expected(format!("{DOMAIN_BYTES_MAX} bytes at most")));
         }
-        let (mut lives, lock) = wake(env, &options)?;
+        if options.disk.is_some() && (options.share.is_some() || options.rdma.is_some()) {
+            return Err(
+                Error::new(ErrorKind::Invalid, "a node with a disk whose memory writers fill themselves").advice("choose one of them")
+            );
+        }
+        let (lives, lock) = wake(env, &options)?;
         let mut locks = Vec::from_iter(lock);
         if let Some(directory) = &options.share {
-            if options.disk.is_some() {
-                return Err(Error::new(ErrorKind::Invalid, "a node with a disk that shares memory").advice("choose one of them"));
-            }
             locks.push(crate::shared::take_directory(env, directory)?);
-            lives.share_in(env, directory.clone());
         }
         let listener = env.network().listen(&options.listen).await.map_err(|error| cannot_listen(error, &options.listen))?;
         let address = listener.local_address().map_err(|error| cannot_listen(error, &options.listen))?;
@@ -248,6 +258,7 @@ impl Node {
             refusals: read(refusals),
             appends: read(appends),
             append_bytes: read(append_bytes),
+            regions_paired: self.shared.lives.lock().lending().0.paired(),
         }
     }
 
@@ -313,12 +324,30 @@ fn cannot_listen(error: io::Error, address: &str) -> Error {
     Error::io(error, "the node cannot listen", address).advice(advice)
 }
 
+/// What a node lends to writers that fill its memory themselves: nothing yet.
+#[cfg(feature = "rdma")]
+fn lend_memory(env: &Env, options: &NodeOptions) -> Result<Lending> {
+    let device = options.rdma.as_deref().map(|name| crate::rdma::open(env, Some(name))).transpose()?;
+    Ok(Lending::new(env, options.share.clone()).through(device))
+}
+
+/// What a node lends to writers that fill its memory themselves: nothing yet.
+#[cfg(not(feature = "rdma"))]
+fn lend_memory(env: &Env, options: &NodeOptions) -> Result<Lending> {
+    if let Some(device) = &options.rdma {
+        let error = Error::new(ErrorKind::Unsupported, format!("this program was built without RDMA, and cannot use {device}"));
+        return Err(error.advice("build it with the feature: cargo build --release --features rdma"));
+    }
+    Ok(Lending::new(env, options.share.clone()))
+}
+
 /// The lives of a node that is started, and its hold on its directory.
 fn wake(env: &Env, options: &NodeOptions) -> Result<(Lives, Option<Arc<dyn File>>)> {
+    let lending = lend_memory(env, options)?;
     let incarnation = NodeIncarnation(env.random_u64());
     let regions = Regions::new(incarnation, options.bytes_max);
     let Some(disk) = &options.disk else {
-        return Ok((Lives::new(Life { regions, journal: None }, Vec::new(), options.medium(), options.bytes_max), None));
+        return Ok((Lives::new(Life { regions, journal: None }, Vec::new(), options.medium(), options.bytes_max, lending), None));
     };
     let lock = recover::take(env, &disk.directory)?;
     let mut earlier = Vec::new();
@@ -332,7 +361,7 @@ fn wake(env: &Env, options: &NodeOptions) -> Result<(Lives, Option<Arc<dyn File>
     let made = env.files().create_directories(&directory);
     made.map_err(|error| Error::io(error, "making a node's directory", directory.display()))?;
     let journal = Some(Journal::new(env, directory, incarnation, journal::End::default()));
-    Ok((Lives::new(Life { regions, journal }, earlier, options.medium(), options.bytes_max), Some(lock)))
+    Ok((Lives::new(Life { regions, journal }, earlier, options.medium(), options.bytes_max, lending), Some(lock)))
 }
 
 /// Cleans journals, and forgets lives that hold nothing any more.
@@ -412,7 +441,7 @@ impl Shared {
     /// Under the lock that requests take: what was not carried out by now never is.
     fn end_under(&self, lives: &mut Lives) {
         self.is_ending.store(true, Ordering::Release);
-        lives.end_sharing();
+        lives.lending().0.end_all();
     }
 
     /// Ends once no region is left, and says whether that is so.
@@ -469,14 +498,17 @@ impl Shared {
         }
         lines.open.insert(number, Some(Arc::clone(&line)));
         lines.strangers -= 1;
-        let earlier = lines.by_client.insert(client, number).and_then(|earlier| lines.open.get(&earlier).cloned().flatten());
+        let earlier = lines.by_client.insert(client, number);
+        let earlier = earlier.and_then(|earlier| Some((earlier, lines.open.get(&earlier).cloned().flatten()?)));
         drop(lines);
         if let Some(earlier) = earlier
             && !is_enabled(Mutant::NodeKeepsEarlierConnection)
         {
             // Under the lock that each of its requests takes: what was not carried out by now never is.
-            let lives = self.lives.lock();
-            earlier.is_superseded.store(true, Ordering::Release);
+            let mut lives = self.lives.lock();
+            earlier.1.is_superseded.store(true, Ordering::Release);
+            let (lending, regions) = lives.lending();
+            lending.end_line(regions, earlier.0);
             drop(lives);
             self.signal.raise();
         }
@@ -492,6 +524,11 @@ impl Shared {
             _ => {}
         }
         drop(lines);
+        {
+            let mut lives = self.lives.lock();
+            let (lending, regions) = lives.lending();
+            lending.end_line(regions, number);
+        }
         self.signal.forget(number);
     }
 
@@ -527,7 +564,20 @@ impl Shared {
     fn share(&self, line: &Line, life: NodeIncarnation, region: RegionId, epoch: Epoch) -> std::result::Result<Option<String>, Farewell> {
         let mut lives = self.lives.lock();
         self.check_goes_on(line, &lives)?;
-        Ok(lives.share(life, region, epoch))
+        let (lending, regions) = lives.lending();
+        Ok(lending.share(regions, life, region, epoch))
+    }
+
+    fn pair(
+        &self,
+        line: (&Line, LineNumber),
+        whose: (NodeIncarnation, RegionId, Epoch),
+        queue: &QueueAddress,
+    ) -> std::result::Result<Option<(QueueAddress, Window)>, Farewell> {
+        let mut lives = self.lives.lock();
+        self.check_goes_on(line.0, &lives)?;
+        let (lending, regions) = lives.lending();
+        Ok(lending.pair(regions, line.1, whose, queue))
     }
 
     fn count_refusal(&self, refusal: Refusal) {

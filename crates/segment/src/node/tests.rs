@@ -18,6 +18,7 @@ fn options() -> NodeOptions {
         connections_max: CONNECTIONS_MAX,
         disk: None,
         share: None,
+        rdma: None,
     }
 }
 

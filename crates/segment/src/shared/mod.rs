@@ -39,10 +39,10 @@ use std::sync::Arc;
 
 use tombolo_env::{Access, Env, File, Mapping};
 use tombolo_format::checksum::crc32c;
-use tombolo_format::segment_record::{self, Digest, RECORD_HEADER_BYTES, RECORD_PAYLOAD_BYTES_MAX};
 use tombolo_storage::Epoch;
 use tombolo_storage::mutant::{Mutant, is_enabled};
 
+use crate::lent::{End, Lent};
 use crate::message::{NodeIncarnation, RegionId};
 
 pub use peer::SharedPeer;
@@ -130,17 +130,6 @@ impl SharedMemory {
         &self.path
     }
 
-    pub(crate) fn bytes_max(&self) -> u32 {
-        self.bytes_max
-    }
-
-    /// Bytes at an offset of the region.
-    pub(crate) fn read(&self, offset: u32, length: usize) -> Vec<u8> {
-        let mut bytes = vec![0; length];
-        self.mapping.read(SHARED_HEADER_BYTES + offset as usize, &mut bytes);
-        bytes
-    }
-
     /// Stores records, on the writer's side. They are held when nothing had been sealed by the end of it; else what the seal word says.
     pub(crate) fn store(&self, offset: u32, records: &[u8]) -> Result<(), Sealed> {
         let is_checked_late = !is_enabled(Mutant::SharedWordCheckedBeforeStore);
@@ -157,62 +146,41 @@ impl SharedMemory {
         }
     }
 
-    /// Ends the writer's storing: whatever it took for held by now is read by [`SharedMemory::records`], and it takes nothing for held any more.
-    pub(crate) fn seal(&self, epoch: Epoch) {
-        self.end(epoch.0);
-    }
-
-    /// As [`SharedMemory::seal`], of a region that is freed.
-    pub(crate) fn free(&self) {
-        self.end(FREED);
-    }
-
-    fn end(&self, word: u64) {
+    /// Ends the writer's storing: whatever it took for held by now is there to be read, and it takes nothing for held any more.
+    fn end_with(&self, word: u64) {
         self.mapping.fetch_max_u64(SEAL_WORD_OFFSET, word.max(1));
         self.mapping.full_fence();
     }
+}
 
-    /// A copy of the whole, sound records from `offset` on, behind `predecessor`.
-    pub(crate) fn records(&self, mut predecessor: Digest, offset: u32) -> Vec<u8> {
-        let mut copy = Vec::new();
-        if self.mapping.load_u64(TAKEN_WORD_OFFSET) == 0 {
-            // Nobody has stored anything, and to touch it may end the process.
-            return copy;
-        }
-        let mut at = offset;
-        loop {
-            let room = (self.bytes_max - at) as usize;
-            if room < RECORD_HEADER_BYTES {
-                return copy;
-            }
-            let head = self.read(at, RECORD_HEADER_BYTES);
-            let payload = head.first_chunk().map_or(u64::MAX, |head| u64::from_le_bytes(*head));
-            let Some(bytes) =
-                usize::try_from(payload).ok().filter(|bytes| *bytes <= RECORD_PAYLOAD_BYTES_MAX.min(room - RECORD_HEADER_BYTES))
-            else {
-                return copy;
-            };
-            let record = self.read(at, RECORD_HEADER_BYTES + bytes);
-            let Ok(sound) = segment_record::decode(predecessor, at, &record).filter_whole(record.len()) else { return copy };
-            predecessor = sound;
-            at += u32::try_from(record.len()).unwrap_or(u32::MAX);
-            copy.extend_from_slice(&record);
-        }
+impl Lent for SharedMemory {
+    fn bytes_max(&self) -> u32 {
+        self.bytes_max
     }
-}
 
-/// What a record that was copied twice has to be.
-trait Whole {
-    fn filter_whole(self, bytes: usize) -> Result<Digest, ()>;
-}
+    fn end(&mut self, why: End) -> tombolo_storage::Result<()> {
+        self.end_with(match why {
+            End::Sealed(epoch) => epoch.0,
+            End::Freed => FREED,
+        });
+        Ok(())
+    }
 
-impl Whole for tombolo_format::Result<segment_record::Record<'_>> {
-    /// The length was read before the record: the record may have been stored in between.
-    fn filter_whole(self, bytes: usize) -> Result<Digest, ()> {
-        match self {
-            Ok(record) if record.bytes() == bytes => Ok(record.digest),
-            _ => Err(()),
+    fn copy(&self, offset: u32, buffer: &mut [u8]) -> bool {
+        // Before a writer has taken all of it, to touch it may end the process.
+        let is_taken = self.mapping.load_u64(TAKEN_WORD_OFFSET) != 0;
+        if is_taken {
+            self.mapping.read(SHARED_HEADER_BYTES + offset as usize, buffer);
         }
+        is_taken
+    }
+
+    fn file(&self) -> Option<&Path> {
+        Some(&self.path)
+    }
+
+    fn is_read_early(&self) -> bool {
+        is_enabled(Mutant::SharedReadsBeforeWord)
     }
 }
 

@@ -7,12 +7,13 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use tombolo_env::{Completer, Completion, Env, TaskClass, completion};
-use tombolo_format::segment_record::{Digest, Records};
+use tombolo_format::segment_record::Digest;
 use tombolo_storage::{Epoch, Error, ErrorKind, Result};
 
 use super::{Sealed, SharedMemory};
-use crate::message::{Answer, Body, Extent, NodeIncarnation, NodeStatus, Refusal, RegionId, Request};
+use crate::message::{Answer, Body, NodeIncarnation, NodeStatus, Refusal, RegionId, Request};
 use crate::peer::Peer;
+use crate::tail::{Fit, Tail};
 use crate::tcp::TcpPeer;
 use crate::wire::credentials::Credentials;
 
@@ -44,7 +45,7 @@ struct Shared {
     incarnation: NodeIncarnation,
     owner: Epoch,
     /// What the region holds for certain.
-    held: Extent,
+    tail: Tail,
 }
 
 impl SharedPeer {
@@ -79,7 +80,7 @@ impl SharedPeer {
                 let mut regions = regions.lock();
                 // Under the lock that the end of a connection takes: it ends later, and takes this along, or it has ended.
                 if node.up() == Some(connection) {
-                    regions.insert(region, Shared { memory, incarnation, owner: epoch, held: *held });
+                    regions.insert(region, Shared { memory, incarnation, owner: epoch, tail: Tail::new(*held, bytes_max) });
                 }
             }
             completer.complete(made);
@@ -111,28 +112,17 @@ async fn share(env: &Env, node: &TcpPeer, request: &Request, bytes_max: u32) -> 
 }
 
 impl Shared {
-    /// What a node would answer (rule 2). `None`: what lies before is not known to be held here, and the node must be asked.
+    /// What a node would answer (rule 2). `None`: the node must be asked.
     fn append(&mut self, offset: u32, predecessor: Digest, records: &[u8]) -> Option<Answer> {
-        let Extent { length, digest, committed } = self.held;
-        if offset != length || predecessor != digest {
-            return None;
-        }
-        let room = self.memory.bytes_max() - length;
-        if records.len() > room as usize {
-            return Some(Answer::Refused(Refusal::Full(room.into())));
-        }
-        let mut walk = Records::new(digest, length, records);
-        let mut committed = committed;
-        for record in walk.by_ref() {
-            match record {
-                Ok(record) => committed = committed.max(record.committed),
-                Err(_) => return Some(Answer::Refused(Refusal::Malformed)),
-            }
-        }
+        let held = match self.tail.fit(offset, predecessor, records) {
+            Fit::Follows(held) => held,
+            Fit::Refused(refusal) => return Some(Answer::Refused(refusal)),
+            Fit::Elsewhere => return None,
+        };
         match self.memory.store(offset, records) {
             Ok(()) => {
-                self.held = Extent { length: walk.at(), digest: walk.digest(), committed };
-                Some(Answer::Held(self.held))
+                self.tail.extend(held);
+                Some(Answer::Held(held))
             }
             Err(Sealed::By(epoch)) => Some(Answer::Refused(Refusal::Sealed(epoch))),
             Err(Sealed::Freed) => Some(Answer::Refused(Refusal::Freed)),

@@ -11,6 +11,7 @@ use tombolo_format::segment_record::{encode_header, first_digest};
 use tombolo_storage::{ErrorKind, Result};
 
 use super::*;
+use crate::lent::sound_records;
 use crate::message::{Answer, Body, READ_BYTES_MAX, Refusal, Request};
 use crate::node::{CONNECTIONS_MAX, Node, NodeOptions};
 use crate::peer::Peer;
@@ -31,6 +32,7 @@ fn options(directory: &str) -> NodeOptions {
         connections_max: CONNECTIONS_MAX,
         disk: None,
         share: Some(directory.into()),
+        rdma: None,
     }
 }
 
@@ -186,11 +188,11 @@ fn what_was_held_has_left_the_processor() {
         let world = World::new(seed);
         let (node, writer) = (world.process("node"), world.process("writer"));
         let life = NodeIncarnation(1);
-        let memory = SharedMemory::create(&node, Path::new("/"), REGION, life, 1 << 16).expect("room");
+        let mut memory = SharedMemory::create(&node, Path::new("/"), REGION, life, 1 << 16).expect("room");
         let mapped = SharedMemory::open(&writer, memory.path(), REGION, life, 1 << 16).expect("it is there");
         assert_eq!(mapped.store(0, &records), Ok(()));
-        memory.seal(LATER);
-        assert!(memory.records(predecessor, 0) == records, "seed {seed}");
+        memory.end(End::Sealed(LATER)).expect("a word");
+        assert!(sound_records(&memory, predecessor, 0) == records, "seed {seed}");
     }
 }
 
@@ -255,25 +257,26 @@ fn nothing_is_held_of_a_connection_that_has_ended() {
 fn what_a_writer_stores_there_that_is_no_record_is_not_taken() {
     let world = World::new(3);
     let process = world.process("all");
-    let memory = SharedMemory::create(&process, Path::new("/"), REGION, NodeIncarnation(1), 1 << 16).expect("room");
+    let mut memory = SharedMemory::create(&process, Path::new("/"), REGION, NodeIncarnation(1), 1 << 16).expect("room");
     let _taken = SharedMemory::open(&process, memory.path(), REGION, NodeIncarnation(1), 1 << 16).expect("it is there");
     let Body::Append { records, predecessor, .. } = appends(1, 100).remove(0) else { unreachable!() };
-    assert!(memory.records(predecessor, 0).is_empty());
+    assert!(sound_records(&memory, predecessor, 0).is_empty());
     for at in 0..records.len() {
         let mut changed = records.to_vec();
         changed[at] ^= 0x80;
         memory.store(0, &changed).expect("not sealed");
-        assert!(memory.records(predecessor, 0).is_empty(), "byte {at}");
+        assert!(sound_records(&memory, predecessor, 0).is_empty(), "byte {at}");
     }
     memory.store(0, &[0xff; 24]).expect("not sealed");
-    assert!(memory.records(predecessor, 0).is_empty());
+    assert!(sound_records(&memory, predecessor, 0).is_empty());
     memory.store(0, &records).expect("not sealed");
-    assert_eq!(memory.records(predecessor, 0), records);
-    let open = |incarnation, bytes_max| SharedMemory::open(&process, memory.path(), REGION, NodeIncarnation(incarnation), bytes_max);
+    assert_eq!(sound_records(&memory, predecessor, 0), records);
+    let path = memory.path().to_owned();
+    let open = |incarnation, bytes_max| SharedMemory::open(&process, &path, REGION, NodeIncarnation(incarnation), bytes_max);
     assert!(open(1, 1 << 16).is_ok() && open(2, 1 << 16).is_err() && open(1, 1 << 15).is_err());
-    memory.seal(LATER);
+    memory.end(End::Sealed(LATER)).expect("a word");
     assert_eq!(open(1, 1 << 16).expect("it is there").store(0, &records), Err(Sealed::By(LATER)));
-    memory.free();
+    memory.end(End::Freed).expect("a word");
     assert_eq!(memory.store(0, &records), Err(Sealed::Freed));
 }
 
@@ -314,7 +317,7 @@ fn memory_that_no_writer_has_taken_is_not_touched() {
     let Body::Append { records, .. } = &appends(1, 100)[0] else { panic!("an append") };
     // As it could only be found behind a writer that took it.
     memory.mapping.write(SHARED_HEADER_BYTES, records);
-    assert_eq!(memory.records(first, 0), b"");
+    assert_eq!(sound_records(&memory, first, 0), b"");
     let _taken = SharedMemory::open(&env, memory.path(), REGION, incarnation, 1 << 20).expect("it is there");
-    assert_eq!(memory.records(first, 0), records[..]);
+    assert_eq!(sound_records(&memory, first, 0), records[..]);
 }

@@ -35,6 +35,8 @@ use tombolo_env::{Completer, Completion, Env, Instant, Task, TaskClass, completi
 use tombolo_storage::{Error, ErrorKind, Result};
 
 use crate::message::{APPEND_BYTES_MAX, Answer, Body, NodeStatus, RegionId, Request};
+#[cfg(feature = "rdma")]
+use crate::message::{QueueAddress, Window};
 use crate::peer::Peer;
 use crate::wire::body::Message;
 use crate::wire::credentials::Credentials;
@@ -119,6 +121,8 @@ enum Reply {
     Answer(Completer<Result<Answer>>),
     Status(Completer<Result<NodeStatus>>),
     Shared(Completer<Result<Option<String>>>),
+    #[cfg(feature = "rdma")]
+    Paired(Completer<Result<Option<(QueueAddress, Window)>>>),
 }
 
 impl Reply {
@@ -127,6 +131,8 @@ impl Reply {
             Reply::Answer(completer) => completer.complete(Err(error)),
             Reply::Status(completer) => completer.complete(Err(error)),
             Reply::Shared(completer) => completer.complete(Err(error)),
+            #[cfg(feature = "rdma")]
+            Reply::Paired(completer) => completer.complete(Err(error)),
         }
     }
 }
@@ -200,6 +206,15 @@ impl TcpPeer {
         let (completer, answer) = completion();
         let Request { incarnation, region, epoch, .. } = *request;
         self.0.send(Call { message: Message::Share(incarnation, region, epoch), reply: Reply::Shared(completer) });
+        answer
+    }
+
+    /// Asks to write to the memory of a region that `request` made through `queue`. `None`: the node takes no such writes.
+    #[cfg(feature = "rdma")]
+    pub(crate) fn pair(&self, request: &Request, queue: QueueAddress) -> Completion<Result<Option<(QueueAddress, Window)>>> {
+        let (completer, answer) = completion();
+        let Request { incarnation, region, epoch, .. } = *request;
+        self.0.send(Call { message: Message::Pair(incarnation, region, epoch, queue), reply: Reply::Paired(completer) });
         answer
     }
 
@@ -447,6 +462,8 @@ impl Shared {
             (Reply::Answer(completer), Message::Answer(answer)) => completer.complete(Ok(answer)),
             (Reply::Status(completer), Message::StatusIs(status)) => completer.complete(Ok(status)),
             (Reply::Shared(completer), Message::SharedAt(path)) => completer.complete(Ok(path)),
+            #[cfg(feature = "rdma")]
+            (Reply::Paired(completer), Message::PairedWith(pair)) => completer.complete(Ok(pair)),
             (reply, message) => {
                 let error = Error::corrupt(
                     format!("what node {} sent", self.address),

@@ -33,6 +33,7 @@ fn options() -> NodeOptions {
         connections_max: CONNECTIONS_MAX,
         disk: None,
         share: None,
+        rdma: None,
     }
 }
 

@@ -24,6 +24,7 @@
 //! | `read` | 32 | 4 | from |
 //! | | 36 | 4 | most bytes |
 //! | `seal`, `free`, `share` | | | no more |
+//! | `pair` | 32 | 32 | the writer's queue pair |
 //! | `collect` | 32 | 8 | random number of the database; the region before it is 0 |
 //! | | 40 | 16 each | regions that stay |
 //! | `status` | | 0 | nothing at all |
@@ -44,6 +45,18 @@
 //! | | 48 | 4 | bytes of the domain's name, at most 255 |
 //! | | 52 | | the name, UTF-8 |
 //! | `shared at` | 0 | | path of the memory, UTF-8, at most 4096 bytes; none: the node shares none |
+//! | `paired with` | 0 | 32 | the node's queue pair; nothing at all: the node takes no such writes |
+//! | | 32 | 8 | address of the region's memory |
+//! | | 40 | 4 | its key |
+//! | | 44 | 4 | 0 |
+//!
+//! | queue pair | offset | bytes | field |
+//! |---|---|---|---|
+//! | | 0 | 4 | number, at most 24 bits |
+//! | | 4 | 4 | number of its first packet, at most 24 bits |
+//! | | 8 | 4 | short address of its port (16 bits) |
+//! | | 12 | 4 | bytes of a packet: 1 is 256, and each number more twice that; 1 to 5 |
+//! | | 16 | 16 | long address of its port |
 //!
 //! | notice | offset | bytes | field |
 //! |---|---|---|---|
@@ -58,8 +71,8 @@ use tombolo_storage::Epoch;
 
 use super::Kind;
 use crate::message::{
-    APPEND_BYTES_MAX, Answer, Body, DOMAIN_BYTES_MAX, Extent, KEEP_MAX, NodeIncarnation, NodeMedium, NodeStatus, READ_BYTES_MAX, Refusal,
-    RegionId, Request,
+    APPEND_BYTES_MAX, Answer, Body, DOMAIN_BYTES_MAX, Extent, KEEP_MAX, NodeIncarnation, NodeMedium, NodeStatus, QueueAddress,
+    READ_BYTES_MAX, Refusal, RegionId, Request, Window,
 };
 
 /// Most bytes of a path.
@@ -76,6 +89,10 @@ pub enum Message {
     Share(NodeIncarnation, RegionId, Epoch),
     /// Where it is, if the node shares it.
     SharedAt(Option<String>),
+    /// Asks to write to the memory of a region through a queue pair, in the name of whoever made it.
+    Pair(NodeIncarnation, RegionId, Epoch, QueueAddress),
+    /// The other pair, which is connected, and the memory, if the node takes such writes.
+    PairedWith(Option<(QueueAddress, Window)>),
     /// An answer about a region.
     Answer(Answer),
     /// A node's status.
@@ -92,6 +109,8 @@ impl Message {
             Message::StatusIs(_) => Kind::StatusIs,
             Message::Share(..) => Kind::Share,
             Message::SharedAt(_) => Kind::SharedAt,
+            Message::Pair(..) => Kind::Pair,
+            Message::PairedWith(_) => Kind::PairedWith,
             Message::WantedBack(_) => Kind::WantedBack,
             Message::Request(request) => match request.body {
                 Body::Create { .. } => Kind::Create,
@@ -118,6 +137,17 @@ impl Message {
             Message::Request(request) => put_request(request, out),
             Message::Share(incarnation, region, epoch) => put_target(*incarnation, *region, *epoch, out),
             Message::SharedAt(path) => out.extend_from_slice(path.as_deref().unwrap_or_default().as_bytes()),
+            Message::Pair(incarnation, region, epoch, queue) => {
+                put_target(*incarnation, *region, *epoch, out);
+                put_queue(queue, out);
+            }
+            Message::PairedWith(None) => {}
+            Message::PairedWith(Some((queue, window))) => {
+                put_queue(queue, out);
+                out.extend_from_slice(&window.address.to_le_bytes());
+                out.extend_from_slice(&window.key.to_le_bytes());
+                out.extend_from_slice(&0u32.to_le_bytes());
+            }
             Message::Answer(answer) => put_answer(answer, out),
             Message::StatusIs(status) => put_status(status, out),
             Message::WantedBack(region) => out.extend_from_slice(&region.0.to_le_bytes()),
@@ -138,6 +168,16 @@ impl Message {
             Kind::Status => Message::Status,
             Kind::Share => Message::Share(NodeIncarnation(reader.u64()?), RegionId(reader.u128()?), Epoch(reader.u64()?)),
             Kind::SharedAt => Message::SharedAt(take_path(&mut reader)?),
+            Kind::Pair => {
+                let (incarnation, region) = (NodeIncarnation(reader.u64()?), RegionId(reader.u128()?));
+                Message::Pair(incarnation, region, Epoch(reader.u64()?), take_queue(&mut reader)?)
+            }
+            Kind::PairedWith if body.is_empty() => Message::PairedWith(None),
+            Kind::PairedWith => {
+                let (queue, address, key) = (take_queue(&mut reader)?, reader.u64()?, reader.u32()?);
+                zero(&mut reader)?;
+                Message::PairedWith(Some((queue, Window { address, key })))
+            }
             Kind::StatusIs => Message::StatusIs(take_status(&mut reader)?),
             Kind::WantedBack => Message::WantedBack(RegionId(reader.u128()?)),
             Kind::Hello | Kind::Challenge | Kind::Proof | Kind::Welcome | Kind::Farewell => {
@@ -153,6 +193,29 @@ fn put_target(incarnation: NodeIncarnation, region: RegionId, epoch: Epoch, out:
     out.extend_from_slice(&incarnation.0.to_le_bytes());
     out.extend_from_slice(&region.0.to_le_bytes());
     out.extend_from_slice(&epoch.0.to_le_bytes());
+}
+
+fn put_queue(queue: &QueueAddress, out: &mut Vec<u8>) {
+    let QueueAddress { queue, first_packet, lid, mtu, gid } = queue;
+    for number in [*queue, *first_packet, u32::from(*lid), u32::from(*mtu)] {
+        out.extend_from_slice(&number.to_le_bytes());
+    }
+    out.extend_from_slice(gid);
+}
+
+fn take_queue(reader: &mut Reader<'_>) -> Result<QueueAddress> {
+    let at = reader.position();
+    let (queue, first_packet, lid, mtu) = (reader.u32()?, reader.u32()?, reader.u32()?, reader.u32()?);
+    let gid = reader.array()?;
+    let damaged = |at, expected: &'static str, found: u32| FormatError::damaged(at, expected, found.to_string());
+    for (at, number) in [(at, queue), (at + 4, first_packet)] {
+        if number > 0x00ff_ffff {
+            return Err(damaged(at, "a number of 24 bits", number));
+        }
+    }
+    let lid = u16::try_from(lid).map_err(|_| damaged(at + 8, "a number of 16 bits", lid))?;
+    let mtu = u8::try_from(mtu).ok().filter(|mtu| (1..=5).contains(mtu)).ok_or_else(|| damaged(at + 12, "1 to 5", mtu))?;
+    Ok(QueueAddress { queue, first_packet, lid, mtu, gid })
 }
 
 fn take_path(reader: &mut Reader<'_>) -> Result<Option<String>> {

@@ -67,6 +67,7 @@ pub enum Kind {
     Status = 21,
     Collect = 22,
     Share = 23,
+    Pair = 24,
     Held = 32,
     Sealed = 33,
     Bytes = 34,
@@ -74,11 +75,12 @@ pub enum Kind {
     Refused = 36,
     StatusIs = 37,
     SharedAt = 38,
+    PairedWith = 39,
     WantedBack = 48,
 }
 
 impl Kind {
-    const ALL: [Kind; 21] = [
+    const ALL: [Kind; 23] = [
         Kind::Hello,
         Kind::Challenge,
         Kind::Proof,
@@ -92,6 +94,7 @@ impl Kind {
         Kind::Status,
         Kind::Collect,
         Kind::Share,
+        Kind::Pair,
         Kind::Held,
         Kind::Sealed,
         Kind::Bytes,
@@ -99,6 +102,7 @@ impl Kind {
         Kind::Refused,
         Kind::StatusIs,
         Kind::SharedAt,
+        Kind::PairedWith,
         Kind::WantedBack,
     ];
 

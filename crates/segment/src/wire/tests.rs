@@ -1,12 +1,14 @@
 //! Every message comes back as it was sent, and nothing else does.
 
 use tombolo_env::simulated::World;
+use tombolo_storage::Epoch;
 
 use super::body::Message;
 use super::hello::{CHALLENGE_BYTES, Challenge, HELLO_BYTES, Hello};
 use super::secret::{Introduction, Secret, Way};
 use super::*;
 use crate::fuzzing::{TARGETS, seeds};
+use crate::message::{NodeIncarnation, QueueAddress, RegionId};
 
 fn introduction(secret: &Secret) -> Introduction<'_> {
     let hello = Hello { version: VERSION, has_secret: true, nonce: [1; 32], client: 2 };
@@ -140,4 +142,19 @@ fn targets_take_their_seeds_and_mutations_of_them() {
             }
         }
     }
+}
+
+#[test]
+fn a_queue_pair_that_no_card_has_is_refused() {
+    let queue = QueueAddress { queue: 0x00ff_ffff, first_packet: 1, lid: 2, mtu: 5, gid: [3; 16] };
+    let mut body = Vec::new();
+    Message::Pair(NodeIncarnation(1), RegionId(2), Epoch(3), queue).put(&mut body);
+    assert!(Message::decode(Kind::Pair, &body).is_ok());
+    for (at, byte) in [(35, 1), (39, 1), (42, 1), (44, 0), (44, 6), (45, 1)] {
+        let mut wrong = body.clone();
+        wrong[at] = byte;
+        assert!(Message::decode(Kind::Pair, &wrong).is_err(), "byte {at}");
+    }
+    assert!(Message::decode(Kind::PairedWith, &[]).is_ok());
+    assert!(Message::decode(Kind::PairedWith, &[0; 48]).is_err(), "packets of no size");
 }

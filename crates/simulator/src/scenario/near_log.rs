@@ -45,6 +45,7 @@ impl Neighbour {
                 connections_max: CONNECTIONS_MAX,
                 disk: None,
                 share: None,
+                rdma: None,
             };
             // Until the process ends.
             let _node = Node::start(&env, options).await;

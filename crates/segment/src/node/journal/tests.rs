@@ -25,6 +25,7 @@ fn options(is_synced: bool) -> NodeOptions {
         connections_max: CONNECTIONS_MAX,
         disk: Some(NodeDisk { directory: PathBuf::from("/node"), is_synced }),
         share: None,
+        rdma: None,
     }
 }
 

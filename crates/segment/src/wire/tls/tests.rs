@@ -68,6 +68,7 @@ impl Setup {
             connections_max: CONNECTIONS_MAX,
             disk: None,
             share: None,
+            rdma: None,
         };
         let _node = setup.node.run(async move { Node::start(&env, options).await }).expect("alive").expect("it starts");
         let peer = TcpPeer::new(&setup.writer, ADDRESS, writer);
