@@ -8,6 +8,7 @@ mod near;
 mod peers;
 mod preload;
 mod puts;
+mod rdma;
 mod real;
 mod source;
 mod tune;
@@ -89,6 +90,11 @@ enum Habit {
     /// Binaries are kept in ~/.cache/tombolo-real. What cannot be built or started here is said and skipped; the exit code tells whether what
     /// ran passed.
     Real(real::Arguments),
+    /// Writers whose cards write to the memory of nodes (RDMA), in a guest under QEMU whose kernel has a card in software.
+    ///
+    /// Installs what is missing with apt-get where it may, and keeps Debian's kernel in ~/.cache/tombolo-rdma; where one of them is not to be had it says so and does
+    /// nothing. Shows what the guest says; its figures are those of an emulated processor.
+    Rdma(rdma::Arguments),
     /// SQLite, Redis and RocksDB as their packages are, under the preload library: killed in a loop, checked by themselves, measured.
     ///
     /// Installs what is missing with apt-get where it may; what is still missing is said and skipped. A program that lost something that it had
@@ -127,6 +133,7 @@ fn main() -> ExitCode {
         Habit::Near(arguments) => near::run(&root, &arguments),
         Habit::Tune(arguments) => tune::run(&root, &arguments),
         Habit::Real(arguments) => real::run(&root, &arguments),
+        Habit::Rdma(arguments) => rdma::run(&root, &arguments),
         Habit::Preload(arguments) => preload::run(&root, &arguments),
         Habit::Puts(arguments) => puts::run(&root, &arguments),
         Habit::Demo(arguments) => habits::demo(&root, &arguments),

@@ -6,8 +6,8 @@ use std::process::{Command, Stdio};
 
 use super::{Context, Outcome};
 
-/// The packages that have the feature, and the feature. The stores of the cloud are built and tested along with it: this is the build that has
-/// every feature.
+/// The packages that have the feature, and the feature. The stores of the cloud are built and tested along with it, and RDMA, whose tests skip themselves where
+/// no card is named: this is the build that has every feature.
 pub const MUTANT_PACKAGES: [&str; 12] = [
     "--package",
     "tombolo-storage",
@@ -20,7 +20,7 @@ pub const MUTANT_PACKAGES: [&str; 12] = [
     "--package",
     "tombolo-simulator",
     "--features",
-    "tombolo-storage/mutants,tombolo-storage/cloud,tombolo/mutants,tombolo-segment/mutants,tombolo-preload/mutants,tombolo-simulator/mutants",
+    "tombolo-storage/mutants,tombolo-storage/cloud,tombolo/mutants,tombolo-segment/mutants,tombolo-segment/rdma,tombolo-preload/mutants,tombolo-simulator/mutants",
 ];
 
 #[derive(Default)]
