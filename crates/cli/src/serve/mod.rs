@@ -16,7 +16,7 @@ use crate::output::Output;
 #[derive(Subcommand)]
 pub enum Command {
     /// Lends memory of this host to logs that are kept near their writers, until SIGTERM or Ctrl-C, which gives it back first.
-    Node(node::Arguments),
+    Node(Box<node::Arguments>),
     /// Asks a node what it is and how full.
     Status(status::Arguments),
 }
