@@ -63,7 +63,8 @@ pub const ALL: &[Hunt] = &[
     hunt(Mutant::SegmentChoosesTooShort, "segments", 20_000),
     hunt(Mutant::SegmentServedBeforePublished, "segments", 20_000),
     hunt(Mutant::SegmentOldFreedBeforePublished, "segments", 20_000),
-    hunt(Mutant::SegmentKeepsOthers, "segments", 20_000),
+    // Who holds something else is found out when it is asked again before the publish as well.
+    hunt(Mutant::SegmentKeepsOthers, "segments", 20_000).with(Mutant::SegmentHoldersNotAskedAgain),
     hunt(Mutant::SegmentHoldersNotAskedAgain, "segments", 20_000),
     hunt(Mutant::SegmentNeedsAllAnswers, "segments", 20_000),
     hunt(Mutant::SegmentSettledIgnored, "segments", 20_000),

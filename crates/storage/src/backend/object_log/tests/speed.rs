@@ -190,7 +190,8 @@ fn a_followers_look_takes_a_few_round_trips() {
         });
         assert_eq!(read.expect("followed"), 20, "look {look}");
         assert!(rounds <= 7.5 && reads <= 40, "{rounds} round trips, {reads} reads");
-        let (empty, rounds, reads) = far.measure(async { rest(&context.env, store.tail(&context, &record, from).await?, Duration::ZERO).await });
+        let (empty, rounds, reads) =
+            far.measure(async { rest(&context.env, store.tail(&context, &record, from).await?, Duration::ZERO).await });
         assert!(empty.expect("followed").is_empty());
         assert!(rounds <= 2.1 && reads == 2, "{rounds} round trips, {reads} reads");
         let bytes = far.tracer.of_kind(RequestKind::Read).bytes;
