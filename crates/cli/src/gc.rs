@@ -1,4 +1,8 @@
 //! `tombolo gc`: what serves nobody any more in all databases under one root.
+//!
+//! - [`roots`]: which databases there are, from one list of all names.
+
+mod roots;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -9,6 +13,7 @@ use tombolo::sweep::{self, Garbage, GarbageKind};
 use tombolo::{Db, Env, Epoch, Error, ErrorKind};
 use tombolo_storage::{ObjectStore, Purpose, Request, Uri};
 
+use self::roots::Roots;
 use crate::failure::{Failure, Result};
 use crate::output::Output;
 use crate::text;
@@ -53,28 +58,20 @@ fn word(kind: GarbageKind) -> &'static str {
     }
 }
 
-/// The directories under a root that hold databases, each ending in a slash or empty; and how many names lie in none of them.
+/// The databases under a root, and how many objects belong to none.
 fn databases(env: &Env, store: &dyn ObjectStore) -> Result<(BTreeSet<String>, u64)> {
     let request = Request::new(Purpose::Collection, Epoch::NONE);
-    let (mut found, mut names, mut after) = (BTreeSet::new(), Vec::new(), None);
+    let (mut roots, mut after) = (Roots::default(), None);
     loop {
         let page = env.block_on(store.list(request, "", after.as_ref(), NAMES_PER_LIST))?;
-        after = page.objects.last().map(|object| object.name.clone());
         for object in &page.objects {
-            let name = object.name.as_str();
-            if let Some(at) = name.find("incarnation/")
-                && (at == 0 || name[..at].ends_with('/'))
-            {
-                found.insert(name[..at].to_owned());
-            }
-            names.push(name.to_owned());
+            roots.take(object.name.as_str());
         }
+        after = page.objects.last().map(|object| object.name.clone());
         if !page.more || after.is_none() {
-            break;
+            return Ok(roots.finish());
         }
     }
-    let outside = names.iter().filter(|name| !found.iter().any(|database| name.starts_with(database.as_str()))).count();
-    Ok((found, outside as u64))
 }
 
 /// Runs it.
@@ -190,7 +187,7 @@ fn report(database: &str, garbage: &Garbage, deleted: bool, output: &Output) -> 
                 kinds.iter().map(|(kind, (count, bytes))| json!({ "what": word(*kind), "objects": count, "bytes": bytes })).collect();
             json!({
                 "database": database, "epoch": garbage.epoch.0, "kept": garbage.kept, "kept_bytes": garbage.kept_bytes,
-                "foreign": garbage.foreign.len(), "garbage": found, "deleted": deleted,
+                "foreign": garbage.foreign, "garbage": found, "deleted": deleted,
             })
         },
         || {
@@ -198,7 +195,7 @@ fn report(database: &str, garbage: &Garbage, deleted: bool, output: &Output) -> 
                 "{database}: {} objects in use ({}), {} foreign",
                 text::count(garbage.kept),
                 text::bytes(garbage.kept_bytes),
-                garbage.foreign.len()
+                text::count(garbage.foreign)
             )];
             let done = if deleted { "deleted" } else { "would go" };
             lines.extend(

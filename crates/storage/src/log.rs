@@ -68,6 +68,19 @@ pub trait ConfigurationChain: Send + Sync + fmt::Debug {
     /// `Fenced` when the chain holds another epoch's record: stop. `OutcomeUnknown` only when the process is closing.
     fn publish(&self, record: LogRecord) -> BoxFuture<'_, Result<()>>;
 
+    /// As [`ConfigurationChain::publish`] of several logs. A chain that can takes them in one record, for the price of one.
+    ///
+    /// # Errors
+    /// As there; those before the one that failed may be published.
+    fn publish_all(&self, records: Vec<LogRecord>) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move {
+            for record in records {
+                self.publish(record).await?;
+            }
+            Ok(())
+        })
+    }
+
     /// The logs that the manifest names now, for collection: whatever it does not name and belongs to an older epoch is garbage.
     fn named(&self) -> Vec<LogRecord>;
 }

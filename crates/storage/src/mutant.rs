@@ -79,6 +79,7 @@ pub enum Mutant {
     LogObjectAcknowledgesOutOfOrder,
     LogObjectGapIsAlwaysEnd,
     LogObjectConfirmStopsAtGap,
+    LogObjectTrimTakenForEnd,
     // Rule 11
     DeleteWithoutCondemning,
     DeleteListsPinsBeforeCondemning,

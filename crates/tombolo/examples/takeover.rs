@@ -1,8 +1,8 @@
 //! How long a database is without a writer: `cargo run --release -p tombolo --example takeover -- /path 100 1000`, or, with
 //! `--features cloud`, `… -- 's3://bucket/takeover?endpoint=http://127.0.0.1:7070' 100 1000`.
 //!
-//! For each size, in megabytes, a database is filled. Then a process writes to it durably, one write after the other, and another stands by
-//! for it. The writer is killed with SIGKILL, or hands over; measured is the time from there to the first durable write of the other, in
+//! For each size, in megabytes, a database is filled. Then a process writes to it durably, one write after the other, and beside each 100 kB for which it
+//! does not wait, so that there is log to replay (`--alone` leaves them out); and another stands by for it. The writer is killed with SIGKILL, or hands over; measured is the time from there to the first durable write of the other, in
 //! its process, as this one hears it. The other is the writer of the next round. What the dead one had reported must be found. The last column
 //! are the requests for objects of an opening, all of them, in flight together or not.
 
@@ -17,6 +17,10 @@ use tombolo::{Db, Durability, Error, ErrorKind, OpenMode, Result, StandbyOptions
 const ROUNDS: usize = 5;
 const VALUE_BYTES: usize = 1000;
 const SILENCES_MS: [u64; 2] = [1000, 200];
+/// Written beside each write that is waited for, and the keys that these have.
+const BESIDE: usize = 10;
+const BESIDE_BYTES: usize = 10_000;
+const BESIDE_KEYS: u64 = 20_000;
 
 fn failed(error: std::io::Error) -> Error {
     Error::new(ErrorKind::Bug, "a process of the example failed").source(error)
@@ -69,7 +73,7 @@ fn opening(uri: &str) -> Result<String> {
 }
 
 /// A child: stands by if asked, takes over, writes until it is killed or told to hand over.
-fn work(role: &str, uri: &str, silence_ms: u64) -> Result<()> {
+fn work(role: &str, uri: &str, silence_ms: u64, beside: usize) -> Result<()> {
     let db = if role == "standby" {
         let options = StandbyOptions { silence_max: Duration::from_millis(silence_ms) };
         let standby = Db::builder(uri).stand_by(options).wait()?;
@@ -87,7 +91,13 @@ fn work(role: &str, uri: &str, silence_ms: u64) -> Result<()> {
         let _read = std::io::stdin().read_line(&mut line);
         told.store(true, Ordering::Relaxed);
     });
+    let mut value = vec![0; BESIDE_BYTES];
     for counter in found + 1.. {
+        for number in 0..beside as u64 {
+            value[..8].copy_from_slice(&counter.to_be_bytes());
+            // A write goes on without whoever began it; one that the log has no room for is left out.
+            drop(keys.put(((counter * beside as u64 + number) % BESIDE_KEYS).to_be_bytes(), &value));
+        }
         keys.put(b"counter", counter.to_be_bytes()).wait()?;
         say(&format!("wrote {counter} after {found}"));
         if leaving.load(Ordering::Relaxed) {
@@ -121,10 +131,10 @@ struct Worker {
 }
 
 impl Worker {
-    fn start(role: &str, uri: &str, silence_ms: u64) -> Result<Worker> {
+    fn start(role: &str, uri: &str, silence_ms: u64, beside: usize) -> Result<Worker> {
         let program = std::env::current_exe().map_err(failed)?;
         let mut command = Command::new(program);
-        command.args([role, uri, &silence_ms.to_string()]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        command.args([role, uri, &silence_ms.to_string(), &beside.to_string()]).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().map_err(failed)?;
         match (child.stdout.take(), child.stdin.take()) {
             (Some(stdout), Some(stdin)) => Ok(Worker { child, lines: BufReader::new(stdout).lines(), stdin, written: 0 }),
@@ -188,12 +198,15 @@ fn change(mut old: Worker, new: &mut Worker, kill: bool) -> Result<f64> {
 }
 
 fn main() -> Result<()> {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    if let [role, uri, silence_ms] = &arguments[..]
+    let mut arguments: Vec<String> = std::env::args().skip(1).collect();
+    if let [role, uri, silence_ms, beside] = &arguments[..]
         && (role == "writer" || role == "standby")
     {
-        return work(role, uri, silence_ms.parse().unwrap_or(1000));
+        return work(role, uri, silence_ms.parse().unwrap_or(1000), beside.parse().unwrap_or(0));
     }
+    let given = arguments.len();
+    arguments.retain(|argument| argument != "--alone");
+    let beside = if arguments.len() < given { 0 } else { BESIDE };
     let directory = arguments.first().cloned().unwrap_or_else(|| std::env::temp_dir().join("tombolo-takeover").display().to_string());
     let mut sizes: Vec<u64> = arguments.iter().skip(1).filter_map(|size| size.parse().ok()).collect();
     if sizes.is_empty() {
@@ -207,16 +220,16 @@ fn main() -> Result<()> {
         let opening = opening(&uri)?;
         for silence_ms in SILENCES_MS {
             let (mut killed, mut handed) = (Vec::new(), Vec::new());
-            let mut writer = Worker::start("writer", &uri, silence_ms)?;
+            let mut writer = Worker::start("writer", &uri, silence_ms, beside)?;
             // The first one looks for who stands by when it opens, and then once a minute: the first change is not counted.
             for round in 0..=2 * ROUNDS {
-                let mut standby = Worker::start("standby", &uri, silence_ms)?;
+                let mut standby = Worker::start("standby", &uri, silence_ms, beside)?;
                 standby.hear();
                 if round == 0 {
                     writer.first_write()?;
                     writer.child.kill().map_err(failed)?;
                     let _ended = writer.child.wait();
-                    let mut next = Worker::start("writer", &uri, silence_ms)?;
+                    let mut next = Worker::start("writer", &uri, silence_ms, beside)?;
                     next.first_write()?;
                     writer = next;
                 }

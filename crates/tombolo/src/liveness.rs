@@ -80,6 +80,15 @@ pub(crate) async fn put_sign(io: &Io, name: &ObjectName) -> Result<()> {
     }
 }
 
+/// Whether a sign is there. The length of one object, which costs what a read does.
+pub(crate) async fn is_there(io: &Io, name: &ObjectName) -> Result<bool> {
+    match io.store.length(io.request(), name).await {
+        Ok(_) => Ok(true),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
 /// The writer's task: gives signs of life while somebody stands by.
 pub(crate) async fn beat(engine: Arc<Engine>) {
     let io = Io { purpose: Purpose::Manifest, ..engine.manifest.io().clone() };

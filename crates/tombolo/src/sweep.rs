@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use tombolo_env::Env;
 use tombolo_storage::mutant::{Mutant, is_enabled};
-use tombolo_storage::{Epoch, Incarnation, ObjectInfo, ObjectName, ObjectStore, Purpose, Result, probe};
+use tombolo_storage::{Epoch, Incarnation, ObjectName, ObjectStore, Purpose, Result, probe};
 
 use crate::collection::machine::Orphans;
 use crate::manifest::chain::Tip;
@@ -66,22 +66,34 @@ pub struct Garbage {
     pub kept: u64,
     /// As above.
     pub kept_bytes: u64,
-    /// What has no name of a database's.
-    pub foreign: Vec<ObjectName>,
+    /// How many objects have no name of a database's.
+    pub foreign: u64,
+    /// The first of them, [`FOREIGN_NAMES_MAX`] at most: a bucket may be full of them.
+    pub foreign_names: Vec<ObjectName>,
 }
+
+/// Names of foreign objects that are told.
+pub const FOREIGN_NAMES_MAX: usize = 100;
 
 /// What is known while names are judged.
 struct Judge<'a> {
     tip: &'a Tip,
-    /// Earlier lives that a pin keeps.
-    pinned_lives: BTreeSet<u64>,
-    /// Pins of this life.
-    pins: BTreeSet<u128>,
+}
+
+/// What may keep an object, and is told by a name that comes later.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Keeper {
+    /// A pin of this life.
+    Pin(u128),
+    /// Any pin of an earlier life.
+    AnyOf(u64),
 }
 
 /// What a name is.
 enum Verdict {
     Garbage(GarbageKind),
+    /// Garbage, unless there is a keeper.
+    Unless(Keeper, GarbageKind),
     Kept,
     Foreign,
 }
@@ -106,7 +118,7 @@ impl Judge<'_> {
         match life.cmp(&self.tip.incarnation.0) {
             std::cmp::Ordering::Greater => Verdict::Kept,
             std::cmp::Ordering::Equal => self.judge_current(name),
-            std::cmp::Ordering::Less => self.judge_ended(Incarnation(life), name),
+            std::cmp::Ordering::Less => Judge::judge_ended(Incarnation(life), name),
         }
     }
 
@@ -122,11 +134,13 @@ impl Judge<'_> {
             return garbage(is_old, GarbageKind::OldSnapshot);
         }
         if let Some(id) = names::parse_checkpoint(incarnation, name) {
-            let is_unpinned = !self.pins.contains(&id) || is_enabled(Mutant::SweepIgnoresPins);
-            return garbage(is_unpinned, GarbageKind::Unpinned);
+            if is_enabled(Mutant::SweepIgnoresPins) {
+                return Verdict::Garbage(GarbageKind::Unpinned);
+            }
+            return Verdict::Unless(Keeper::Pin(id), GarbageKind::Unpinned);
         }
         if let Some((id, beat)) = names::parse_pin(incarnation, name) {
-            return garbage(beat.is_some() && !self.pins.contains(&id), GarbageKind::Unpinned);
+            return beat.map_or(Verdict::Kept, |_| Verdict::Unless(Keeper::Pin(id), GarbageKind::Unpinned));
         }
         if let Some((of, _)) = names::parse_alive(incarnation, name) {
             return garbage(of < epoch, GarbageKind::OldSign);
@@ -143,10 +157,7 @@ impl Judge<'_> {
         if known || name.as_str().starts_with(&logs) { Verdict::Kept } else { Verdict::Foreign }
     }
 
-    fn judge_ended(&self, life: Incarnation, name: &ObjectName) -> Verdict {
-        if self.pinned_lives.contains(&life.0) && !is_enabled(Mutant::SweepIgnoresPinnedLives) {
-            return Verdict::Kept;
-        }
+    fn judge_ended(life: Incarnation, name: &ObjectName) -> Verdict {
         let gone = names::parse_table(life, name).is_some()
             || names::parse_snapshot(life, name).is_some()
             || names::parse_checkpoint(life, name).is_some()
@@ -154,11 +165,16 @@ impl Judge<'_> {
             || names::parse_alive(life, name).is_some()
             || names::parse_application(life, name).is_some()
             || names::parse_standby(life, name).is_some();
-        if gone { Verdict::Garbage(GarbageKind::EndedLife) } else { Verdict::Kept }
+        match gone {
+            true if is_enabled(Mutant::SweepIgnoresPinnedLives) => Verdict::Garbage(GarbageKind::EndedLife),
+            true => Verdict::Unless(Keeper::AnyOf(life.0), GarbageKind::EndedLife),
+            false => Verdict::Kept,
+        }
     }
 }
 
-/// Judges all that lies under a database's root. Lists it all, and loads the manifest.
+/// Judges all that lies under a database's root. Lists it all, page by page, and loads the manifest. Holds what is garbage and what only a pin may keep;
+/// of the rest, foreign objects too, it only counts.
 ///
 /// # Errors
 /// `NotFound` when there is no database, or it was destroyed; `Corrupt`; those of the store.
@@ -167,45 +183,62 @@ pub async fn survey(env: &Env, store: &Arc<dyn ObjectStore>) -> Result<Garbage> 
     let chain = ChainFollower::open(env, store).await?;
     let tip = chain.tip();
     let io = Io { purpose: Purpose::Collection, ..chain.io().clone() };
-    let objects = list(&io).await?;
-    let mut judge = Judge { tip, pinned_lives: BTreeSet::new(), pins: BTreeSet::new() };
-    for object in &objects {
-        let Some(life) = life_of(&object.name) else { continue };
-        if let Some((id, None)) = names::parse_pin(Incarnation(life), &object.name) {
-            if life == tip.incarnation.0 {
-                judge.pins.insert(id);
-            } else {
-                judge.pinned_lives.insert(life);
+    let judge = Judge { tip };
+    let mut garbage = Garbage {
+        incarnation: tip.incarnation,
+        epoch: tip.epoch(),
+        objects: Vec::new(),
+        kept: 0,
+        kept_bytes: 0,
+        foreign: 0,
+        foreign_names: Vec::new(),
+    };
+    // A pin is put before what needs it, and its name comes later in a list: whatever the list shows, its pin is in the same list.
+    let (mut keepers, mut undecided) = (BTreeSet::new(), Vec::new());
+    let mut after = None;
+    loop {
+        let page = io.retried(Patience::Bounded, || io.store.list(io.request(), "", after.as_ref(), NAMES_PER_LIST)).await?;
+        after = page.objects.last().map(|object| object.name.clone());
+        for object in page.objects {
+            keepers.extend(keeper(tip, &object.name));
+            match judge.judge(&object.name) {
+                Verdict::Garbage(kind) => garbage.objects.push(GarbageObject { name: object.name, bytes: object.length, kind }),
+                Verdict::Unless(keeper, kind) => undecided.push((keeper, GarbageObject { name: object.name, bytes: object.length, kind })),
+                Verdict::Foreign if is_enabled(Mutant::SweepTakesForeign) => {
+                    garbage.objects.push(GarbageObject { name: object.name, bytes: object.length, kind: GarbageKind::Orphan });
+                }
+                Verdict::Foreign => garbage.take_foreign(object.name),
+                Verdict::Kept => garbage.keep(object.length),
             }
+        }
+        if after.is_none() || !page.more {
+            break;
         }
     }
-    let mut garbage =
-        Garbage { incarnation: tip.incarnation, epoch: tip.epoch(), objects: Vec::new(), kept: 0, kept_bytes: 0, foreign: Vec::new() };
-    for ObjectInfo { name, length } in objects {
-        match judge.judge(&name) {
-            Verdict::Garbage(kind) => garbage.objects.push(GarbageObject { name, bytes: length, kind }),
-            Verdict::Foreign if is_enabled(Mutant::SweepTakesForeign) => {
-                garbage.objects.push(GarbageObject { name, bytes: length, kind: GarbageKind::Orphan });
-            }
-            Verdict::Foreign => garbage.foreign.push(name),
-            Verdict::Kept => {
-                garbage.kept += 1;
-                garbage.kept_bytes += length;
-            }
-        }
+    for (keeper, object) in undecided {
+        if keepers.contains(&keeper) { garbage.keep(object.bytes) } else { garbage.objects.push(object) }
     }
     Ok(garbage)
 }
 
-async fn list(io: &Io) -> Result<Vec<ObjectInfo>> {
-    let mut objects: Vec<ObjectInfo> = Vec::new();
-    loop {
-        let after = objects.last().map(|object| object.name.clone());
-        let page = io.retried(Patience::Bounded, || io.store.list(io.request(), "", after.as_ref(), NAMES_PER_LIST)).await?;
-        let (empty, more) = (page.objects.is_empty(), page.more);
-        objects.extend(page.objects);
-        if empty || !more {
-            return Ok(objects);
+/// What a pin's name keeps.
+fn keeper(tip: &Tip, name: &ObjectName) -> Option<Keeper> {
+    let life = life_of(name)?;
+    let (id, beat) = names::parse_pin(Incarnation(life), name)?;
+    let keeper = if life == tip.incarnation.0 { Keeper::Pin(id) } else { Keeper::AnyOf(life) };
+    beat.is_none().then_some(keeper)
+}
+
+impl Garbage {
+    fn keep(&mut self, bytes: u64) {
+        self.kept += 1;
+        self.kept_bytes += bytes;
+    }
+
+    fn take_foreign(&mut self, name: ObjectName) {
+        self.foreign += 1;
+        if self.foreign_names.len() < FOREIGN_NAMES_MAX {
+            self.foreign_names.push(name);
         }
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use tombolo_env::{Env, Instant};
+use tombolo_env::{BoxFuture, Env, Instant, all};
 use tombolo_format::manifest::{Edit, TableName};
 use tombolo_format::pin::{PIN_BYTES_MAX, Pin, PinKind, decode_pin};
 use tombolo_storage::mutant::{Mutant, is_enabled};
@@ -23,6 +23,8 @@ use crate::manifest::{Manifest, load, names};
 
 /// Tables of one pass; the rest waits for the next.
 const TABLES_PER_PASS_MAX: usize = 1024;
+/// Pins that are read at once: each reader has new ones after each flush.
+const PINS_READ_AT_ONCE: usize = 32;
 /// How far the rates of two hosts' clocks may differ over a lease.
 pub(super) const LEASE_MARGIN: Duration = Duration::from_secs(10);
 /// How often a pinner chooses anew because a table was condemned meanwhile.
@@ -231,12 +233,9 @@ impl Collector {
         }
         let ended = self.io.env.now();
         self.memory.lock().pins.retain(|id, _| ids.contains(id));
-        let mut pins = Vec::new();
-        for id in ids {
-            if let Some(pin) = self.read_pin(id).await? {
-                pins.push(pin);
-            }
-        }
+        let reads = ids.into_iter().map(|id| -> BoxFuture<'_, Result<Option<Arc<Pin>>>> { Box::pin(self.read_pin(id)) });
+        let read = all(reads.collect(), PINS_READ_AT_ONCE).await.into_iter().collect::<Result<Vec<_>>>()?;
+        let pins: Vec<Arc<Pin>> = read.into_iter().flatten().collect();
         let seen: Vec<Seen> = pins
             .iter()
             .map(|pin| Seen {
@@ -310,9 +309,10 @@ pub struct PinOptions {
 /// The heartbeats of a pin by their numbers, from 1 on.
 #[derive(Clone, Copy, Debug, Default)]
 struct Beats {
+    /// The number of the newest one that was begun; 0 before the first.
     newest: u64,
-    /// All before it are deleted.
-    oldest: u64,
+    /// Those with lower numbers were deleted.
+    left_from: u64,
 }
 
 /// Tables that stay while this lives and is renewed, or until it is released.
@@ -516,15 +516,19 @@ impl Pinned {
         if !lease.lock().renewed(began, self.io.env.now()) {
             return Err(pin_lost());
         }
+        self.delete_beats(beat).await
+    }
+
+    /// Deletes the heartbeats that are left with numbers below `end`.
+    async fn delete_beats(&self, end: u64) -> Result<()> {
         loop {
-            let oldest = self.beats.lock().oldest;
-            if oldest >= beat {
+            let beat = self.beats.lock().left_from.max(1);
+            if beat >= end {
                 return Ok(());
             }
-            if oldest > 0 {
-                self.io.delete(&names::heartbeat(self.incarnation, self.pin.id, oldest)).await?;
-            }
-            self.beats.lock().oldest = oldest + 1;
+            self.io.delete(&names::heartbeat(self.incarnation, self.pin.id, beat)).await?;
+            let mut beats = self.beats.lock();
+            beats.left_from = beats.left_from.max(beat + 1);
         }
     }
 
@@ -541,12 +545,14 @@ impl Pinned {
         pinned.ok_or_else(pin_lost)
     }
 
-    /// Lets the tables go.
+    /// Lets the tables go. One deletion, and one of its newest heartbeat if there is any: its owner need not list them.
     ///
     /// # Errors
     /// Of the store; the pin may be left then.
     pub async fn release(&self) -> Result<()> {
-        delete_pin(&self.io, self.incarnation, self.pin.id).await
+        self.io.delete(&names::pin(self.incarnation, self.pin.id)).await?;
+        let newest = self.beats.lock().newest;
+        self.delete_beats(newest + 1).await
     }
 }
 

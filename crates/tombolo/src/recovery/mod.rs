@@ -23,7 +23,7 @@ pub(crate) use restore::{RestoreRequest, claim_empty, copy_tables, restore};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use tombolo_env::{Env, Task, TaskClass};
+use tombolo_env::{BoxFuture, Env, Task, TaskClass, all};
 use tombolo_format::key::SequenceNumber;
 use tombolo_format::manifest::Edit;
 use tombolo_storage::mutant::{Mutant, is_enabled};
@@ -42,7 +42,7 @@ use crate::flash::{FlashCache, FlashUse};
 use crate::guard::guarded;
 use crate::manifest::chain::Tip;
 use crate::manifest::driver::Attempt;
-use crate::manifest::{Manifest, ManifestOptions, State};
+use crate::manifest::{LogState, Manifest, ManifestOptions, State};
 use crate::memtable::Memtable;
 use crate::options::{KeyspaceOptions, OpenMode, Options};
 use crate::version::{Tables, Version, Versions};
@@ -51,6 +51,9 @@ use replay::{OLD_LOGS_MAX, Replayed};
 
 /// Old logs from which on opening waits until they are flushed.
 const OLD_LOGS_WAIT: usize = 2 * OLD_LOGS_MAX;
+
+/// Logs that are fenced at once.
+const FENCED_AT_ONCE: usize = 16;
 
 /// The keyspace that every database has.
 pub(crate) const DEFAULT_KEYSPACE: &str = "default";
@@ -91,7 +94,7 @@ pub(crate) async fn open_on(request: Request, known: Option<Tip>, attempt: &mut 
     }
     let manifest_options = ManifestOptions { mode, log_identity: log_store.identity() };
     let (manifest, _) = Manifest::claim(&env, Arc::clone(&objects), manifest_options, known, attempt).await?;
-    let context = manifest.log_context(chain(&manifest), Arc::new(LogBooks(Arc::clone(&budget))));
+    let context = manifest.log_context(chain(&manifest), Arc::new(LogBooks::new(&budget)));
     let (old_logs, replayed, log) = match recover(&options, &budget, &manifest, &*log_store, &context, 1 + application_logs).await {
         Ok(recovered) => recovered,
         Err(error) => return Err(judge(&context, error).await),
@@ -160,7 +163,7 @@ async fn recover(
     lanes: u32,
 ) -> Result<(Vec<LogRecord>, Replay, Arc<dyn Log>)> {
     create_default_keyspace(manifest).await?;
-    let old_logs = seal_logs(manifest, log_store, context).await?;
+    let old_logs = seal_logs(manifest, log_store, context, budget).await?;
     let state = manifest.state();
     let (replayed, old_logs, empty) = replay_logs(options, budget, &state, log_store, context, old_logs).await?;
     end_logs(manifest, empty).await?;
@@ -193,8 +196,8 @@ pub(crate) async fn destroy(request: Request) -> Result<Destroyed> {
     refuse_with(&checkpoints).await?;
     let manifest_options = ManifestOptions { mode: manifest::OpenMode::Open, log_identity: log_store.identity() };
     let (manifest, _) = Manifest::open(&env, Arc::clone(&objects), manifest_options).await?;
-    let context = manifest.log_context(chain(&manifest), Arc::new(LogBooks(budget)));
-    let logs = seal_logs(&manifest, &*log_store, &context).await?;
+    let context = manifest.log_context(chain(&manifest), Arc::new(LogBooks::new(&budget)));
+    let logs = seal_logs(&manifest, &*log_store, &context, &budget).await?;
     // One may have been made until the logs were fenced.
     if let Err(error) = refuse_with(&checkpoints).await {
         manifest.close().await;
@@ -252,29 +255,33 @@ struct OldLog {
     sealed: LogOffset,
 }
 
-/// Fences the logs of older epochs and records their sealed lengths, in one record. Returns them, oldest first.
-async fn seal_logs(manifest: &Manifest, log_store: &dyn LogStore, context: &LogContext) -> Result<Vec<OldLog>> {
+/// Fences the logs of older epochs, side by side, and records their sealed lengths, in one record. Returns them, oldest first.
+async fn seal_logs(manifest: &Manifest, log_store: &dyn LogStore, context: &LogContext, budget: &Arc<MemoryBudget>) -> Result<Vec<OldLog>> {
     let state = manifest.state();
-    let mut edits = Vec::new();
-    let mut old = Vec::new();
-    for (id, log) in state.logs() {
+    let is_known = |log: &LogState| log.sealed.is_some() && !is_enabled(Mutant::LogIgnoreRecordedSeal);
+    let replayed = state.logs().iter().filter(|(id, log)| is_main(id.lane) && !is_known(log)).count();
+    // What fences read of a log that is about to be replayed they keep, together as much as one lane may hold; of the application's nothing.
+    let keeping = LogContext { memory: Arc::new(LogBooks::shared(budget, replayed)), ..context.clone() };
+    let looking = LogContext { memory: Arc::new(LogBooks::least(budget)), ..context.clone() };
+    let fences = state.logs().iter().map(|(id, log)| -> BoxFuture<'_, Result<OldLog>> {
+        let context = if is_main(id.lane) { &keeping } else { &looking };
         let mut record = LogRecord { id: *id, configuration: log.configuration.clone() };
-        let sealed = match log.sealed {
-            Some(sealed) if !is_enabled(Mutant::LogIgnoreRecordedSeal) => sealed,
-            recorded => {
-                let sealed = log_store.fence(context, &record, log.replay_point).await?;
-                // A log that was copied elsewhere lies where the fence has published.
-                if let Some(moved) = manifest.state().logs().get(id) {
-                    record.configuration = moved.configuration.clone();
-                }
-                if recorded.is_none() {
-                    edits.push(Edit::LogSealed { epoch: id.epoch.0, lane: id.lane, length: sealed.0 });
-                }
-                sealed
+        Box::pin(async move {
+            if let Some(sealed) = log.sealed.filter(|_| is_known(log)) {
+                return Ok(OldLog { record, sealed });
             }
-        };
-        old.push(OldLog { record, sealed });
-    }
+            let sealed = log_store.fence(context, &record, log.replay_point).await?;
+            // A log that was copied elsewhere lies where the fence has published.
+            if let Some(moved) = manifest.state().logs().get(id) {
+                record.configuration = moved.configuration.clone();
+            }
+            Ok(OldLog { record, sealed })
+        })
+    });
+    let old = all(fences.collect(), FENCED_AT_ONCE).await.into_iter().collect::<Result<Vec<_>>>()?;
+    let is_new = |log: &&OldLog| state.logs().get(&log.record.id).is_some_and(|known| known.sealed.is_none());
+    let sealed = |log: &OldLog| Edit::LogSealed { epoch: log.record.id.epoch.0, lane: log.record.id.lane, length: log.sealed.0 };
+    let edits: Vec<_> = old.iter().filter(is_new).map(sealed).collect();
     if !edits.is_empty() && !is_enabled(Mutant::LogReplayBeforeSealRecorded) {
         manifest.committed(edits).await?;
     }

@@ -76,8 +76,7 @@ pub(crate) struct WithoutClaim {
 pub(crate) fn without_claim(parts: WithoutClaim) -> Result<Arc<Engine>> {
     let WithoutClaim { env, place, objects, incarnation, state, options, budget, membership, kept_by, flash } = parts;
     let manifest = Manifest::fixed(&env, Arc::clone(&objects), incarnation, Arc::clone(&state), refused());
-    let context =
-        LogContext { epoch: Epoch::NONE, ..manifest.log_context(Arc::new(manifest.clone()), Arc::new(LogBooks(Arc::clone(&budget)))) };
+    let context = LogContext { epoch: Epoch::NONE, ..manifest.log_context(Arc::new(manifest.clone()), Arc::new(LogBooks::new(&budget))) };
     let replayed = Replay::new(&state, &budget, options.memtable_bytes())?;
     let (log_store, log, old_logs, listener) = (Arc::new(NoLog), Arc::new(NoLog), Vec::new(), None);
     assemble(Assembly {

@@ -143,7 +143,7 @@ pub(super) async fn copy(
         return Ok(Vec::new());
     }
     let later = Arc::new(Later { manifest: manifest.clone(), records: Mutex::default() });
-    let context = manifest.log_context(Arc::clone(&later) as Arc<dyn ConfigurationChain>, Arc::new(LogBooks(Arc::clone(budget))));
+    let context = manifest.log_context(Arc::clone(&later) as Arc<dyn ConfigurationChain>, Arc::new(LogBooks::new(budget)));
     let log = target.open(&context, 1).await?;
     let (mut next, mut end) = (None, LogOffset::ZERO);
     for part in found.parts.iter().filter(|part| part.entries > 0) {

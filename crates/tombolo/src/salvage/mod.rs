@@ -244,7 +244,7 @@ fn sound_edits(state: &State, tables: &Tables) -> Vec<Edit> {
 /// What the source's logs are read with: without a claim.
 fn context(env: &Env, objects: &Arc<dyn ObjectStore>, history: &History, chosen: &Candidate, budget: &Arc<MemoryBudget>) -> LogContext {
     let manifest = Manifest::fixed(env, Arc::clone(objects), history.incarnation, Arc::clone(&chosen.state), refused());
-    LogContext { epoch: Epoch::NONE, ..manifest.log_context(Arc::new(manifest.clone()), Arc::new(LogBooks(Arc::clone(budget)))) }
+    LogContext { epoch: Epoch::NONE, ..manifest.log_context(Arc::new(manifest.clone()), Arc::new(LogBooks::new(budget))) }
 }
 
 /// A damaged database, as far as it can be read.

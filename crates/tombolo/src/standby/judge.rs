@@ -40,6 +40,14 @@ impl Judge {
         Judge { epoch, sign: None, since: now, is_heard: false, is_own: false, silence_max, unseen_max }
     }
 
+    /// The epoch that is watched and the number of its next sign of life; `None` when something else may come.
+    pub(super) fn next_beat(&self) -> Option<(u64, u64)> {
+        match self.sign {
+            Some(Sign::Beat(beat)) => Some((self.epoch, beat + 1)),
+            _ => None,
+        }
+    }
+
     /// Takes in the newest sign of the newest writer, from a list that began at `began` and was complete at `ended`.
     pub(super) fn observe(&mut self, began: Instant, ended: Instant, newest: Option<(u64, Sign)>) -> Verdict {
         match newest {

@@ -18,7 +18,7 @@ use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Epoch, Error, ErrorKind, Result};
 
 use crate::engine::Engine;
-use crate::liveness::{LOOK_IDLE, RECORD_LEASE, RENEW, Standing, newest_sign, put_sign, who_stands_by};
+use crate::liveness::{LOOK_IDLE, RECORD_LEASE, RENEW, Standing, is_there, newest_sign, put_sign, who_stands_by};
 use crate::manifest::driver::Attempt;
 use crate::manifest::driver::follow::ChainFollower;
 use crate::manifest::driver::io::Io;
@@ -82,6 +82,8 @@ pub(crate) struct Watch {
     renewal: u64,
     /// When the newest renewal that went well began: counted from there, its lease ends before the writer takes it for ended.
     renewed: Instant,
+    /// Looks that may do without a list.
+    cheap_looks: u32,
     /// When the next attempt to take over may be made, and the pause after it if it fails.
     next_attempt: Instant,
     pause: Duration,
@@ -105,7 +107,8 @@ impl Watch {
         let judge = Judge::new(chain.tip().epoch().0, env.now(), options.silence_max, UNSEEN_MAX);
         let id = chain.io().random_u128();
         let renewed = env.now();
-        let mut watch = Watch { request, options, chain, judge, id, renewal: 0, renewed, next_attempt: renewed, pause: PAUSE_MIN };
+        let (next_attempt, pause) = (renewed, PAUSE_MIN);
+        let mut watch = Watch { request, options, chain, judge, id, renewal: 0, renewed, cheap_looks: 0, next_attempt, pause };
         watch.renew().await?;
         Ok(watch)
     }
@@ -138,8 +141,8 @@ impl Watch {
     /// Waits until the writer is gone or hands over, and takes over.
     ///
     /// # Errors
-    /// `NotFound` once the database is destroyed; `Corrupt`, `Unsupported`, `Invalid`, `PermissionDenied`, `Bug` of taking over. What passes
-    /// is tried again.
+    /// `NotFound` once the database is destroyed; `Corrupt`, `Unsupported`, `Invalid`, `Bug` of taking over. What passes is tried again, and so is
+    /// what is refused: whoever stands by had the rights when it began, and they are mended while nobody else would take over.
     pub(crate) async fn take_over(mut self) -> Result<Arc<Engine>> {
         let env = self.request.env.clone();
         let mut advanced = env.now();
@@ -150,10 +153,15 @@ impl Watch {
                 env.sleep(self.period()).await;
                 continue;
             }
-            let began = env.now();
-            let sign = newest_sign(self.chain.io(), self.chain.tip().incarnation).await;
-            let verdict = match sign {
-                Ok(sign) => self.judge.observe(began, env.now(), sign),
+            let verdict = match self.look().await {
+                Ok((began, sign)) => {
+                    let verdict = self.judge.observe(began, env.now(), sign);
+                    if verdict != Verdict::Gone {
+                        // What failed before did so against another writer.
+                        self.pause = PAUSE_MIN;
+                    }
+                    verdict
+                }
                 Err(error) => {
                     // Without the store nobody takes over, and nobody is judged.
                     tracing::warn!(%error, "standing by: the store does not answer");
@@ -162,7 +170,7 @@ impl Watch {
                 }
             };
             if verdict == Verdict::Gone
-                && began >= self.next_attempt
+                && env.now() >= self.next_attempt
                 && let Some(engine) = self.succeed().await?
             {
                 return Ok(engine);
@@ -184,6 +192,26 @@ impl Watch {
             let pause = if verdict == Verdict::Leaving { HURRY.min(self.period()) } else { self.period() };
             env.sleep(pause).await;
         }
+    }
+
+    /// The newest sign, and when the request began that tells it. While the writer lives most looks ask only whether its next sign is there, for a
+    /// twelfth of a list's price; one in [`SIGNS`] is a list, which shows a writer that is leaving, and those of a silent writer all are.
+    async fn look(&mut self) -> Result<(Instant, Option<(u64, Sign)>)> {
+        let (io, incarnation) = (self.chain.io(), self.chain.tip().incarnation);
+        let expected = self.judge.next_beat();
+        if let Some((epoch, beat)) = expected.filter(|_| self.cheap_looks > 0) {
+            self.cheap_looks -= 1;
+            let began = io.env.now();
+            if is_there(io, &names::alive(incarnation, epoch, Sign::Beat(beat))).await? {
+                return Ok((began, Some((epoch, Sign::Beat(beat)))));
+            }
+        }
+        // It may have come and gone.
+        let began = io.env.now();
+        let newest = newest_sign(io, incarnation).await?;
+        let is_news = newest.is_some_and(|(epoch, sign)| expected.is_none_or(|(known, beat)| (epoch, sign) >= (known, Sign::Beat(beat))));
+        self.cheap_looks = if is_news { SIGNS - 1 } else { 0 };
+        Ok((began, newest))
     }
 
     /// After standing still for long, or without the store: the writer may have taken the record for that of one who died, and its silence
@@ -227,9 +255,7 @@ impl Watch {
                 Ok(Some(engine))
             }
             Err(error) => match error.kind() {
-                ErrorKind::Corrupt | ErrorKind::Unsupported | ErrorKind::Invalid | ErrorKind::PermissionDenied | ErrorKind::Bug => {
-                    Err(error)
-                }
+                ErrorKind::Corrupt | ErrorKind::Unsupported | ErrorKind::Invalid | ErrorKind::Bug => Err(error),
                 _ => {
                     tracing::warn!(%error, "taking over failed; it is tried again");
                     self.has_failed(attempt).await?;

@@ -13,6 +13,7 @@ mod damage;
 mod deadlines;
 mod destroy;
 mod ended_log;
+mod far_logs;
 mod flash;
 mod full_disk;
 mod large_records;

@@ -7,11 +7,12 @@ use std::time::Duration;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use tombolo::manifest::{Manifest, ManifestOptions, OpenMode};
-use tombolo::{Compression, Db, Durability, Env, KeyspaceOptions, Options};
+use tombolo::{Compression, Db, Durability, Env, KeyspaceOptions, Options, ReaderOptions};
 use tombolo_env::simulated::World;
 use tombolo_format::key::SequenceNumber;
 use tombolo_format::manifest::{Edit, TableDescription};
 use tombolo_storage::backend::memory::{MemoryLogStore, MemoryObjectStore};
+use tombolo_storage::backend::object_log::ObjectLogStore;
 use tombolo_storage::layer::RequestKind;
 use tombolo_storage::layer::fault::{Asked, Fault, FaultLogStore, FaultObjectStore, FaultPlan, Rule};
 use tombolo_storage::layer::trace::{TraceLogStore, TraceObjectStore, Tracer};
@@ -101,6 +102,75 @@ fn opening_takes_a_handful_of_sequential_requests_however_many_tables_there_are(
         // Few need no snapshot: the record that names it, the object, and the records since.
         assert!((most - 3..=most).contains(&few), "{few} with 10 tables, {most} with 10,000");
         assert!(most <= 14, "{most}");
+    });
+}
+
+/// Requests that opening takes one after the other, and the records that it adds to the manifest, on a log of objects with so many logs of the application's own, all of which
+/// hold something.
+async fn requests_of_opening_on_a_log_of_objects(env: &Env, application_logs: u32) -> (u128, u64) {
+    let objects: Arc<dyn ObjectStore> = Arc::new(MemoryObjectStore::unnamed(env));
+    let open = |objects: &Arc<dyn ObjectStore>| {
+        let log: Arc<dyn LogStore> = Arc::new(ObjectLogStore::new(env, Arc::clone(objects), true));
+        let builder = Db::builder("mem://x").env(env.clone()).stores(Arc::clone(objects), log);
+        builder.options(options()).application_logs(application_logs).open()
+    };
+    let db = open(&objects).await.unwrap();
+    db.default_keyspace().put(b"k", b"v").await.unwrap();
+    for number in 0..application_logs {
+        db.application_log(number).unwrap().append("an entry").await.unwrap();
+    }
+    db.close().await.unwrap();
+    drop(db);
+    let plan = FaultPlan::scripted();
+    let slow: Arc<dyn ObjectStore> = Arc::new(FaultObjectStore::new(env, objects, plan.clone()));
+    plan.inject(Rule::new(|_| true, Fault::Delay(LATENCY)).times(u64::MAX));
+    let began = env.now();
+    let db = open(&slow).await.unwrap();
+    let took = env.now().since(began);
+    // The log's own requests are not among these.
+    let records = db.requests().counted.iter().filter(|counted| counted.kind == RequestKind::Put).map(|counted| counted.requests).sum();
+    for number in 0..application_logs {
+        assert!(db.application_log(number).unwrap().earlier().next_async().await.unwrap().is_some());
+    }
+    (took.as_nanos() / LATENCY.as_nanos(), records)
+}
+
+#[test]
+fn opening_takes_no_longer_with_logs_of_the_application() {
+    run(|env| async move {
+        let (none, none_records) = requests_of_opening_on_a_log_of_objects(&env, 0).await;
+        let (four, four_records) = requests_of_opening_on_a_log_of_objects(&env, 4).await;
+        // The claim, all sealed lengths, and the names of all lanes.
+        assert_eq!((none_records, four_records), (3, 3));
+        assert!(four <= none && none <= 12, "{none} requests one after the other, {four} with four logs");
+    });
+}
+
+/// What `docs/operations.md` says of a reader's price: at a lag of a second, idle or not, two rounds, each with a list and a read for the chain and two
+/// small reads for the log.
+#[test]
+fn a_reader_makes_two_lists_and_six_small_reads_a_second() {
+    run(|env| async move {
+        let objects: Arc<dyn ObjectStore> = Arc::new(MemoryObjectStore::unnamed(&env));
+        let tracer = Tracer::new(&env);
+        let traced: Arc<dyn ObjectStore> = Arc::new(TraceObjectStore::new(Arc::clone(&objects), tracer.clone()));
+        let open = |objects: &Arc<dyn ObjectStore>| {
+            let log: Arc<dyn LogStore> = Arc::new(ObjectLogStore::new(&env, Arc::clone(objects), true));
+            Db::builder("mem://x").env(env.clone()).stores(Arc::clone(objects), log).options(options())
+        };
+        let db = open(&objects).open().await.unwrap();
+        db.default_keyspace().put(b"k", [1; 50_000]).await.unwrap();
+        let reader = open(&traced).open_reader(ReaderOptions::default()).await.unwrap();
+        env.sleep(Duration::from_secs(2)).await;
+        tracer.reset();
+        env.sleep(Duration::from_secs(60)).await;
+        let of = |kind| tracer.of_kind(kind).requests;
+        assert!((118..=122).contains(&of(RequestKind::List)), "{:?}", tracer.counters());
+        assert!((354..=366).contains(&of(RequestKind::Read)), "{:?}", tracer.counters());
+        assert!(tracer.of_kind(RequestKind::Read).bytes <= 366 * 100, "{:?}", tracer.counters());
+        // A heartbeat every third of the lease.
+        assert!(of(RequestKind::Put) <= 4, "{:?}", tracer.counters());
+        reader.close().await.unwrap();
     });
 }
 

@@ -8,6 +8,7 @@ use tombolo::{Builder, Db, Durability, Env, ErrorKind, Instant, OpenMode, Option
 use tombolo_env::TaskClass;
 use tombolo_env::simulated::{Process, World};
 use tombolo_storage::backend::memory::{MemoryLogStore, MemoryObjectStore};
+use tombolo_storage::backend::object_log::ObjectLogStore;
 use tombolo_storage::layer::RequestKind;
 use tombolo_storage::layer::fault::{Asked, Fault, FaultObjectStore, FaultPlan, Rule};
 use tombolo_storage::layer::trace::{TraceLogStore, TraceObjectStore, Tracer};
@@ -433,6 +434,76 @@ fn a_standby_of_nothing_and_one_of_nonsense_are_refused() {
         .unwrap();
 }
 
+/// Whoever stands by for a writer that is killed, while the store fails all requests of which `which` is true with `kind`, for 20 s. How the takeover ends,
+/// and how long after the store is well again.
+fn takeover_while_the_store_fails(kind: ErrorKind, which: fn(&Asked<'_>) -> bool) -> (Result<u64, ErrorKind>, Duration) {
+    let world = World::new(12);
+    let (writer, standby, server) = (world.process("writer"), world.process("standby"), world.process("server"));
+    let objects: Arc<dyn ObjectStore> = Arc::new(MemoryObjectStore::unnamed(&server.env()));
+    let plan = FaultPlan::scripted();
+    let open = |env: &Env, objects: &Arc<dyn ObjectStore>| {
+        let log: Arc<dyn LogStore> = Arc::new(ObjectLogStore::new(env, Arc::clone(objects), true));
+        Db::builder("mem://x").env(env.clone()).options(options()).stores(Arc::clone(objects), log)
+    };
+    let opening = open(&writer.env(), &objects).open();
+    let env = writer.env();
+    let write = async move {
+        let db = opening.await.unwrap();
+        for number in 1u64.. {
+            db.default_keyspace().put(b"n", number.to_be_bytes()).await.unwrap();
+            env.sleep(Duration::from_millis(100)).await;
+        }
+    };
+    writer.spawn(TaskClass::Foreground, "write", write).detach();
+    world.run_for(Duration::from_secs(1));
+    let env = standby.env();
+    let faulty: Arc<dyn ObjectStore> = Arc::new(FaultObjectStore::new(&env, objects, plan.clone()));
+    let opening = open(&env, &faulty);
+    let ended = Arc::new(Mutex::new(None));
+    let tell = Arc::clone(&ended);
+    let take_over = async move {
+        let taken = opening.stand_by(StandbyOptions { silence_max: SILENCE }).await.unwrap().take_over().await;
+        let found = match taken {
+            Ok(db) => {
+                Ok(db.default_keyspace().get(b"n").await.unwrap().map_or(0, |value| u64::from_be_bytes(value[..].try_into().unwrap())))
+            }
+            Err(error) => Err(error.kind()),
+        };
+        *tell.lock() = Some((found, env.now()));
+    };
+    standby.spawn(TaskClass::Foreground, "take over", take_over).detach();
+    world.run_for(Duration::from_secs(5));
+    writer.kill();
+    plan.inject(Rule::new(which, Fault::Error(kind)).times(u64::MAX));
+    world.run_for(Duration::from_secs(20));
+    let well = world.now();
+    plan.clear();
+    world.run_for(Duration::from_secs(100));
+    let (found, at) = ended.lock().take().expect("it came to an end");
+    (found, if at > well { at.since(well) } else { Duration::ZERO })
+}
+
+/// Rights and credentials are mended by people, and who stands by waits for that.
+#[test]
+fn a_standby_that_is_refused_takes_over_when_it_is_allowed_to_again() {
+    let refused: [(&str, fn(&Asked<'_>) -> bool); 4] = [
+        ("everything", |_| true),
+        ("what writes", |asked| asked.kind == RequestKind::Put),
+        ("the seal, with its claim in place", |asked| asked.kind == RequestKind::Put && asked.purpose == Purpose::Log),
+        ("the log", |asked| asked.kind == RequestKind::Read && asked.name.contains("log-objects")),
+    ];
+    for (what, which) in refused {
+        let (found, took) = takeover_while_the_store_fails(ErrorKind::PermissionDenied, which);
+        assert!(found.is_ok_and(|found| found >= 40), "{what}: {found:?}");
+        assert!(took > Duration::ZERO && took <= Duration::from_secs(6), "{what}: {took:?} after it was allowed");
+    }
+    // What does not pass ends it.
+    for kind in [ErrorKind::Invalid, ErrorKind::Unsupported, ErrorKind::Corrupt] {
+        let (found, took) = takeover_while_the_store_fails(kind, |asked| asked.kind == RequestKind::Put && asked.purpose == Purpose::Log);
+        assert_eq!((found, took), (Err(kind), Duration::ZERO));
+    }
+}
+
 #[test]
 fn an_idle_database_makes_one_request_a_minute_and_with_a_standby_what_that_asks_for() {
     let world = World::new(2);
@@ -456,12 +527,22 @@ fn an_idle_database_makes_one_request_a_minute_and_with_a_standby_what_that_asks
             env.sleep(Duration::from_secs(600)).await;
             let requests = || tracer.counters().values().map(|counters| counters.requests).sum::<u64>();
             assert!(requests() <= 10, "{:?}", tracer.counters());
-            let open = || Db::builder("mem://x").env(env.clone()).stores(Arc::clone(&objects), Arc::clone(&log)).options(options());
+            let looks = Tracer::new(&env);
+            let watched: Arc<dyn ObjectStore> = Arc::new(TraceObjectStore::new(Arc::clone(&objects), looks.clone()));
+            let open = || Db::builder("mem://x").env(env.clone()).stores(Arc::clone(&watched), Arc::clone(&log)).options(options());
             let standby = open().stand_by(StandbyOptions { silence_max: SILENCE }).await.unwrap();
             let watching = standby.take_over();
             env.sleep(Duration::from_secs(65)).await;
             tracer.reset();
+            looks.reset();
             env.sleep(Duration::from_secs(60)).await;
+            // Who stands by: a list and a read for the chain in each silence allowed, four looks at the writer's signs, of which one is a list and the
+            // others lengths, and its record every ten seconds.
+            let silences = 60 * 1000 / SILENCE.as_millis() as u64;
+            let of = |kind| looks.of_kind(kind).requests;
+            assert!((2 * silences - 10..=2 * silences + 10).contains(&of(RequestKind::List)), "{} lists", of(RequestKind::List));
+            assert!((3 * silences - 20..=3 * silences).contains(&of(RequestKind::Length)), "{} lengths", of(RequestKind::Length));
+            assert!(of(RequestKind::Read) <= silences && of(RequestKind::Put) <= 7, "{:?}", looks.counters());
             // A put and a deletion four times in the silence allowed, and a list every ten seconds.
             let beats = 60 * 4 * 1000 / SILENCE.as_millis() as u64;
             assert!((2 * beats - 40..=2 * beats + 20).contains(&requests()), "{} for {beats} signs", requests());

@@ -200,11 +200,9 @@ impl LocalLogStore {
             }
             self.env.yield_now().await;
         }
-        for lane in lanes {
-            let id = LogId { epoch: context.epoch, lane };
-            let configuration = LocalLogStore::configuration(self.life(context));
-            context.chain.publish(LogRecord { id, configuration }).await?;
-        }
+        let configuration = LocalLogStore::configuration(self.life(context));
+        let record = |lane| LogRecord { id: LogId { epoch: context.epoch, lane }, configuration: configuration.clone() };
+        context.chain.publish_all(lanes.map(record).collect()).await?;
         Ok(Arc::new(Lanes::new(made)) as Arc<dyn Log>)
     }
 

@@ -102,7 +102,7 @@ impl MemoryLogStore {
     /// Begins lanes, and publishes them.
     async fn begin(&self, context: &LogContext, lanes: Range<u32>) -> Result<Arc<dyn Log>> {
         self.env.yield_now().await;
-        let mut opened = Vec::new();
+        let (mut opened, mut records) = (Vec::new(), Vec::new());
         for lane in lanes {
             let id = LogId { epoch: context.epoch, lane };
             let fresh = Arc::clone(self.shared.lanes.lock().entry((context.life(false), id)).or_default());
@@ -115,9 +115,10 @@ impl MemoryLogStore {
                     return Err(Error::new(ErrorKind::Bug, "an epoch opened its log twice").object(self.place(id)));
                 }
             }
-            context.chain.publish(LogRecord { id, configuration: self.configuration() }).await?;
+            records.push(LogRecord { id, configuration: self.configuration() });
             opened.push((fresh, self.place(id)));
         }
+        context.chain.publish_all(records).await?;
         Ok(Arc::new(MemoryLog { env: self.env.clone(), lanes: opened }) as Arc<dyn Log>)
     }
 

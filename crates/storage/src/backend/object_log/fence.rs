@@ -108,7 +108,9 @@ pub(super) async fn follow(place: &Place, epoch: Epoch, from: LogOffset, memory:
         let head_bytes = walk.head_bytes(reads);
         for found in walk.read(slot, reads, head_bytes).await? {
             if !matches!(found, Slot::Data { .. }) {
-                walk.look_again(stands, slot - 1).await?;
+                if !is_enabled(Mutant::LogObjectTrimTakenForEnd) {
+                    walk.look_again(stands, slot - 1).await?;
+                }
                 let sealed = if matches!(found, Slot::Empty) { None } else { walk.take(slot, found)? };
                 return Ok((sealed.unwrap_or(walk.end), walk.heads));
             }

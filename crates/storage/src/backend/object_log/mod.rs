@@ -31,7 +31,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use tombolo_env::{BoxFuture, Completion, Env, TaskClass};
+use tombolo_env::{BoxFuture, Completion, Env, TaskClass, all};
 use tombolo_format::log_object::SEAL_BYTES;
 
 use self::lane::Lane;
@@ -51,6 +51,9 @@ const CONFIGURATION: &[u8] = b"objects\x01";
 
 /// Most lanes of one epoch: their number has four digits in a name.
 const LANES_MAX: u32 = 1 << 16;
+
+/// Lanes that are begun at once.
+const BEGUN_AT_ONCE: usize = 16;
 
 /// Objects of a lane that are on their way at once.
 const PUTS_IN_FLIGHT_MAX: u32 = 4;
@@ -120,17 +123,17 @@ impl ObjectLogStore {
         }
     }
 
-    /// Begins lanes, and publishes them.
+    /// Begins lanes side by side, and publishes them.
     async fn begin(&self, context: &LogContext, lanes: Range<u32>) -> Result<Arc<dyn Log>> {
-        let mut made = Vec::new();
-        for lane in lanes.clone() {
-            let id = LogId { epoch: context.epoch, lane };
-            made.push(Lane::begin(self.place(self.life(context), id), self.object_bytes_wanted, LaneMemory::new(&context.memory)).await?);
-        }
-        for lane in lanes {
-            let id = LogId { epoch: context.epoch, lane };
-            context.chain.publish(LogRecord { id, configuration: ObjectLogStore::configuration(self.life(context)) }).await?;
-        }
+        let ids: Vec<_> = lanes.map(|lane| LogId { epoch: context.epoch, lane }).collect();
+        let begun = ids.iter().map(|id| -> BoxFuture<'_, Result<Arc<Lane>>> {
+            let memory = LaneMemory::new(&context.memory);
+            Box::pin(Lane::begin(self.place(self.life(context), *id), self.object_bytes_wanted, memory))
+        });
+        let made = all(begun.collect(), BEGUN_AT_ONCE).await.into_iter().collect::<Result<Vec<_>>>()?;
+        let configuration = ObjectLogStore::configuration(self.life(context));
+        let records = ids.into_iter().map(|id| LogRecord { id, configuration: configuration.clone() });
+        context.chain.publish_all(records.collect()).await?;
         Ok(Arc::new(Lanes::new(made)) as Arc<dyn Log>)
     }
 

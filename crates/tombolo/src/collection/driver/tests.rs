@@ -7,6 +7,8 @@ use tombolo_format::manifest::{KeyspaceOptions, TableDescription};
 use tombolo_storage::backend::memory::MemoryObjectStore;
 use tombolo_storage::layer::RequestKind;
 use tombolo_storage::layer::fault::{Fault, FaultObjectStore, FaultPlan, Rule};
+use tombolo_storage::layer::throttle::{Latency, Throttle, ThrottleObjectStore};
+use tombolo_storage::layer::trace::{TraceObjectStore, Tracer};
 use tombolo_storage::{Placement, Request};
 
 use super::*;
@@ -92,6 +94,71 @@ const READER: PinOptions = PinOptions { kind: PinKind::Reader, lease: Some(LEASE
 
 fn live(state: &State) -> Vec<TableName> {
     state.tables().filter(|table| table.status == TableStatus::Live).map(|table| table.description.name).collect()
+}
+
+/// What a hundred readers cost: each pin is read once, side by side with the others, and released without a list.
+#[test]
+fn many_pins_are_read_side_by_side_and_released_without_a_list() {
+    const LATENCY: Duration = Duration::from_millis(25);
+    let database = Database::new();
+    let latency = Latency { p50: LATENCY, ..Latency::default() };
+    let tracer = Tracer::new(&database.env);
+    let traced = Arc::new(TraceObjectStore::new(Arc::clone(&database.store), tracer.clone()));
+    let slow: Arc<dyn ObjectStore> = Arc::new(ThrottleObjectStore::new(&database.env, traced, Throttle { latency, ..Throttle::default() }));
+    database.env.block_on(async {
+        let names = database.tables(2).await;
+        let mut pins = Vec::new();
+        for _ in 0..100 {
+            pins.push(pin(&database.env, &database.store, READER, |_| names.clone()).await.unwrap());
+        }
+        database.make_obsolete(&names[..1]).await;
+        let mut collector = Collector::new(database.manifest.clone());
+        collector.io.store = Arc::clone(&slow);
+        for reads in [100, 0] {
+            tracer.reset();
+            let began = database.env.now();
+            assert_eq!(collector.collect(|_| false).await.unwrap().kept, names[..1]);
+            let took = database.env.now().since(began);
+            assert!(took <= LATENCY * 7, "{took:?}");
+            assert_eq!(tracer.of_kind(RequestKind::Read).requests, reads, "a pin never changes");
+        }
+        for pin in &mut pins {
+            pin.io.store = Arc::clone(&slow);
+            for _ in 0..2 {
+                pin.heartbeat().await.unwrap();
+            }
+        }
+        tracer.reset();
+        for pin in &pins {
+            pin.release().await.unwrap();
+        }
+        assert_eq!((tracer.of_kind(RequestKind::List).requests, tracer.of_kind(RequestKind::Delete).requests), (0, 200));
+        let left = database.store.list(REQUEST, &names::pin_prefix(database.manifest.incarnation()), None, 10).await.unwrap();
+        assert_eq!(left.objects, [], "no pin is left, and no heartbeat");
+        assert_eq!(collector.collect(|_| false).await.unwrap().deleted, names[..1]);
+    });
+}
+
+/// Heartbeats whose puts failed may have landed: they go with the pin as well.
+#[test]
+fn a_pin_is_released_with_all_its_heartbeats() {
+    let database = Database::new();
+    let plan = FaultPlan::scripted();
+    let faulty: Arc<dyn ObjectStore> = Arc::new(FaultObjectStore::new(&database.env, Arc::clone(&database.store), plan.clone()));
+    database.env.block_on(async {
+        let names = database.tables(1).await;
+        let mut pin = pin(&database.env, &database.store, READER, |_| names.clone()).await.unwrap();
+        pin.io.store = faulty;
+        pin.heartbeat().await.unwrap();
+        plan.inject(Rule::of_kind(RequestKind::Put, Fault::Unknown { landed: true }).times(2));
+        for _ in 0..2 {
+            assert_eq!(pin.heartbeat().await.unwrap_err().kind(), ErrorKind::Retry);
+        }
+        plan.clear();
+        pin.release().await.unwrap();
+        let left = database.store.list(REQUEST, &names::pin_prefix(database.manifest.incarnation()), None, 10).await.unwrap();
+        assert_eq!(left.objects, []);
+    });
 }
 
 /// What left the version is deleted, save what a local reader or a pin uses; that follows when it is let go.

@@ -418,18 +418,27 @@ impl Inner {
 
 impl ConfigurationChain for Manifest {
     fn publish(&self, record: LogRecord) -> BoxFuture<'_, Result<()>> {
-        let LogRecord { id, configuration } = record;
-        let edit = Edit::LogNamed { epoch: id.epoch.0, lane: id.lane, configuration };
-        // Looked at and queued in one step: what is queued before a log is given up comes before the record that un-names it.
+        self.publish_all(vec![record])
+    }
+
+    fn publish_all(&self, records: Vec<LogRecord>) -> BoxFuture<'_, Result<()>> {
+        if records.is_empty() {
+            return Box::pin(async { Ok(()) });
+        }
+        // All are looked at and queued in one step: what is queued before a log is given up comes before the record that un-names it.
         let given_up = self.inner().given_up.lock();
-        let committed = if given_up.contains(&id) { None } else { Some(self.commit(vec![edit])) };
+        let refused = records.iter().map(|record| record.id).find(|id| given_up.contains(id));
+        let queued = refused.map_or_else(
+            || {
+                let named = |LogRecord { id, configuration }| Edit::LogNamed { epoch: id.epoch.0, lane: id.lane, configuration };
+                Ok(self.commit(records.into_iter().map(named).collect()))
+            },
+            |id| Err(Error::new(ErrorKind::Closed, format!("lane {} of epoch {} was given up", id.lane, id.epoch))),
+        );
         drop(given_up);
         Box::pin(async move {
-            let Some(committed) = committed else {
-                return Err(Error::new(ErrorKind::Closed, format!("lane {} of epoch {} was given up", id.lane, id.epoch)));
-            };
             let ended = || Error::new(ErrorKind::OutcomeUnknown, "the manifest's task ended");
-            committed.await.unwrap_or_else(|| Err(ended())).map(drop)
+            queued?.await.unwrap_or_else(|| Err(ended())).map(drop)
         })
     }
 

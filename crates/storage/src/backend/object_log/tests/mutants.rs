@@ -1,7 +1,9 @@
 //! Every sentence of rule 10 taken out in turn: the checkers report a violation with it, and none without.
 
 use super::harness::contest;
-use super::takeover::{confirmed_behind_a_slot_that_was_freed, ends_with_data_behind_the_seal, takeover_with_a_hole};
+use super::takeover::{
+    confirmed_behind_a_slot_that_was_freed, ends_with_data_behind_the_seal, followed_over_what_was_trimmed, takeover_with_a_hole,
+};
 use crate::ErrorKind;
 use crate::mutant::{Mutant, enable};
 
@@ -61,4 +63,10 @@ fn a_hole_taken_for_the_end() {
 fn an_empty_slot_taken_for_proof_that_nobody_sealed() {
     let _guard = enable(Mutant::LogObjectConfirmStopsAtGap);
     assert_eq!(confirmed_behind_a_slot_that_was_freed().map_err(|error| error.kind()), Ok(()), "it was noticed");
+}
+
+#[test]
+fn a_slot_that_was_trimmed_taken_for_the_end() {
+    let _guard = enable(Mutant::LogObjectTrimTakenForEnd);
+    assert_eq!(followed_over_what_was_trimmed().map_err(|error| error.kind()), Ok(()), "it was noticed");
 }

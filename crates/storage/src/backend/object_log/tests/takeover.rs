@@ -55,6 +55,34 @@ fn a_missing_object_is_damage_and_no_end() {
     }
 }
 
+/// A follower's look at the slot behind where it stands takes long, and the writer, which flushed, trims meanwhile: that the slot is empty says nothing then.
+pub(super) fn followed_over_what_was_trimmed() -> Result<()> {
+    let case = Case::new(9, Chances::NONE);
+    let writer = case.world.process("writer");
+    let env = writer.env();
+    let log = env.block_on(case.store(&writer).open(&case.context(&writer, 1), 1)).expect("opened");
+    let ends: Vec<_> = (0..4).map(|number| append(&env, &*log, 0, &entry(number, 10)).expect("appended")).collect();
+    let reader = case.world.process("reader");
+    let (store, context, record) = (case.store(&reader), case.context(&reader, 2), case.record().expect("named"));
+    let is_next = |asked: &Asked<'_>| asked.kind == RequestKind::Read && asked.name.ends_with("/00000002");
+    case.plan.inject(Rule::new(is_next, Fault::Delay(Duration::from_secs(1))));
+    let trimmed = Arc::new(parking_lot::Mutex::new(None));
+    let (told, from) = (Arc::clone(&trimmed), ends[0]);
+    let follow = async move { *told.lock() = Some(store.tail(&context, &record, from).await.map(drop)) };
+    reader.spawn(tombolo_env::TaskClass::Foreground, "follow", follow).detach();
+    case.world.run_for(Duration::from_millis(10));
+    log.trim(0, ends[3]).expect("trimmed");
+    case.world.run_for(Duration::from_secs(5));
+    let outcome = trimmed.lock().take();
+    outcome.expect("it has looked")
+}
+
+#[test]
+fn a_slot_that_was_trimmed_is_no_end_to_a_follower() {
+    let error = followed_over_what_was_trimmed().expect_err("what it stood in is gone");
+    assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+}
+
 /// A successor that has fenced the log of `case`, and freed it; where the log ends.
 fn replaced(case: &Case) -> (Process, LogOffset) {
     let successor = case.world.process("successor");
