@@ -434,9 +434,12 @@ fn a_standby_of_nothing_and_one_of_nonsense_are_refused() {
         .unwrap();
 }
 
+/// Which requests fail.
+type Which = fn(&Asked<'_>) -> bool;
+
 /// Whoever stands by for a writer that is killed, while the store fails all requests of which `which` is true with `kind`, for 20 s. How the takeover ends,
 /// and how long after the store is well again.
-fn takeover_while_the_store_fails(kind: ErrorKind, which: fn(&Asked<'_>) -> bool) -> (Result<u64, ErrorKind>, Duration) {
+fn takeover_while_the_store_fails(kind: ErrorKind, which: Which) -> (Result<u64, ErrorKind>, Duration) {
     let world = World::new(12);
     let (writer, standby, server) = (world.process("writer"), world.process("standby"), world.process("server"));
     let objects: Arc<dyn ObjectStore> = Arc::new(MemoryObjectStore::unnamed(&server.env()));
@@ -486,7 +489,7 @@ fn takeover_while_the_store_fails(kind: ErrorKind, which: fn(&Asked<'_>) -> bool
 /// Rights and credentials are mended by people, and who stands by waits for that.
 #[test]
 fn a_standby_that_is_refused_takes_over_when_it_is_allowed_to_again() {
-    let refused: [(&str, fn(&Asked<'_>) -> bool); 4] = [
+    let refused: [(&str, Which); 4] = [
         ("everything", |_| true),
         ("what writes", |asked| asked.kind == RequestKind::Put),
         ("the seal, with its claim in place", |asked| asked.kind == RequestKind::Put && asked.purpose == Purpose::Log),
