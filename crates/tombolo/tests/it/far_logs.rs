@@ -27,7 +27,7 @@ fn builder(env: &Env, objects: &Arc<dyn ObjectStore>, options: &[&str]) -> Build
 
 /// With a request at a time for each object, 328 of them took more than eight seconds.
 #[test]
-fn a_takeover_of_32_mb_of_log_takes_half_a_second() {
+fn a_takeover_of_32_mb_of_log_takes_a_second_at_most() {
     const OBJECTS: u64 = 328;
     let world = World::new(1);
     let process = world.process("process");
