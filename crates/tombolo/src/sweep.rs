@@ -60,7 +60,7 @@ pub struct Garbage {
     pub incarnation: Incarnation,
     /// The epoch of the state that this was judged by.
     pub epoch: Epoch,
-    /// What serves nobody.
+    /// What serves nobody, by name.
     pub objects: Vec<GarbageObject>,
     /// All else that belongs to the database: its number and bytes.
     pub kept: u64,
@@ -218,6 +218,7 @@ pub async fn survey(env: &Env, store: &Arc<dyn ObjectStore>) -> Result<Garbage> 
     for (keeper, object) in undecided {
         if keepers.contains(&keeper) { garbage.keep(object.bytes) } else { garbage.objects.push(object) }
     }
+    garbage.objects.sort_unstable_by(|one, other| one.name.cmp(&other.name));
     Ok(garbage)
 }
 

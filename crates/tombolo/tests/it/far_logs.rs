@@ -34,7 +34,7 @@ fn a_takeover_of_32_mb_of_log_takes_a_second_at_most() {
     let env = process.env();
     let work = async move {
         let objects: Arc<dyn ObjectStore> = Arc::new(MemoryObjectStore::unnamed(&env));
-        for memory in ["memory_bytes=268435456", "memory_bytes=134217728"] {
+        for memory in ["memory_bytes=268435456", "memory_bytes=201326592"] {
             let options = [memory, "memtable_bytes=50331648", "automatic_compaction=false"];
             let writer = builder(&env, &objects, &options).open().await.unwrap();
             for number in 0..OBJECTS {
