@@ -273,6 +273,29 @@ fn publishes_log_configurations() {
     });
 }
 
+/// Several logs are named in one record, and none of them if one of them was given up.
+#[test]
+fn publishes_several_logs_in_one_record_or_none() {
+    let (_world, env, store) = world();
+    env.block_on(async {
+        let (writer, _) = Manifest::open(&env, Arc::clone(&store), options(OpenMode::Create)).await.unwrap();
+        let epoch = writer.epoch();
+        let record = |lane| LogRecord { id: LogId { epoch, lane }, configuration: "here".into() };
+        let before = writer.state().slot();
+        writer.publish_all(vec![record(0), record(1)]).await.unwrap();
+        assert_eq!(writer.named(), [record(0), record(1)]);
+        assert_eq!(writer.state().slot(), before + 1);
+        writer.give_up_log(record(3).id);
+        for lanes in [[2, 3], [3, 2]] {
+            let refused = writer.publish_all(lanes.map(record).into()).await.unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::Closed);
+        }
+        writer.publish_all(Vec::new()).await.unwrap();
+        assert_eq!(writer.named(), [record(0), record(1)]);
+        assert_eq!(writer.state().slot(), before + 1);
+    });
+}
+
 /// Tables of `manifest`'s epoch whose descriptions take about 128 KiB each.
 fn large_tables(manifest: &Manifest, count: u64) -> Vec<Edit> {
     let key = bytes::Bytes::from(vec![7; 65_535]);
