@@ -236,6 +236,12 @@ impl Client {
         }
     }
 
+    /// As [`Client::judge`], of creating or dropping a keyspace: when that is of unknown outcome it may not be there though later writes are, and the oracle
+    /// knows of prefixes only.
+    fn judge_keyspace(&self, error: Error) -> Result<(), Stop> {
+        if error.kind() == ErrorKind::OutcomeUnknown { Err(Stop::Error(error)) } else { self.judge(error) }
+    }
+
     /// The entries whose keyspaces are there, as changes of the next write.
     fn changes(&self, entries: &[Entry]) -> Result<Vec<Change>, Stop> {
         let place = self.oracle.lock().mark(self.id)?;
@@ -335,7 +341,7 @@ impl Client {
                 self.keyspaces.insert(name.to_owned(), keyspace);
                 Ok(())
             }
-            Err(error) => self.judge(error),
+            Err(error) => self.judge_keyspace(error),
         }
     }
 
@@ -358,7 +364,7 @@ impl Client {
                 self.snapshots.iter_mut().for_each(|taken| drop(taken.keyspaces.remove(name)));
                 Ok(())
             }
-            Err(error) => self.judge(error),
+            Err(error) => self.judge_keyspace(error),
         }
     }
 

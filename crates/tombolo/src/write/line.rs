@@ -16,7 +16,7 @@ use tombolo_env::{Completer, Completion, Env, TaskClass, completion};
 use tombolo_storage::{Error, ErrorKind, Result};
 
 use super::ticket::WriteTicket;
-use super::{Content, Prepared, check_in_flight, commit_locked, finish_commit};
+use super::{Content, Prepared, check_in_flight, commit_locked, finish_commit, stands_in_line};
 use crate::budget::{Category, Charge};
 use crate::engine::{Commit, Committed, Engine, InLine};
 use crate::guard::guarded;
@@ -83,14 +83,14 @@ impl InLine for Waiting {
                 let mut held = held.lock();
                 let Some(charged) = &*held else { return true };
                 let committed = commit_locked(engine, commit, Content::Batch(&charged.prepared), self.durability);
-                if !matches!(&committed, Err(error) if error.kind() == ErrorKind::Busy) {
+                if !matches!(&committed, Err(error) if stands_in_line(engine, error)) {
                     *held = None;
                 }
                 committed
             }
         };
         match committed {
-            Err(error) if error.kind() == ErrorKind::Busy => false,
+            Err(error) if stands_in_line(engine, &error) => false,
             committed => {
                 self.committed = Some(committed);
                 true
@@ -129,6 +129,7 @@ pub(crate) fn advance_line(engine: &Arc<Engine>) {
     if is_stuck {
         // A memtable may have been sealed before there was no room for something else, and its flush may be what makes room.
         engine.work.raise();
+        engine.tell_of_log();
     }
 }
 
@@ -166,7 +167,10 @@ pub(super) fn stand_in_line(engine: &Arc<Engine>, prepared: Prepared, durability
         let bytes = if is_beyond { 0 } else { memtable_bytes };
         let (prepared, held) = if is_beyond {
             let held = Arc::new(Mutex::new(Some(charged)));
-            let refusal = refusal.context("too many writes wait for room; nothing of this one was taken");
+            let refusal = match refusal.kind() {
+                ErrorKind::Busy => refusal.context("too many writes wait for room; nothing of this one was taken"),
+                _ => refusal,
+            };
             (Place::Held(Arc::clone(&held)), Some((held, refusal)))
         } else {
             (Place::Line(charged), None)

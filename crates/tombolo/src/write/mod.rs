@@ -388,9 +388,23 @@ pub(crate) fn write(engine: &Arc<Engine>, prepared: Prepared, durability: Durabi
     }
     match check_in_flight(engine, durability).and_then(|()| commit(engine, Content::Batch(&prepared), durability)) {
         Ok(committed) => acknowledge(engine, committed, durability),
-        Err(error) if error.kind() == ErrorKind::Busy => stand_in_line(engine, prepared, durability, error),
+        Err(error) if stands_in_line(engine, &error) => stand_in_line(engine, prepared, durability, error),
         Err(error) => Op::ready(Err(error)),
     }
+}
+
+/// Whether a write whose commit failed so stands in line for another log: its append ended the log, and nobody knows whether it is in there. It is in no
+/// memtable, and writes that were called after it must not be there without it; so it is appended again, before them, once what the ended log
+/// may hold of it is never replayed. Until then a successor may find it: it was neither acknowledged nor refused.
+#[cold]
+fn is_for_another_log(engine: &Engine, error: &Error) -> bool {
+    let is_unknown = !took_no_effect(error) && !matches!(error.kind(), ErrorKind::Fenced | ErrorKind::NotFound | ErrorKind::Bug);
+    is_unknown && engine.main_log().ended().is_some() && !engine.is_stopping() && engine.check_writable().is_ok()
+}
+
+/// Whether a write whose commit failed so stands in line.
+fn stands_in_line(engine: &Engine, error: &Error) -> bool {
+    error.kind() == ErrorKind::Busy || is_for_another_log(engine, error)
 }
 
 /// Commits one entry and says how it will end. Allocates nothing unless the write must be waited for.
@@ -409,7 +423,7 @@ pub(crate) fn write_one(
     };
     match check_in_flight(engine, durability).and_then(|()| commit(engine, Content::One(&one), durability)) {
         Ok(committed) => acknowledge(engine, committed, durability),
-        Err(error) if error.kind() == ErrorKind::Busy => stand_in_line(engine, one.to_prepared(), durability, error),
+        Err(error) if stands_in_line(engine, &error) => stand_in_line(engine, one.to_prepared(), durability, error),
         Err(error) => Op::ready(Err(error)),
     }
 }
@@ -426,6 +440,7 @@ pub(crate) fn try_write(
     match check_in_flight(engine, durability).and_then(|()| commit(engine, Content::Batch(&prepared), durability)) {
         Ok(committed) => Ok(acknowledge(engine, committed, durability)),
         Err(error) if error.kind() == ErrorKind::Busy => Err((error, prepared)),
+        Err(error) if is_for_another_log(engine, &error) => Ok(stand_in_line(engine, prepared, durability, error)),
         Err(error) => Ok(Op::ready(Err(error))),
     }
 }

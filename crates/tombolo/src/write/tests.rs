@@ -277,8 +277,29 @@ fn no_waker_runs_inside_the_commit_section() {
         let mut progress = db.engine().progress.subscribe();
         looking.poll(&mut progress);
         stores.refuse(ErrorKind::OutcomeUnknown, 1);
-        db.default_keyspace().put(b"1", b"one").await.unwrap_err();
+        db.default_keyspace().put(b"1", b"one").await.unwrap();
         looking.assert_woken_outside();
+    });
+}
+
+/// The first append ends the log, and nobody knows whether it is there: what was called after it is never there without it.
+#[test]
+fn a_write_whose_append_ended_the_log_is_appended_again_before_those_that_were_called_after_it() {
+    run(|stores| async move {
+        let db = stores.open(&[]).await;
+        let keys = db.default_keyspace();
+        keys.put(b"0", b"zero").await.unwrap();
+        stores.refuse(ErrorKind::OutcomeUnknown, 1);
+        let first = keys.put_with(b"1", b"one", Durability::Durable);
+        let mut batch = crate::Batch::new();
+        batch.put(&keys, b"1", b"later").put(&keys, b"2", b"two");
+        let (second, third) = (db.write(batch), keys.put_with(b"3", b"three", Durability::Accepted));
+        third.await.unwrap();
+        second.await.unwrap();
+        first.await.unwrap();
+        for (key, value) in [(b"0", &b"zero"[..]), (b"1", b"later"), (b"2", b"two"), (b"3", b"three")] {
+            assert_eq!(keys.get(key).await.unwrap().as_deref(), Some(value), "{key:?}");
+        }
     });
 }
 

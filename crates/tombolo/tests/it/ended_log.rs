@@ -114,7 +114,7 @@ fn writes_go_on_when_the_log_ends() {
             keys.put_with(b"2", b"accepted", Durability::Accepted).await.unwrap();
             keys.put_with(b"3", b"unlogged", Durability::Unlogged).await.unwrap();
             stores.end_log(&db, 0);
-            assert_eq!(keys.put(b"4", b"unknown").await.unwrap_err().kind(), ErrorKind::OutcomeUnknown, "{kind}");
+            keys.put(b"4", b"again").await.unwrap();
             for number in 0..50u8 {
                 keys.put([5, number], [number; 2000]).await.unwrap();
             }
@@ -124,7 +124,7 @@ fn writes_go_on_when_the_log_ends() {
             assert_eq!(stores.named().await, [SECOND], "{kind}");
             let db = stores.open().await;
             let keys = db.default_keyspace();
-            for (key, wanted) in [(b"1", "durable"), (b"2", "accepted"), (b"3", "unlogged")] {
+            for (key, wanted) in [(b"1", "durable"), (b"2", "accepted"), (b"3", "unlogged"), (b"4", "again")] {
                 assert_eq!(value(&keys, key).await.as_deref(), Some(wanted.as_bytes()), "{kind}");
             }
             for number in 0..50u8 {
@@ -143,7 +143,7 @@ fn log_after_log_may_end() {
         for lane in [0, SECOND, SECOND + 1, SECOND + 2] {
             keys.put(lane.to_be_bytes(), b"before").await.unwrap();
             stores.end_log(&db, lane);
-            keys.put(b"at", b"end").await.unwrap_err();
+            keys.put(b"at", b"end").await.unwrap();
         }
         keys.put(b"last", b"value").await.unwrap();
         assert_eq!(stores.named().await, [SECOND + 3]);
@@ -275,7 +275,7 @@ fn an_attempt_at_another_log_that_failed_late_stays_not_named() {
         keys.put(b"1", b"durable").await.unwrap();
         stores.plan.inject(Rule::of_kind(RequestKind::LogOpen, Fault::Unknown { landed: true }).times(3));
         stores.end_log(&db, 0);
-        keys.put(b"2", b"unknown").await.unwrap_err();
+        keys.put(b"2", b"again").await.unwrap();
         keys.put(b"3", b"durable").await.unwrap();
         assert_eq!(stores.named().await, [SECOND + 3]);
     });
@@ -289,7 +289,7 @@ fn the_ended_log_stays_named_until_tables_hold_what_it_does() {
         db.default_keyspace().put(b"1", b"durable").await.unwrap();
         stores.hold(RequestKind::Create, "/table/", 0, MINUTE);
         stores.end_log(&db, 0);
-        db.default_keyspace().put(b"2", b"unknown").await.unwrap_err();
+        let _waits = db.default_keyspace().put(b"2", b"again");
         stores.env.sleep(Duration::from_secs(5)).await;
         let successor = stores.succeed().await;
         assert_eq!(value(&successor.default_keyspace(), b"1").await.unwrap(), b"durable");
@@ -304,7 +304,7 @@ fn no_log_is_named_beside_the_one_that_ended() {
         let keys = db.default_keyspace();
         keys.put(b"1", b"durable").await.unwrap();
         stores.plan.inject(Rule::of_kind(RequestKind::LogAppend, Fault::Unknown { landed: true }).times(1));
-        keys.put(b"2", b"unknown").await.unwrap_err();
+        keys.put(b"2", b"unknown").await.unwrap();
         keys.put(b"2", b"known").await.unwrap();
         drop((db, keys));
         let db = stores.succeed().await;
@@ -322,7 +322,7 @@ fn nothing_is_acknowledged_through_a_log_that_is_not_named() {
         // The first record that follows un-names the log that ended.
         stores.hold(RequestKind::Put, "/manifest/", 1, MINUTE);
         stores.end_log(&db, 0);
-        keys.put(b"2", b"unknown").await.unwrap_err();
+        let _waits = keys.put(b"2", b"again");
         let write = after(&stores.env, Duration::from_secs(5), keys.put(b"3", b"value")).await;
         let acknowledged = write.is_some_and(|ended| ended.is_ok());
         let successor = stores.succeed().await;
@@ -409,13 +409,14 @@ fn a_successor_fences_whoever_has_no_log() {
         let keys = db.default_keyspace();
         stores.plan.inject(Rule::of_kind(RequestKind::LogOpen, Fault::Error(ErrorKind::PermissionDenied)));
         stores.end_log(&db, 0);
-        keys.put(b"1", b"unknown").await.unwrap_err();
+        let first = keys.put(b"1", b"again");
         stores.env.sleep(Duration::from_secs(5)).await;
         assert_eq!(stores.named().await, [0; 0], "no log is named");
         db.confirm().await.unwrap();
         let waiting = keys.put(b"2", b"value");
         let successor = stores.succeed().await;
         assert_eq!(db.confirm().await.unwrap_err().kind(), ErrorKind::Fenced);
+        assert_eq!(first.await.unwrap_err().kind(), ErrorKind::Fenced);
         assert_eq!(waiting.await.unwrap_err().kind(), ErrorKind::Fenced);
         assert_eq!(keys.put(b"3", b"value").await.unwrap_err().kind(), ErrorKind::Fenced);
         assert!(value(&successor.default_keyspace(), b"2").await.is_none());
@@ -449,7 +450,7 @@ fn a_reader_follows_from_one_log_to_the_next() {
         let read = reader.default_keyspace();
         for lane in [0, SECOND] {
             stores.end_log(&db, lane);
-            keys.put(b"2", b"unknown").await.unwrap_err();
+            keys.put(b"2", b"again").await.unwrap();
             for number in 0..50u8 {
                 keys.put([3, number], lane.to_be_bytes()).await.unwrap();
                 stores.env.sleep(2 * lag).await;
@@ -469,7 +470,7 @@ fn an_applications_log_outlives_the_main_one() {
             let log = db.application_log(0).unwrap();
             log.append(b"before").await.unwrap();
             stores.end_log(&db, 0);
-            db.default_keyspace().put(b"1", b"unknown").await.unwrap_err();
+            db.default_keyspace().put(b"1", b"again").await.unwrap();
             db.default_keyspace().put(b"1", b"known").await.unwrap();
             log.append(b"after").await.unwrap();
             db.close().await.unwrap();

@@ -118,7 +118,8 @@ pub fn conformance_where_built(root: &Path) -> Result<String, String> {
 
 fn conformance(root: &Path, server: &Server) -> Result<(), String> {
     // As tests are built: most of it is there already when they have run.
-    let conformance = format!("run --quiet --profile test --package tombolo-storage --features {} --example conformance --", server.feature());
+    let conformance =
+        format!("run --quiet --profile test --package tombolo-storage --features {} --example conformance --", server.feature());
     cargo(root, server, &conformance, &[server.uri("conformance").into()])
 }
 
