@@ -21,6 +21,7 @@ mod hazard;
 mod room;
 mod shard;
 
+use std::cell::Cell;
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
@@ -345,12 +346,12 @@ impl Drop for BlockCache {
     }
 }
 
-/// Stripes of [`Hits`].
-const STRIPES: usize = 16;
+/// Stripes of [`Hits`]: more than the threads that look at once, as a rule.
+const STRIPES: usize = 64;
 
-/// A count that many threads raise at once and none waits for: each has a stripe of its own, as a rule, told by where its stack lies. Threads
-/// that share one may lose a count.
-#[derive(Debug, Default)]
+/// A count that many threads raise at once and none waits for: threads that began one after the other have stripes of their own. Those that share
+/// one may lose a count, and each look-up then waits for a cache line of the other's, half as long again as a missing key takes.
+#[derive(Debug)]
 struct Hits([Stripe; STRIPES]);
 
 /// On cache lines of its own.
@@ -358,14 +359,34 @@ struct Hits([Stripe; STRIPES]);
 #[repr(align(128))]
 struct Stripe(AtomicU64);
 
+impl Default for Hits {
+    fn default() -> Hits {
+        Hits(std::array::from_fn(|_| Stripe::default()))
+    }
+}
+
+thread_local! {
+    /// This thread's stripe, in all caches; beyond them all before the first count.
+    static STRIPE: Cell<usize> = const { Cell::new(STRIPES) };
+}
+
+/// Threads that have a stripe.
+static STRIPES_TAKEN: AtomicUsize = AtomicUsize::new(0);
+
 impl Hits {
     #[inline]
     fn count(&self) {
-        let here = 0u8;
-        // Stacks lie at least some hundred KiB apart, and what calls this uses less of one.
-        let stack = (std::ptr::from_ref(&here).addr() >> 17) as u64;
-        let stripe = &self.0[(stack.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 60) as usize % STRIPES].0;
-        stripe.store(stripe.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        // A thread that ends counts no more.
+        let number = STRIPE.try_with(|stripe| if stripe.get() < STRIPES { stripe.get() } else { Hits::take(stripe) });
+        if let Some(Stripe(count)) = number.ok().and_then(|number| self.0.get(number)) {
+            count.store(count.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        }
+    }
+
+    #[cold]
+    fn take(stripe: &Cell<usize>) -> usize {
+        stripe.set(STRIPES_TAKEN.fetch_add(1, Ordering::Relaxed) % STRIPES);
+        stripe.get()
     }
 
     fn get(&self) -> u64 {

@@ -352,3 +352,17 @@ fn a_hint_leads_to_the_entry_wherever_it_went_and_never_to_another() {
     assert!(hints.iter().all(|hint| other.get_by(hint, &key(1)).is_some_and(|found| number(&found) == 1)));
     assert!(hints.iter().all(|hint| other.get_by(hint, &key(2)).is_none()));
 }
+
+#[test]
+fn threads_that_begin_one_after_the_other_count_hits_on_lines_of_their_own() {
+    let hits = Hits::default();
+    std::thread::scope(|scope| {
+        let count = || (0..1000).for_each(|_| hits.count());
+        let threads: Vec<_> = (0..8).map(|_| scope.spawn(count)).collect();
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+    });
+    let lines = hits.0.iter().filter(|stripe| stripe.0.load(Ordering::Relaxed) > 0).count();
+    // Other tests begin threads meanwhile.
+    assert!(lines >= 6, "8 threads counted on {lines} lines");
+    assert!(hits.get() <= 8000);
+}

@@ -17,11 +17,11 @@ use super::lane::{FIRST_BYTE, Lane, State, Writer};
 use crate::LogOffset;
 use crate::mutant::{Mutant, is_enabled};
 
-/// How long next to nothing must have been appended. Writers that pause for less find their segments made.
-pub(super) const REST: Duration = Duration::from_secs(2);
+/// How long next to nothing must have been appended.
+const REST: Duration = Duration::from_millis(200);
 
 /// What is next to nothing. A writer at this rate fills a large segment in ten minutes.
-const REST_BYTES: u32 = 240 << 10;
+const REST_BYTES: u32 = 24 << 10;
 
 impl Lane {
     /// Looks after a trim whether there is something to give back, and has it given back once the lane rests.

@@ -2,12 +2,12 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tombolo_env::FileSystemKind;
 use tombolo_env::simulated::{Crash, Process, World};
 
-use super::super::rest::REST;
 use super::super::{Form, LocalLogOptions, LocalLogStore};
 use crate::backend::memory::MemoryObjectStore;
 use crate::conformance::log::{MemoryChain, entry};
@@ -152,7 +152,7 @@ impl Case {
                     log.trim(0, end)?;
                 }
                 if plan.rests {
-                    process.sleep(REST * 3).await;
+                    process.sleep(Duration::from_secs(2)).await;
                 }
             }
             process.yield_now().await;

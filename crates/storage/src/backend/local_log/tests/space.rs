@@ -1,13 +1,13 @@
 //! What a log takes of the disk: bytes written twice only where that pays, and space that goes back when nothing is live.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tombolo_env::simulated::{Action, Fault, Operation, OperationKind, Process, World};
 
 use super::harness::{Case, FORMS, Plan, RESTING};
 use super::simulated::note;
-use crate::backend::local_log::rest::REST;
 use crate::backend::local_log::{Form, LocalLogOptions};
 use crate::conformance::log::{append, entry};
 use crate::{ErrorKind, Log, LogOffset, LogStore};
@@ -170,7 +170,7 @@ fn space_goes_back_once_a_lane_rests() {
             let before = case.segments();
             assert!(before.iter().sum::<u64>() >= 1024 * KIB, "{form:?}: {before:?}");
             case.told.lock().replay = Some((end, 2500));
-            case.world.run_for(REST * 3);
+            case.world.run_for(Duration::from_secs(2));
             let after = case.segments();
             assert!(after.iter().sum::<u64>() <= 64 * KIB, "{form:?}: {after:?}");
             // It goes on, and is read back from the replay point in the segment that is gone.
@@ -190,7 +190,7 @@ fn a_lane_with_something_live_keeps_the_segment_that_holds_it() {
     let end = fill(&case, &writer, &*log, 0..2500, 100);
     fill(&case, &writer, &*log, 2500..2510, 0);
     log.trim(0, end).expect("trimming");
-    case.world.run_for(REST * 3);
+    case.world.run_for(Duration::from_secs(2));
     assert_eq!(case.segments(), [1024 * KIB], "no segment made ahead");
     case.told.lock().replay = Some((end, 2500));
     writer.kill();
@@ -205,10 +205,10 @@ fn a_lane_that_is_written_to_keeps_its_segments() {
     for round in 0..30 {
         let end = fill(&case, &writer, &*log, round * 500..round * 500 + 500, 500);
         log.trim(0, end).expect("trimming");
-        case.world.run_for(REST * 6 / 10);
+        case.world.run_for(Duration::from_millis(120));
         assert!(round < 10 || case.segments().contains(&(1024 * KIB)), "round {round}: {:?}", case.segments());
     }
-    case.world.run_for(REST * 3);
+    case.world.run_for(Duration::from_secs(2));
     assert!(case.segments().iter().sum::<u64>() <= 64 * KIB);
 }
 
@@ -262,7 +262,7 @@ pub(super) fn rest_at(seed: u64, form: Form, number: u64) -> Option<Result<(), S
             *hit.lock() = true;
             let (case, process, log) = (case.clone(), writer.clone(), Arc::clone(&log));
             writer.run(async move {
-                process.sleep(REST * 3).await;
+                process.sleep(Duration::from_secs(2)).await;
                 for number in plan.entries..plan.entries + 3 {
                     match log.append(0, &entry(number, plan.payload_bytes)) {
                         Ok(_) => case.told.lock().accepted = number + 1,
