@@ -24,8 +24,6 @@ const LOOK: Duration = Duration::from_millis(20);
 const QUIET: Duration = Duration::from_millis(400);
 /// CPU time of the process in one look that still counts as quiet.
 const CPU_QUIET: Duration = Duration::from_millis(1);
-/// Bytes written in one look that still count as quiet: lines of a log for people, a small file made ahead. Flushes and compactions write megabytes.
-const WRITTEN_QUIET: u64 = 256 << 10;
 /// Longest wait for the background.
 const SETTLE_MAX: Duration = Duration::from_secs(300);
 /// A warm-up reads every so-many-th key: several of each block.
@@ -99,7 +97,7 @@ fn settle<E: Engine>(engine: &E) -> Result<Instant, TargetError> {
     while active.elapsed() < QUIET && begun.elapsed() < SETTLE_MAX {
         std::thread::sleep(LOOK);
         let (cpu_now, written_now) = (measure::cpu_time(), measure::written_bytes());
-        if engine.is_busy() || cpu_now.saturating_sub(cpu) > CPU_QUIET || written_now > written + WRITTEN_QUIET {
+        if engine.is_busy() || cpu_now.saturating_sub(cpu) > CPU_QUIET || written_now > written {
             active = Instant::now();
         }
         (cpu, written) = (cpu_now, written_now);
