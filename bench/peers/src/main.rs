@@ -7,6 +7,8 @@
 
 mod delay;
 mod engine;
+#[cfg(feature = "foyer")]
+mod flash;
 mod measure;
 mod runner;
 mod script;
@@ -15,19 +17,22 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use rustix::process::{Signal, set_parent_process_death_signal};
+use tombolo_storage::layer::throttle::Latency;
 use tombolo_workload::bench::Plan;
 
 use self::runner::Job;
 use self::script::Step;
 
 const USAGE: &str = "\
-usage: tombolo-peers ENGINE DIRECTORY [num=N] [key=BYTES] [value=BYTES] [seed=N] [bucket=URI counter=ADDRESS] -- STEP...
+usage: tombolo-peers ENGINE DIRECTORY [num=N] [key=BYTES] [value=BYTES] [seed=N] [bucket=URI counter=ADDRESS] [latency=LATENCY] -- STEP...
        tombolo-peers engines
        tombolo-peers delay SERVER LATENCY
+       tombolo-peers flash DIRECTORY ROUNDS
 
 A step is one argument: 'open', 'run fillrandom threads=2 settle=1', 'settle', 'compact', 'warm', 'run readrandom seconds=5'; src/script.rs has
 them all. The directory must not exist, and is not removed. Each step prints lines of JSON. With a bucket, s3://bucket/prefix?endpoint=http://HOST:PORT,
-the database lies there. `delay` serves between engines and a server: each request takes as long as LATENCY (s3, cluster, p50_us:740,…) says.";
+the database lies there; with a latency, SlateDB's directory is as slow as that says, as Tombolo's is with ?latency=. `delay` serves between engines and a server: each request takes as long as LATENCY (s3, cluster, p50_us:740,…) says. `flash` compares
+flash caches in a directory that it makes and removes.";
 
 /// The engines that were built in.
 const ENGINES: &[&str] = &[
@@ -50,7 +55,7 @@ const ENGINES: &[&str] = &[
 
 fn job(directory: &str, arguments: &[String]) -> Result<(Job, Vec<Step>), String> {
     let mut plan = Plan { key_bytes: 20, ..Plan::default() };
-    let (mut bucket, mut counter) = (None, None);
+    let (mut bucket, mut counter, mut latency) = (None, None, None);
     let split = arguments.iter().position(|argument| argument == "--").ok_or("steps follow --")?;
     for argument in &arguments[..split] {
         let number = |text: &str| text.parse::<u64>().map_err(|_| format!("{argument}: a number is expected"));
@@ -61,7 +66,8 @@ fn job(directory: &str, arguments: &[String]) -> Result<(Job, Vec<Step>), String
             Some(("seed", text)) => plan.seed = number(text)?,
             Some(("bucket", text)) => bucket = Some(text.to_owned()),
             Some(("counter", text)) => counter = Some(text.to_owned()),
-            _ => return Err(format!("{argument}: num=, key=, value=, seed=, bucket= or counter= is expected")),
+            Some(("latency", text)) => latency = Some(Latency::parse(text).map_err(|error| error.to_string())?),
+            _ => return Err(format!("{argument}: num=, key=, value=, seed=, bucket=, counter= or latency= is expected")),
         }
     }
     plan.check().map_err(|error| error.to_string())?;
@@ -70,7 +76,7 @@ fn job(directory: &str, arguments: &[String]) -> Result<(Job, Vec<Step>), String
     if directory.exists() {
         return Err(format!("{} exists: name a directory that does not", directory.display()));
     }
-    Ok((Job { directory, bucket: bucket.zip(counter), plan }, steps))
+    Ok((Job { directory, bucket: bucket.zip(counter), latency, plan }, steps))
 }
 
 fn run(arguments: &[String]) -> Result<(), String> {
@@ -79,8 +85,20 @@ fn run(arguments: &[String]) -> Result<(), String> {
     {
         return delay::serve(server, latency);
     }
+    #[cfg(feature = "foyer")]
+    match arguments {
+        [verb, directory, rounds] if verb == "flash" => {
+            let rounds = rounds.parse::<usize>().ok().filter(|rounds| (1..=100).contains(rounds)).ok_or("rounds: 1 to 100")?;
+            return flash::compare(&std::path::absolute(directory).map_err(|error| error.to_string())?, rounds);
+        }
+        [verb, cache, directory] if verb == "flash-cache" => return flash::one(cache, std::path::Path::new(directory)),
+        _ => {}
+    }
     let [engine, directory, rest @ ..] = arguments else { return Err(USAGE.to_owned()) };
     let (job, steps) = job(directory, rest)?;
+    if job.latency.is_some() && !engine.starts_with("slatedb") {
+        return Err(format!("latency= is for SlateDB; {engine} would measure this disk"));
+    }
     match engine.as_str() {
         "tombolo" => runner::script::<engine::tombolo::Tombolo>(&job, &steps),
         #[cfg(feature = "rocksdb")]

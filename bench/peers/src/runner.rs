@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
+use tombolo_storage::layer::throttle::Latency;
 use tombolo_workload::bench::{Benchmark, Outcome, Plan, Shared, Worker, work};
 use tombolo_workload::{Distribution, Durability, Session, TargetError, ycsb};
 
@@ -36,6 +37,8 @@ pub struct Job {
     pub directory: PathBuf,
     /// The database's URI in a bucket, and where requests are counted.
     pub bucket: Option<(String, String)>,
+    /// How slow the directory's store is.
+    pub latency: Option<Latency>,
     /// Sizes and seed.
     pub plan: Plan,
 }
@@ -277,6 +280,7 @@ fn config(job: &Job, step: &Step) -> Result<Config, String> {
     Ok(Config {
         directory: job.directory.clone(),
         bucket: job.bucket.as_ref().map(|(uri, _)| uri.clone()),
+        latency: job.latency,
         cache_bytes: step.number("cache", 896 << 20)?,
         memtable_bytes: step.number("memtable", 64 << 20)?,
         direct: step.is_set("direct"),

@@ -123,6 +123,9 @@ enum Command {
     /// A writer of `fight`, started by it.
     #[command(hide = true)]
     FightWriter(fight::writer::Arguments),
+    /// A standby of `fight`, started by it.
+    #[command(hide = true)]
+    FightStandby(fight::writer::Arguments),
     /// A reader of `fight`, started by it.
     #[command(hide = true)]
     FightReader(fight::writer::Arguments),
@@ -189,7 +192,8 @@ fn main() -> ExitCode {
         Command::Soak(arguments) => soak::run(&arguments, &output),
         Command::SoakWorker(arguments) => soak::worker::run(&arguments),
         Command::Fight(arguments) => fight::run(&arguments, &output),
-        Command::FightWriter(arguments) => fight::writer::run(&arguments),
+        Command::FightWriter(arguments) => fight::writer::run(&arguments, fight::writer::Entry::Open),
+        Command::FightStandby(arguments) => fight::writer::run(&arguments, fight::writer::Entry::StandBy),
         Command::FightReader(arguments) => fight::reader::run(&arguments),
     };
     let result = result.and_then(|()| output.finish());

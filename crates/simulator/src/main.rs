@@ -2,11 +2,14 @@
 
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Parser;
 use tombolo_env::Env;
+use tombolo_simulator::scenario::metamorphic::{self, Real};
 use tombolo_simulator::scenario::{self, Scenario};
 use tombolo_simulator::{Failure, Report};
+use tombolo_storage::Uri;
 
 /// Runs the whole engine in a simulated world, by seed, and judges everything that it answers.
 #[derive(Parser)]
@@ -18,7 +21,9 @@ use tombolo_simulator::{Failure, Report};
 Everything, bounded:        cargo xtask simulate
 One failure again:          cargo xtask simulate --scenario random --seed 17 --runs 1
 Every byte of bit-rot:      cargo xtask simulate --scenario bit-rot --whole
-Each rule taken out:        cargo xtask simulate --mutants"
+Each rule taken out:        cargo xtask simulate --mutants
+The scenario `metamorphic` on a real store, in real time:
+    cargo run --release -p tombolo-simulator --features cloud -- --store s3://bucket/test --seconds 60"
 )]
 struct Arguments {
     /// Only this scenario; `--list` names them.
@@ -39,6 +44,13 @@ struct Arguments {
     /// With `--mutants`: only the mutant of this name.
     #[arg(long)]
     mutant: Option<String>,
+    /// Runs the histories of `metamorphic` on this store, in real time, each database in a place of its own below the URI. The feature `cloud` or `hdfs`
+    /// of this program has such stores.
+    #[arg(long, value_name = "URI", conflicts_with_all = ["scenario", "runs", "whole", "mutants", "mutant"])]
+    store: Option<String>,
+    /// With `--store`: for how long.
+    #[arg(long, default_value_t = 60, requires = "store")]
+    seconds: u64,
     /// Names the scenarios and what each does.
     #[arg(long)]
     list: bool,
@@ -51,6 +63,9 @@ fn main() -> ExitCode {
             println!("{:<36} {}", scenario.name, scenario.purpose);
         }
         return ExitCode::SUCCESS;
+    }
+    if let Some(store) = &arguments.store {
+        return on_store(store, &arguments);
     }
     if arguments.mutants || arguments.mutant.is_some() {
         return mutants(&arguments);
@@ -67,6 +82,33 @@ fn main() -> ExitCode {
     };
     let failed = chosen.iter().filter(|scenario| !run(scenario, &arguments)).count();
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Runs histories on a real store.
+fn on_store(store: &str, arguments: &Arguments) -> ExitCode {
+    let env = Env::real();
+    let scratch = std::env::temp_dir().join(format!("tombolo-metamorphic-{}-{:x}", std::process::id(), env.random_u64()));
+    let ran = Uri::parse(store).map_err(|error| error.to_string()).and_then(|store| {
+        let limit = Duration::from_secs(arguments.seconds);
+        let real = Real { store: &store, scratch: &scratch, seed: arguments.seed, limit };
+        let replay = "to replay it: the same command with that seed as --seed; its database is kept";
+        metamorphic::on_store(&env, real).map_err(|violation| format!("{violation}\n{replay}")).map(|ran| (store.scheme, ran))
+    });
+    // Only a set with a flash cache makes it.
+    let _removed = std::fs::remove_dir_all(&scratch);
+    match ran {
+        Ok((scheme, ran)) => {
+            println!(
+                "metamorphic on {scheme}://: {} histories, {} sets of options, {} opens, {} operations answered as an ordered map does",
+                ran.histories, ran.sets, ran.opened, ran.operations
+            );
+            ExitCode::SUCCESS
+        }
+        Err(what) => {
+            eprintln!("{what}");
+            ExitCode::FAILURE
+        }
+    }
 }
 
 /// Runs the seeds of a scenario; `false` when one failed.

@@ -11,12 +11,15 @@ pub mod redb;
 pub mod rocksdb;
 #[cfg(feature = "slatedb")]
 pub mod slatedb;
+#[cfg(feature = "slatedb")]
+mod slow;
 pub mod tombolo;
 
 use std::fmt::Display;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use tombolo_storage::layer::throttle::Latency;
 use tombolo_workload::{Target, TargetError};
 
 /// What all engines are opened with.
@@ -26,6 +29,8 @@ pub struct Config {
     pub directory: PathBuf,
     /// The database's URI in a bucket, in place of the directory. Its credentials are in the environment.
     pub bucket: Option<String>,
+    /// How slow the store of the directory is, in SlateDB's case.
+    pub latency: Option<Latency>,
     /// Bytes of blocks in memory.
     pub cache_bytes: u64,
     /// Bytes of one memtable; two are allowed for.
@@ -37,6 +42,11 @@ pub struct Config {
 }
 
 impl Config {
+    /// Whether its requests go to a store that is far away, or as slow as one.
+    pub fn is_far(&self) -> bool {
+        self.bucket.is_some() || self.latency.is_some()
+    }
+
     /// Bytes of all memory that an engine may take.
     pub fn memory_bytes(&self) -> u64 {
         self.cache_bytes + 2 * self.memtable_bytes

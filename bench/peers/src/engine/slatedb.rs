@@ -2,7 +2,8 @@
 //!
 //! Its calls are asynchronous; each thread waits for its own on the runtime. The store of files that it is given does not sync them, so that its durable
 //! writes are weaker there than the others'; its accepted ones are in memory until the next flush (100 ms), and go with the process. A multi-get, which
-//! it does not have, is as many gets at once in a bucket, and one after the other on files, where they need no waiting.
+//! it does not have, is as many gets at once in a bucket, and one after the other on files, where they need no waiting. A directory that is made as slow
+//! as a store far away is taken for one, and syncs its files, as Tombolo's does.
 //!
 //! Tuned, after its page on tuning and the comments of its settings: the log is flushed every millisecond, so that durable writes wait for the store alone;
 //! scans read a megabyte ahead in four tasks and keep what they read; an eighth of the cache is for indexes and filters alone; compaction looks for
@@ -26,6 +27,7 @@ use tokio::runtime::Runtime;
 use tombolo_workload::target::Seen;
 use tombolo_workload::{Durability, Session, Target, TargetError};
 
+use super::slow::Slow;
 use super::{Config, Engine, FILTER_BITS, error};
 
 /// Where the database lies in its store.
@@ -68,7 +70,12 @@ fn store(config: &Config) -> Result<(Arc<dyn ObjectStore>, String), TargetError>
     match &config.bucket {
         None => {
             std::fs::create_dir_all(&config.directory).map_err(error)?;
-            Ok((Arc::new(LocalFileSystem::new_with_prefix(&config.directory).map_err(error)?), PATH.to_owned()))
+            let files = LocalFileSystem::new_with_prefix(&config.directory).map_err(error)?;
+            let store: Arc<dyn ObjectStore> = match config.latency {
+                None => Arc::new(files),
+                Some(latency) => Arc::new(Slow::new(Arc::new(files.with_fsync(true)), latency)),
+            };
+            Ok((store, PATH.to_owned()))
         }
         #[cfg(feature = "cloud")]
         Some(uri) => {
@@ -96,7 +103,7 @@ impl<T: Tuning> Engine for Slate<T> {
             l0_sst_size_bytes: size(config.memtable_bytes),
             ..Settings::default()
         };
-        if config.bucket.is_some() {
+        if config.is_far() {
             // Two memtables, as everybody has: by default a gigabyte may wait for the store.
             settings.max_unflushed_bytes = size(2 * config.memtable_bytes);
         }
@@ -121,7 +128,7 @@ impl<T: Tuning> Engine for Slate<T> {
             .with_filter_policies(vec![Arc::new(BloomFilterPolicy::new(u32::from(FILTER_BITS)))])
             .with_db_cache(cache, 0);
         let db = runtime.block_on(builder.build()).map_err(error)?;
-        Ok(Slate { runtime, store, path, db, is_remote: config.bucket.is_some(), tuning: PhantomData })
+        Ok(Slate { runtime, store, path, db, is_remote: config.is_far(), tuning: PhantomData })
     }
 
     fn close(self) -> Result<(), TargetError> {
@@ -150,7 +157,7 @@ impl<T: Tuning> Engine for Slate<T> {
             } else {
                 "all else default, a flush every 100 ms, scans as they are when not told otherwise"
             },
-            if config.bucket.is_some() {
+            if config.is_far() {
                 "max_unflushed_bytes of two memtables; durable: await_durable; multi-get is as many gets at once"
             } else {
                 "local file system without fsync; durable: an explicit flush; multi-get is a loop of gets"

@@ -47,7 +47,7 @@ impl Engine for Tombolo {
             Ok((name, keyspace.map_err(failed)?))
         };
         let spaces = (0..config.spaces).map(space).collect::<Result<_, TargetError>>()?;
-        Ok(Tombolo { db, spaces, turn: Turn::default(), is_remote: config.bucket.is_some(), sessions: AtomicUsize::new(0) })
+        Ok(Tombolo { db, spaces, turn: Turn::default(), is_remote: config.is_far(), sessions: AtomicUsize::new(0) })
     }
 
     fn close(self) -> Result<(), TargetError> {
@@ -71,7 +71,7 @@ impl Engine for Tombolo {
     }
 
     fn settings(config: &Config) -> String {
-        let means = if config.bucket.is_some() {
+        let means = if config.is_far() {
             "accepted: issued, not waited for, goes with the process; durable: in an object of the log"
         } else {
             "accepted: in the mapped log; durable: fdatasync"

@@ -1,8 +1,8 @@
 //! Two writers fight for one database for as long as asked: each takes it from the other again and again, while they are paused, woken and killed, and
-//! their connections cut, frozen and refused. A reader follows, checkpoints are cloned, garbage is collected under them. A checker knows every
-//! acknowledgement.
+//! their connections cut, frozen and refused. A standby waits beside them: it steps in by itself when both are dead, which happens at least once, and
+//! is then fought as they are. A reader follows, checkpoints are cloned, garbage is collected under them. A checker knows every acknowledgement.
 //!
-//! `create → writers, reader, clones and gc, at once → calm → end all → open once more → judge → verify`
+//! `create → writers, standby, reader, clones and gc, at once → calm → end all → open once more → judge → verify`
 
 mod beside;
 mod oracle;
@@ -55,6 +55,9 @@ pub struct Arguments {
 
 /// Processes that fight.
 const WRITERS: usize = 2;
+/// The one that stands by comes after them, and then the one that reads.
+const STANDBY: usize = WRITERS;
+const READER: usize = STANDBY + 1;
 /// Longest wait for a process to come to its end once all is calm.
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -64,6 +67,8 @@ struct Ears {
     threads: [Oracle; THREADS as usize],
     /// The epoch of each process, or the number of its reader.
     current: BTreeMap<u64, u64>,
+    /// The highest epoch with which the database was opened to write, and the process that did.
+    owner: (u64, u64),
     openings: u64,
     refused: u64,
     failed: Option<String>,
@@ -76,7 +81,10 @@ impl Ears {
         match message {
             Message::Opened { epoch, .. } => {
                 self.current.insert(process, epoch);
-                self.openings += u64::from(is_writer);
+                if is_writer {
+                    self.openings += 1;
+                    self.owner = self.owner.max((epoch, process));
+                }
             }
             Message::Seen { thread, epoch, sequence, digest } => {
                 let looker = if is_writer { Looker::Opening(current) } else { Looker::Reader(current) };
@@ -125,6 +133,8 @@ struct Happened {
     kills: u64,
     pauses: u64,
     faults: u64,
+    /// Times that nobody was left but the standby, and it took over.
+    stood_in: u64,
 }
 
 /// Runs it.
@@ -148,7 +158,7 @@ struct Fight<'a> {
     store: Uri,
     how: HowArguments,
     endpoint: Option<Endpoint>,
-    /// One for each writer, and one for the readers.
+    /// One for each writer, one for the standby, and one for the readers.
     proxies: Vec<Proxy>,
     ears: Arc<Mutex<Ears>>,
     processes: AtomicU64,
@@ -163,7 +173,7 @@ impl<'a> Fight<'a> {
         let proxies = match &endpoint {
             None => Vec::new(),
             Some(endpoint) => {
-                (0..=WRITERS as u64).map(|number| Proxy::start(endpoint.address.clone(), seed ^ number << 40)).collect::<Result<_>>()?
+                (0..=READER as u64).map(|number| Proxy::start(endpoint.address.clone(), seed ^ number << 40)).collect::<Result<_>>()?
             }
         };
         let mut how = arguments.how.clone();
@@ -210,6 +220,9 @@ impl<'a> Fight<'a> {
             let judged = oracle.judge(|place| script::batch(seed, thread, place));
             verdicts.push(judged.map_err(|what| Failure::Check(format!("thread {thread}: {what}")))?);
         }
+        if self.happened.stood_in == 0 {
+            return Err(Failure::Check("the standby never had to take over, so that was not tested; give it more time".into()));
+        }
         if verdicts.iter().any(|verdict| verdict.acknowledged == 0) {
             return Err(Failure::Check("a thread had nothing acknowledged, so nothing was tested; give it more time".into()));
         }
@@ -235,7 +248,13 @@ impl<'a> Fight<'a> {
         }
     }
 
-    fn start(&self, slot: usize, command: &str) -> Result<Writer> {
+    /// Starts a process; also its number.
+    fn start(&self, slot: usize) -> Result<(u64, Writer)> {
+        let command = match slot {
+            READER => "fight-reader",
+            STANDBY => "fight-standby",
+            _ => "fight-writer",
+        };
         let process = self.processes.fetch_add(1, Ordering::Relaxed) + 1;
         let store = match (&self.endpoint, self.proxies.get(slot)) {
             (Some(endpoint), Some(proxy)) => proxy.uri(&self.store, endpoint),
@@ -251,17 +270,20 @@ impl<'a> Fight<'a> {
         for setting in &self.how.settings {
             arguments.extend(["--set".into(), setting.into()]);
         }
-        let (ears, is_writer) = (Arc::clone(&self.ears), slot < WRITERS);
+        let (ears, is_writer) = (Arc::clone(&self.ears), slot != READER);
         let heard = move |message| ears.lock().unwrap_or_else(PoisonError::into_inner).hear(process, is_writer, message);
-        Writer::start(&arguments, heard).map_err(|error| Failure::io(error, "starting a process"))
+        let started = Writer::start(&arguments, heard).map_err(|error| Failure::io(error, "starting a process"))?;
+        Ok((process, started))
     }
 
     fn fight(&mut self) -> Result<()> {
         let mut random = tombolo_workload::random(self.seed, 1 << 20);
-        let end = Instant::now() + Duration::from_secs(self.arguments.seconds);
-        let mut writers = (0..WRITERS).map(|slot| self.start(slot, "fight-writer")).collect::<Result<Vec<_>>>()?;
-        let mut reader = self.start(WRITERS, "fight-reader")?;
-        let mut paused: [Option<Instant>; WRITERS] = [None; WRITERS];
+        let begun = Instant::now();
+        let end = begun + Duration::from_secs(self.arguments.seconds);
+        // All that write: the standby too, when its time has come.
+        let mut writers = (0..=STANDBY).map(|slot| self.start(slot)).collect::<Result<Vec<_>>>()?;
+        let mut reader = self.start(READER)?.1;
+        let mut paused: [Option<Instant>; STANDBY + 1] = [None; STANDBY + 1];
         let mut told = Instant::now();
         while Instant::now() < end {
             std::thread::sleep(Duration::from_millis(random.random_range(50..800)));
@@ -269,27 +291,30 @@ impl<'a> Fight<'a> {
                 return Err(Failure::Interrupted);
             }
             self.ears().check()?;
-            for (writer, until) in writers.iter().zip(&mut paused) {
+            for ((_, writer), until) in writers.iter().zip(&mut paused) {
                 if until.is_some_and(|until| Instant::now() >= until) {
                     *until = None;
                     writer.wake().map_err(|error| Failure::io(error, "waking a writer"))?;
                 }
             }
-            let slot = random.random_range(0..WRITERS);
+            let is_halfway = begun.elapsed() > Duration::from_secs(self.arguments.seconds) / 2;
+            let slot = random.random_range(0..writers.len());
             match random.random_range(0..10) {
+                // Once at least, and in a long fight again and again.
+                _ if self.happened.stood_in == 0 && is_halfway || random.random_bool(0.02) => {
+                    self.leave_to_standby(&mut writers, &mut paused)?;
+                }
                 0 | 1 if paused[slot].is_none() => {
-                    writers[slot].stop().map_err(|error| Failure::io(error, "stopping a writer"))?;
+                    writers[slot].1.stop().map_err(|error| Failure::io(error, "stopping a writer"))?;
                     paused[slot] = Some(Instant::now() + Duration::from_millis(random.random_range(100..5000)));
                     self.happened.pauses += 1;
                 }
                 2 => {
-                    let fresh = self.start(slot, "fight-writer")?;
-                    std::mem::replace(&mut writers[slot], fresh).kill().map_err(|error| Failure::io(error, "killing a writer"))?;
+                    self.replace(&mut writers, slot)?;
                     paused[slot] = None;
-                    self.happened.kills += 1;
                 }
                 3 if random.random_bool(0.3) => {
-                    let fresh = self.start(WRITERS, "fight-reader")?;
+                    let fresh = self.start(READER)?.1;
                     std::mem::replace(&mut reader, fresh).kill().map_err(|error| Failure::io(error, "killing a reader"))?;
                 }
                 _ => self.change_weather(&mut random),
@@ -299,11 +324,53 @@ impl<'a> Fight<'a> {
                 self.tell(end);
             }
         }
+        let writers: Vec<Writer> = writers.into_iter().map(|(_, writer)| writer).collect();
         self.calm_down(&writers, paused)?;
         for process in writers.into_iter().chain([reader]) {
             self.end(process)?;
         }
         self.ears().check()
+    }
+
+    /// Kills a process and starts another in its place.
+    fn replace(&mut self, writers: &mut [(u64, Writer)], slot: usize) -> Result<()> {
+        let fresh = self.start(slot)?;
+        std::mem::replace(&mut writers[slot], fresh).1.kill().map_err(|error| Failure::io(error, "killing a writer"))?;
+        self.happened.kills += 1;
+        Ok(())
+    }
+
+    /// Kills the writers, and waits until the standby owns the database.
+    fn leave_to_standby(&mut self, writers: &mut Vec<(u64, Writer)>, paused: &mut [Option<Instant>; STANDBY + 1]) -> Result<()> {
+        self.proxies.iter().for_each(|proxy| proxy.set(Weather::Calm));
+        let standby = writers.split_off(STANDBY);
+        if paused[STANDBY].take().is_some() {
+            standby[0].1.wake().map_err(|error| Failure::io(error, "waking a standby"))?;
+        }
+        for (_, writer) in writers.drain(..) {
+            writer.kill().map_err(|error| Failure::io(error, "killing a writer"))?;
+            self.happened.kills += 1;
+        }
+        // What the dead said has been heard: it owned the database before, or whatever it opens from here on it took over.
+        let before = self.ears().owner;
+        let end = Instant::now() + PATIENCE;
+        while before.1 != standby[0].0 && self.ears().owner.1 != standby[0].0 {
+            self.ears().check()?;
+            if Instant::now() > end {
+                return Err(Failure::Check(format!(
+                    "the writers were killed, and {} s later the standby has not taken over",
+                    PATIENCE.as_secs()
+                )));
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        self.happened.stood_in += u64::from(before.1 != standby[0].0);
+        for (slot, until) in paused.iter_mut().enumerate().take(WRITERS) {
+            *until = None;
+            writers.push(self.start(slot)?);
+        }
+        writers.extend(standby);
+        Ok(())
     }
 
     fn change_weather(&self, random: &mut impl Rng) {
@@ -314,7 +381,7 @@ impl<'a> Fight<'a> {
         self.proxies[random.random_range(0..self.proxies.len())].set(weather);
     }
 
-    fn calm_down(&self, writers: &[Writer], paused: [Option<Instant>; WRITERS]) -> Result<()> {
+    fn calm_down(&self, writers: &[Writer], paused: [Option<Instant>; STANDBY + 1]) -> Result<()> {
         self.proxies.iter().for_each(|proxy| proxy.set(Weather::Calm));
         for (writer, _) in writers.iter().zip(paused).filter(|(_, paused)| paused.is_some()) {
             writer.wake().map_err(|error| Failure::io(error, "waking a writer"))?;
@@ -361,21 +428,22 @@ impl Report {
         let sum = |count: fn(&Verdict) -> u64| self.verdicts.iter().map(count).sum::<u64>();
         let (acknowledged, surviving) = (sum(|verdict| verdict.acknowledged), sum(|verdict| verdict.surviving));
         let sights = sum(|verdict| verdict.sights);
-        let Happened { kills, pauses, faults } = self.happened;
+        let Happened { kills, pauses, faults, stood_in } = self.happened;
         output.result(
             || {
                 json!({
                     "seed": seed, "seconds": seconds, "takeovers": self.openings, "batches_acknowledged": acknowledged,
-                    "batches_unacknowledged_surviving": surviving, "refused": self.refused, "kills": kills, "pauses": pauses, "faults": faults,
+                    "batches_unacknowledged_surviving": surviving, "refused": self.refused, "kills": kills, "pauses": pauses, "faults": faults, "standby_takeovers": stood_in,
                     "looks": sights, "clones": self.clones, "sweeps": self.sweeps, "lost": 0, "stale": 0,
                 })
             },
             || {
                 format!(
-                    "two writers fought for {seconds} s, seed {seed}: {} takeovers, {} kills, {} pauses, {} faults of connections; {} batches \
+                    "two writers fought for {seconds} s, seed {seed}: {} takeovers, {} of them by a standby when all others were dead, {} kills, {} pauses, {} faults of connections; {} batches \
                      acknowledged, 0 lost, 0 half, nothing of a stale writer seen; {} unacknowledged ones survived whole, {} refused; {} looks of readers and \
                      at {} clones, {} sweeps of gc",
                     text::count(self.openings),
+                    stood_in,
                     kills,
                     pauses,
                     text::count(faults),

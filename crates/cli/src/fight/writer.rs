@@ -1,4 +1,5 @@
-//! A writer of a fight: opens the database, tells what it finds, writes until it is fenced, waits a moment, opens it again.
+//! A writer of a fight: opens the database, tells what it finds, writes until it is fenced, waits a moment, opens it again. A standby does the same,
+//! and takes the database over where the other opens it: when its writer has fallen silent.
 //!
 //! Invariant: a thread writes batch `n + 1` only after batch `n` took effect, as in `soak`.
 
@@ -7,7 +8,7 @@ use std::time::Duration;
 
 use clap::Args;
 use rand::Rng;
-use tombolo::{Batch, Db, Error, ErrorKind, Keyspace, OpenMode};
+use tombolo::{Batch, Db, Error, ErrorKind, Keyspace, OpenMode, StandbyOptions};
 
 use super::oracle::Place;
 use super::script;
@@ -15,6 +16,7 @@ use crate::crash::script::THREADS;
 use crate::crash::writer::{open_keyspaces, tag};
 use crate::database::{self, HowArguments};
 use crate::failure::{Failure, Result};
+use crate::interrupt;
 use crate::process::Message;
 use crate::process::child::{Pipe, die_with_parent, finish_requested};
 
@@ -40,11 +42,23 @@ pub struct Arguments {
 /// The names of checkpoints begin so.
 pub const CHECKPOINT_PREFIX: &str = "fight-";
 
+/// How a writer gets the database.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Entry {
+    /// Takes it from whoever has it.
+    Open,
+    /// Waits until whoever has it falls silent.
+    StandBy,
+}
+
+/// How long a writer may be silent: short, so that a standby gets its turn among writers that come back within [`TRUCE_MS_MAX`].
+const SILENCE_MAX: Duration = Duration::from_millis(500);
+
 /// Runs until killed, or until standard input ends.
-pub fn run(arguments: &Arguments) -> Result<()> {
+pub fn run(arguments: &Arguments, entry: Entry) -> Result<()> {
     die_with_parent(arguments.parent).map_err(|error| Failure::io(error, "starting a writer"))?;
     let pipe = Pipe::default();
-    let result = fight(arguments, &pipe);
+    let result = fight(arguments, entry, &pipe);
     if let Err(failure) = &result {
         report(&pipe, Message::Ended { exit_code: failure.exit_code(), text: failure.to_string() })?;
     }
@@ -69,31 +83,48 @@ pub fn check_kind(failure: Failure) -> Result<()> {
     }
 }
 
-fn fight(arguments: &Arguments, pipe: &Pipe) -> Result<()> {
+fn fight(arguments: &Arguments, entry: Entry, pipe: &Pipe) -> Result<()> {
     let finish = finish_requested();
     let mut random = tombolo_workload::random(arguments.seed, arguments.process);
     while !finish.load(Ordering::Relaxed) {
-        live(arguments, pipe, &finish, random.random()).or_else(check_kind)?;
+        if let Some(db) = enter(arguments, entry, &finish).or_else(|failure| check_kind(failure).map(|()| None))? {
+            live(&db, arguments, pipe, &finish, random.random()).or_else(check_kind)?;
+        }
         std::thread::sleep(Duration::from_millis(random.random_range(0..TRUCE_MS_MAX)));
     }
     Ok(())
 }
 
+/// The database, open to write; `None` when it is time to end.
+fn enter(arguments: &Arguments, entry: Entry, finish: &AtomicBool) -> Result<Option<Db>> {
+    let opened = match entry {
+        Entry::Open => return database::open(&arguments.store, &arguments.how, OpenMode::Open).map(Some),
+        Entry::StandBy => {
+            let builder = database::builder(&arguments.store, &arguments.how)?;
+            interrupt::wait(builder.stand_by(StandbyOptions { silence_max: SILENCE_MAX }), finish, || ())
+                .and_then(|standby| interrupt::wait(standby.take_over(), finish, || ()))
+        }
+    };
+    match opened {
+        Err(Failure::Interrupted) => Ok(None),
+        opened => opened.map(Some),
+    }
+}
+
 /// One epoch.
-fn live(arguments: &Arguments, pipe: &Pipe, finish: &AtomicBool, seed: u64) -> Result<()> {
-    let db = database::open(&arguments.store, &arguments.how, OpenMode::Open)?;
+fn live(db: &Db, arguments: &Arguments, pipe: &Pipe, finish: &AtomicBool, seed: u64) -> Result<()> {
     let epoch = db.epoch().0;
-    let sights = script::look(&db, &db.snapshot())?;
+    let sights = script::look(db, &db.snapshot())?;
     report(pipe, Message::Opened { epoch, open_nanos: db.stats().open_nanos, replayed_bytes: db.stats().replayed_bytes })?;
     for (thread, sight) in (0..).zip(&sights) {
         report(pipe, Message::Seen { thread, epoch: sight.place.epoch, sequence: sight.place.number, digest: sight.digest })?;
     }
-    let keyspaces = open_keyspaces(&db)?;
+    let keyspaces = open_keyspaces(db)?;
     let (over, acknowledged) = (AtomicBool::new(false), [const { AtomicU64::new(0) }; THREADS as usize]);
     std::thread::scope(|scope| {
         let threads: Vec<_> = (0..THREADS)
             .map(|thread| {
-                let writing = Writing { arguments, pipe, db: &db, keyspaces: &keyspaces, epoch, thread };
+                let writing = Writing { arguments, pipe, db, keyspaces: &keyspaces, epoch, thread };
                 let (over, acknowledged) = (&over, &acknowledged[usize::from(thread)]);
                 scope.spawn(move || {
                     let result = writing.write(acknowledged, || over.load(Ordering::Relaxed) || finish.load(Ordering::Relaxed));
@@ -102,7 +133,7 @@ fn live(arguments: &Arguments, pipe: &Pipe, finish: &AtomicBool, seed: u64) -> R
                 })
             })
             .collect();
-        let disturbed = disturb(&db, epoch, &acknowledged, seed, || over.load(Ordering::Relaxed) || finish.load(Ordering::Relaxed));
+        let disturbed = disturb(db, epoch, &acknowledged, seed, || over.load(Ordering::Relaxed) || finish.load(Ordering::Relaxed));
         over.store(true, Ordering::Relaxed);
         let results = threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err(Failure::Check("a thread panicked".into()))));
         results.chain([disturbed]).try_for_each(|result| result.or_else(check_kind))

@@ -5,7 +5,7 @@
 mod bit_rot;
 mod contest;
 mod crash;
-mod metamorphic;
+pub mod metamorphic;
 mod near_log;
 mod random;
 mod readers;

@@ -1,11 +1,14 @@
-//! Random operations against an ordered map, with snapshots, scans both ways, flushes, compactions, reopenings and takeovers between.
+//! Random operations against an ordered map, with snapshots, scans both ways, flushes, compactions, reopenings and takeovers between: in simulated worlds,
+//! and on a real store when one is named (`cargo xtask real --stage model` does so).
 
 use std::collections::BTreeMap;
 use std::ops::{Bound, RangeBounds};
 
 use proptest::prelude::*;
+use proptest::test_runner::TestRunner;
 use tombolo::{Batch, Compression, Db, Durability, Env, ErrorKind, KeyspaceOptions, Options, Registry, Snapshot};
 use tombolo_env::simulated::World;
+use tombolo_storage::Uri;
 
 #[derive(Clone, Debug)]
 enum Step {
@@ -277,4 +280,37 @@ proptest! {
         let world = World::new(seed);
         run(world.process("user").env(), "file:///db", steps);
     }
+}
+
+/// The URI below which databases are made on a real store, and for how many seconds.
+const STORE: &str = "TOMBOLO_TEST_STORE";
+const SECONDS: &str = "TOMBOLO_TEST_SECONDS";
+
+/// Each case has a database of its own, which is destroyed when the case has passed.
+#[test]
+fn a_database_on_the_store_that_is_named_is_an_ordered_map() {
+    let Ok(store) = std::env::var(STORE) else {
+        eprintln!("skipped: {STORE} names no store");
+        return;
+    };
+    let seconds = std::env::var(SECONDS).map_or(30, |text| text.parse().unwrap());
+    let env = Env::real();
+    let end = env.now() + std::time::Duration::from_secs(seconds);
+    let databases = std::cell::Cell::new(0);
+    while env.now() < end {
+        let steps = proptest::collection::vec(step(), 0..120);
+        // Each has chance of its own, and is done once it has seen as many cases as it is to see.
+        let mut runner = TestRunner::new(ProptestConfig { max_shrink_iters: 100, ..cases(1) });
+        let ran = runner.run(&steps, |steps| {
+            databases.set(databases.get() + 1);
+            let mut uri = Uri::parse(&store).unwrap();
+            uri.rest = format!("{}-{:016x}", uri.rest, env.random_u64());
+            run(env.clone(), &uri.to_string(), steps);
+            Db::builder(uri.to_string()).env(env.clone()).destroy().wait().unwrap();
+            Ok(())
+        });
+        ran.unwrap_or_else(|failure| panic!("on the store of {STORE}: {failure}"));
+    }
+    println!("{} databases on {} were ordered maps", databases.get(), Uri::parse(&store).unwrap().scheme);
+    assert!(databases.get() > 0);
 }

@@ -21,6 +21,12 @@ const ENDLESS: &str = "100000000";
 const TAKEOVER_SETTINGS: [&str; 2] = ["memory_bytes=2147483648", "memtable_bytes=268435456"];
 /// Values of 100 B that make a log of 60 MB.
 const TAKEOVER_WRITES: &str = "430000";
+/// Memory of a peer's blocks and of one of its two memtables: together the 256 MiB that a database of ours has when nobody says otherwise.
+const PEER_OPEN: &str = "open cache=234881024 memtable=16777216";
+/// The steps of a peer's script that are no writes: opening, and what follows the writes so that their end is heard of.
+const PEER_WRITES: usize = 1;
+/// How long a peer may say nothing, and take for a step beyond the writes' time.
+const PEER_PATIENCE: Duration = Duration::from_secs(120);
 /// How long filling it may take.
 const FILL_SECONDS: &str = "300";
 
@@ -59,6 +65,8 @@ impl Loss {
 pub struct Bench {
     /// The `tombolo` program.
     pub binary: PathBuf,
+    /// That of the peers, where one takes part.
+    pub peers: Option<PathBuf>,
     /// Of this run alone.
     pub directory: PathBuf,
     /// How slow the object store is.
@@ -121,6 +129,9 @@ impl Bench {
     /// Insertions by `clients`; with a loss in the middle.
     pub fn insert(&self, way: Way, clients: usize, loss: Option<Loss>) -> Result<Vec<Record>, String> {
         self.empty()?;
+        if way.is_peer() {
+            return Ok(vec![self.peer(way, clients)?]);
+        }
         let nodes = self.nodes(way, loss.map_or(3, Loss::nodes))?;
         let log = way.log(&self.directory, nodes.as_ref().map(Nodes::uri).as_deref());
         let mut command = self.command(way, &log, "fillrandom", clients);
@@ -131,6 +142,30 @@ impl Bench {
         let strike = loss.zip(ids.first().copied()).map(|(loss, id)| (half, loss.signal(), id));
         let drafts = vec![self.record(way, workload, clients)];
         self.run(command, drafts, &ids, strike)
+    }
+
+    /// Insertions by `clients` of another engine, into a directory that is as slow as our store.
+    fn peer(&self, way: Way, clients: usize) -> Result<Record, String> {
+        let binary = self.peers.as_ref().ok_or("the peers' program was not built")?;
+        let mut command = Command::new(binary);
+        command.arg(way.name()).arg(self.directory.join("peer")).arg(format!("latency={}", self.latency));
+        command.args([format!("num={ENDLESS}"), format!("key={KEY_BYTES}"), format!("value={}", self.value_bytes)]);
+        let writes = format!("run fillrandom threads={clients} durability=durable seconds={}", self.seconds);
+        command.arg(format!("seed={}", self.round)).args(["--", PEER_OPEN, &writes, "flush"]);
+        let mut moments = Vec::new();
+        let limits = child::Limits { silence: PEER_PATIENCE, step: PEER_PATIENCE + Duration::from_secs(self.seconds) };
+        let ended = child::run(command, limits, |step, operations| {
+            // A step's first sign of life tells that it begins.
+            if operations == 0 && step == PEER_WRITES + moments.len() {
+                moments.push(Moment::now(&[]));
+            }
+        });
+        let mut record = self.record(way, "insert", clients);
+        match (ended.done.iter().find(|(step, _)| *step == PEER_WRITES), &moments[..]) {
+            (Some((_, row)), [before, after, ..]) => record.fill(row, before, after),
+            _ => record.failure = Some(ended.failure.unwrap_or_else(|| "it did not say what it did".to_owned())),
+        }
+        Ok(record)
     }
 
     /// YCSB's workloads by `clients`, on a database of `num` keys.
@@ -200,6 +235,7 @@ impl Bench {
         let small = Bench {
             value_bytes: 100,
             binary: self.binary.clone(),
+            peers: None,
             directory: self.directory.clone(),
             latency: self.latency.clone(),
             ..*self
@@ -261,13 +297,15 @@ impl Record {
     }
 }
 
-/// Builds the program, as it is released.
-pub fn build(root: &Path) -> Result<PathBuf, String> {
+/// Builds the program by a profile of cargo's.
+pub fn build(root: &Path, profile: &str) -> Result<PathBuf, String> {
     let mut command = Command::new(env!("CARGO"));
-    command.args(["build", "--quiet", "--release", "--package", "tombolo-cli"]).current_dir(root);
+    command.args(["build", "--quiet", "--profile", profile, "--package", "tombolo-cli"]).current_dir(root);
     let status = command.status().map_err(|error| format!("cannot start cargo: {error}"))?;
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
-    if status.success() { Ok(target.join("release/tombolo")) } else { Err(format!("building tombolo ended with {status}")) }
+    // A profile's directory has its name, but for that of tests.
+    let directory = if profile == "test" { "debug" } else { profile };
+    if status.success() { Ok(target.join(directory).join("tombolo")) } else { Err(format!("building tombolo ended with {status}")) }
 }
 
 #[cfg(test)]

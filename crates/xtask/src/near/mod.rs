@@ -1,7 +1,8 @@
 //! `cargo xtask near`: what a log in the memory of nodes is worth, beside accepted writes, a log in the object store and a local file.
 //!
 //! `rounds → for each number of clients, way: nodes and a process, all fresh → records → medians, bars, JSON, page`. Everything runs on this host:
-//! client and nodes share its processors, and how many of them worked is told beside each figure.
+//! client and nodes share its processors, and how many of them worked is told beside each figure. SlateDB's durable puts are measured beside them, on a
+//! directory that is as slow as the store of our tables, by the program of `cargo xtask peers`.
 
 pub mod measure;
 pub mod nodes;
@@ -20,12 +21,13 @@ use clap::Args;
 use self::measure::{Bench, KEY_BYTES, Loss};
 use self::record::Record;
 use self::ways::Way;
-use crate::peers::{child, machine};
+use crate::peers::{self, child, machine};
 
 const EXAMPLES: &str = "\
 Examples:
   cargo xtask near --rounds 5 --json near.json --html near.html      all of it, about half an hour, on a quiet machine
   cargo xtask near --rounds 1 --seconds 1 --clients 1,16 --parts insert
+  cargo xtask near --parts insert --ways objects,near-tcp,slatedb,slatedb-tuned --latency s3
   cargo xtask near --parts loss,takeover --ways near-shared,near-tcp
   cargo xtask near --latency s3 --parts insert                       a log of objects on a store as slow as a bucket
   cargo xtask near --read near.json --html near.html                 draws a run again";
@@ -37,7 +39,7 @@ pub struct Arguments {
     /// What to measure, separated by commas.
     #[arg(long, value_delimiter = ',', value_parser = ["insert", "ycsb", "loss", "takeover"], default_value = "insert,ycsb,loss,takeover")]
     parts: Vec<String>,
-    /// Kinds of log, separated by commas.
+    /// Kinds of log, separated by commas; with `slatedb` or `slatedb-tuned` its program is built, in a few minutes, once.
     #[arg(long, value_delimiter = ',', value_parser = clap::builder::PossibleValuesParser::new(Way::ALL.map(Way::name)), default_values = Way::ALL.map(Way::name))]
     ways: Vec<String>,
     /// Numbers of clients that insert, separated by commas.
@@ -78,6 +80,17 @@ pub struct Arguments {
     directory: Option<PathBuf>,
 }
 
+impl Arguments {
+    fn ways(&self) -> Vec<Way> {
+        Way::ALL.into_iter().filter(|way| self.ways.iter().any(|name| name == way.name())).collect()
+    }
+}
+
+/// The program that SlateDB is driven by, in the cache of `cargo xtask peers`.
+fn build_peers(root: &Path) -> Result<PathBuf, String> {
+    peers::build(root, &peers::cache()?, &[Way::SlateDb.name().to_owned()], false)
+}
+
 /// Measures, or draws again.
 pub fn run(root: &Path, arguments: &Arguments) -> Result<(), String> {
     if let Some(path) = &arguments.read {
@@ -85,7 +98,9 @@ pub fn run(root: &Path, arguments: &Arguments) -> Result<(), String> {
         let records: Vec<Record> = serde_json::from_str(&text).map_err(|error| format!("{}: {error}", path.display()))?;
         return show(arguments, &[format!("{} records of an earlier run.", records.len())], &records);
     }
-    let binary = measure::build(root)?;
+    let binary = measure::build(root, "release")?;
+    let has_peer = arguments.parts.iter().any(|part| part == "insert") && arguments.ways().into_iter().any(Way::is_peer);
+    let peers = has_peer.then(|| build_peers(root)).transpose()?;
     let words: Vec<String> = std::env::args().skip(1).collect();
     let mut about = vec![
         format!("{}. Client and nodes share its processors.", machine::describe()),
@@ -99,6 +114,7 @@ pub fn run(root: &Path, arguments: &Arguments) -> Result<(), String> {
     let directory = arguments.directory.clone().unwrap_or_else(std::env::temp_dir).join(format!("tombolo-near-{}", std::process::id()));
     let bench = Bench {
         binary,
+        peers,
         directory: directory.clone(),
         latency: arguments.latency.clone(),
         value_bytes: arguments.value_size,
@@ -116,13 +132,14 @@ pub fn run(root: &Path, arguments: &Arguments) -> Result<(), String> {
 }
 
 fn rounds(arguments: &Arguments, mut bench: Bench) -> Result<Vec<Record>, String> {
-    let ways: Vec<Way> = Way::ALL.into_iter().filter(|way| arguments.ways.iter().any(|name| name == way.name())).collect();
+    let ways = arguments.ways();
     let has = |part: &str| arguments.parts.iter().any(|wanted| wanted == part);
     let mut records = Vec::new();
     for round in 1..=arguments.rounds {
         bench.round = round;
         // Another way goes first in each round.
         let in_turn = || (0..ways.len()).map(|nth| ways[(nth + round as usize) % ways.len()]);
+        let ours = || in_turn().filter(|way| !way.is_peer());
         let near = || in_turn().filter(|way| way.nodes().is_some());
         let say = |what: &str, way: Way, clients: usize| {
             eprintln!("round {round} of {}: {what}, {}, {clients} clients, load {:.1}", arguments.rounds, way.name(), machine::load());
@@ -138,7 +155,7 @@ fn rounds(arguments: &Arguments, mut bench: Bench) -> Result<Vec<Record>, String
         }
         if has("ycsb") {
             for clients in &arguments.ycsb_clients {
-                for way in in_turn() {
+                for way in ours() {
                     say("YCSB", way, *clients);
                     records.extend(bench.ycsb(way, &arguments.workloads, *clients, arguments.num)?);
                 }

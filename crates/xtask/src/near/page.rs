@@ -11,12 +11,14 @@ const HEIGHT: f64 = 430.0;
 /// Room for the axes: left, right, top, bottom.
 const EDGES: [f64; 4] = [62.0, 18.0, 14.0, 40.0];
 /// What the figures' curves are drawn with, by way.
-const COLOURS: [(&str, &str); 6] = [
+const COLOURS: [(&str, &str); 8] = [
     ("accepted", "#8a8f98"),
     ("objects", "#b8741a"),
     ("near-shared", "#0f7c8a"),
     ("near-tcp", "#35a0d0"),
     ("file", "#7b6cc4"),
+    ("slatedb", "#d08fa8"),
+    ("slatedb-tuned", "#b3426e"),
     ("bare", "#555"),
 ];
 const PAPER_COLOUR: &str = "#9a9a9a";

@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use super::measure::Loss;
 use super::record::{Record, median, of, rows, ways};
+use super::ways::Way;
 use crate::peers::statistics::{Spread, ratios};
 use crate::peers::table::short;
 
@@ -69,6 +70,18 @@ pub fn bars(records: &[Record]) -> Vec<Bar> {
         0.97,
         false,
     );
+    for way in ["objects", "near-shared", "near-tcp"] {
+        for peer in [Way::SlateDb, Way::SlateDbTuned].map(Way::name) {
+            for clients in [1, 16, 64] {
+                bar(
+                    format!("{way}, {clients} clients: rate to that of {peer}"),
+                    ratios(&insert(way, clients, rate), &insert(peer, clients, rate)),
+                    1.0,
+                    false,
+                );
+            }
+        }
+    }
     #[allow(clippy::cast_precision_loss, reason = "a count")]
     let errors = |record: &Record| record.errors as f64;
     for way in ["near-shared", "near-tcp"] {
@@ -172,6 +185,19 @@ mod tests {
         assert!(bars[0].is_reached() && bars[1].is_reached(), "{bars:?}");
         assert!(bars.iter().any(|bar| bar.what.contains("fdatasync") && bar.found.median == 2.0), "{bars:?}");
         assert!(!bars.iter().any(|bar| bar.what.contains("takeover")));
+    }
+
+    #[test]
+    fn another_engine_is_beside_ours_by_its_rate() {
+        let records = [
+            record("objects", "insert", 16, 1, 300.0, 10.0),
+            record("near-tcp", "insert", 16, 1, 4000.0, 10.0),
+            record("slatedb-tuned", "insert", 16, 1, 400.0, 10.0),
+        ];
+        let bars: Vec<_> = bars(&records).into_iter().filter(|bar| bar.what.ends_with("slatedb-tuned")).collect();
+        assert_eq!(bars.iter().map(|bar| (bar.found.median, bar.is_reached())).collect::<Vec<_>>(), [(0.75, false), (10.0, true)]);
+        let text = text(&records);
+        assert!(text.contains("MISSED  objects, 16 clients: rate to that of slatedb-tuned"), "{text}");
     }
 
     #[test]

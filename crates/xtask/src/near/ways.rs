@@ -15,10 +15,14 @@ pub enum Way {
     NearTcp,
     /// In the local log, synced.
     File,
+    /// By SlateDB with its defaults, in objects of a store as slow.
+    SlateDb,
+    /// The same with its documentation's advice.
+    SlateDbTuned,
 }
 
 impl Way {
-    pub const ALL: [Way; 5] = [Way::Accepted, Way::Objects, Way::NearShared, Way::NearTcp, Way::File];
+    pub const ALL: [Way; 7] = [Way::Accepted, Way::Objects, Way::NearShared, Way::NearTcp, Way::File, Way::SlateDb, Way::SlateDbTuned];
 
     /// Its name in records and at the prompt.
     pub fn name(self) -> &'static str {
@@ -28,6 +32,8 @@ impl Way {
             Way::NearShared => "near-shared",
             Way::NearTcp => "near-tcp",
             Way::File => "file",
+            Way::SlateDb => "slatedb",
+            Way::SlateDbTuned => "slatedb-tuned",
         }
     }
 
@@ -35,7 +41,9 @@ impl Way {
     pub fn survives(self) -> &'static str {
         match self {
             Way::Accepted => "the end of its process; not the host's",
-            Way::Objects => "whatever the object store survives (here a directory of this disk, made slow, that stands for one)",
+            Way::Objects | Way::SlateDb | Way::SlateDbTuned => {
+                "whatever the object store survives (here a directory of this disk, made slow, that stands for one)"
+            }
             Way::NearShared | Way::NearTcp => {
                 "its writer's death with at most one of three nodes' memories lost, counted since the regions were made; here all are one host"
             }
@@ -50,6 +58,11 @@ impl Way {
             Way::NearTcp => Some(false),
             _ => None,
         }
+    }
+
+    /// Whether another engine than ours writes. Its insertions alone are measured: its reads and mixes are `cargo xtask peers --bucket`.
+    pub fn is_peer(self) -> bool {
+        matches!(self, Way::SlateDb | Way::SlateDbTuned)
     }
 
     /// Durability of its writes.

@@ -212,14 +212,14 @@ fn list(scenes: &[Scene]) -> Result<(), String> {
 }
 
 /// Where everything built is kept.
-fn cache() -> Result<PathBuf, String> {
+pub fn cache() -> Result<PathBuf, String> {
     let base =
         std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache")));
     Ok(base.ok_or("neither XDG_CACHE_HOME nor HOME says where a cache may be")?.join("tombolo-peers"))
 }
 
 /// Builds the program with the engines that are asked for, and no others.
-fn build(root: &Path, cache: &Path, engines: &[String], is_remote: bool) -> Result<PathBuf, String> {
+pub fn build(root: &Path, cache: &Path, engines: &[String], is_remote: bool) -> Result<PathBuf, String> {
     let target = cache.join("target");
     let mut features: Vec<&str> =
         engines.iter().map(|engine| engine.trim_end_matches("-tuned")).filter(|engine| *engine != "tombolo").collect();

@@ -53,11 +53,11 @@ impl Etcd {
 }
 
 /// Runs it.
-pub fn run(root: &Path, cached: bool) -> Result<(), Trouble> {
+pub fn run(root: &Path, cached: bool, profile: &str) -> Result<(), Trouble> {
     let program = Kind::Etcd.program(cached).map_err(Trouble::Skipped)?;
     let etcd = Etcd::start(&program).map_err(Trouble::Skipped)?;
     eprintln!("etcd serves at {}", etcd.address);
-    let binary = build(root).map_err(Trouble::Failed)?;
+    let binary = build(root, profile).map_err(Trouble::Failed)?;
     try_out(&binary, &etcd).map_err(Trouble::Failed)
 }
 

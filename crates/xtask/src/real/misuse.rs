@@ -14,14 +14,24 @@ const WRONG_SECRET: &str = "bm90LXRoZS1zZWNyZXQtdGhhdC1pdC1zaG91bGQtYmU=";
 /// Runs a command with what is right, and compares its exit code and words.
 type Expect<'a> = dyn Fn(&[&str], i32, &[&str]) -> Result<String, String> + 'a;
 
+/// The command, and the server that it is tried on.
+pub struct Prompt<'a> {
+    /// Of the project.
+    pub root: &'a Path,
+    pub server: &'a Server,
+    /// How the command is built.
+    pub profile: &'a str,
+}
+
 struct Ran {
     code: i32,
     output: String,
 }
 
-fn tombolo(root: &Path, server: &Server, overrides: &[(&str, &str)], arguments: &[&str]) -> Result<Ran, String> {
+fn tombolo(prompt: &Prompt<'_>, overrides: &[(&str, &str)], arguments: &[&str]) -> Result<Ran, String> {
+    let Prompt { root, server, profile } = prompt;
     let output = Command::new(env!("CARGO"))
-        .args(["run", "--quiet", "--release", "--package", "tombolo-cli", "--features", server.feature(), "--"])
+        .args(["run", "--quiet", "--profile", profile, "--package", "tombolo-cli", "--features", server.feature(), "--"])
         .args(arguments)
         .envs(server.credentials())
         .envs(overrides.iter().copied())
@@ -33,15 +43,8 @@ fn tombolo(root: &Path, server: &Server, overrides: &[(&str, &str)], arguments: 
 }
 
 /// Runs the command, and compares how it ends.
-fn expect(
-    root: &Path,
-    server: &Server,
-    overrides: &[(&str, &str)],
-    arguments: &[&str],
-    code: i32,
-    words: &[&str],
-) -> Result<String, String> {
-    let ran = tombolo(root, server, overrides, arguments)?;
+pub fn expect(prompt: &Prompt<'_>, overrides: &[(&str, &str)], arguments: &[&str], code: i32, words: &[&str]) -> Result<String, String> {
+    let ran = tombolo(prompt, overrides, arguments)?;
     let shown = arguments.join(" ");
     if ran.code != code {
         return Err(format!("{shown} ended with {} instead of {code}:\n{}", ran.code, ran.output));
@@ -49,7 +52,7 @@ fn expect(
     if let Some(missing) = words.iter().find(|word| !ran.output.contains(**word)) {
         return Err(format!("{shown} does not say {missing:?}:\n{}", ran.output));
     }
-    let secrets = server.credentials().into_iter().filter(|(name, _)| WRONG_SECRETS.contains(name)).map(|(_, value)| value);
+    let secrets = prompt.server.credentials().into_iter().filter(|(name, _)| WRONG_SECRETS.contains(name)).map(|(_, value)| value);
     if let Some(told) = secrets.chain([WRONG_SECRET, PASSWORD]).find(|secret| ran.output.contains(secret)) {
         return Err(format!("{shown} tells the secret {told:?}:\n{}", ran.output));
     }
@@ -57,17 +60,18 @@ fn expect(
 }
 
 /// Runs all of it.
-pub fn run(root: &Path, server: &Server) -> Result<(), String> {
+pub fn run(root: &Path, server: &Server, profile: &str) -> Result<(), String> {
+    let prompt = Prompt { root, server, profile };
     let uri = server.uri("misuse");
-    let right = |arguments: &[&str], code, words: &[&str]| expect(root, server, &[], arguments, code, words);
+    let right = |arguments: &[&str], code, words: &[&str]| expect(&prompt, &[], arguments, code, words);
     right(&["db", "put", &uri, "key", "value"], 0, &[])?;
     right(&["db", "flush", &uri], 0, &[])?;
     if server.kind() == Kind::Hdfs {
         return on_hdfs(server, &uri, &right);
     }
     let wrong = WRONG_SECRETS.map(|name| (name, WRONG_SECRET));
-    expect(root, server, &wrong, &["db", "get", &uri, "key"], 6, &["PermissionDenied", "to do", "check the credentials"])?;
-    expect(root, server, &wrong, &["db", "put", &server.uri("none"), "key", "value"], 6, &["PermissionDenied", "check the credentials"])?;
+    expect(&prompt, &wrong, &["db", "get", &uri, "key"], 6, &["PermissionDenied", "to do", "check the credentials"])?;
+    expect(&prompt, &wrong, &["db", "put", &server.uri("none"), "key", "value"], 6, &["PermissionDenied", "check the credentials"])?;
     right(&["db", "get", &uri.replace("://bucket/", "://no-such-bucket/"), "key"], 2, &["Invalid", "to do", "create the bucket"])?;
     right(&["db", "get", &server.uri("no-database"), "key"], 3, &["NotFound", "there is no database here"])?;
     let nobody = format!("{}&retry_seconds=1", uri.replace(&server.address(), "127.0.0.1:9"));

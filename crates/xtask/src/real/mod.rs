@@ -1,8 +1,9 @@
 //! Real servers: what the project's own test server cannot show.
 //!
-//! `build once → start on free ports, on a temporary directory → conformance of both interfaces → bad input → demo → kill -9 in a loop → two writers
-//! that fight, behind bad connections → stop`.
+//! `build once → start on free ports, on a temporary directory → conformance of both interfaces → bad input → random operations against an ordered map,
+//! and under many sets of options → demo → kill -9 in a loop → two writers and a standby that fight, behind bad connections → stop`.
 
+mod broken;
 mod etcd;
 mod hdfs;
 mod misuse;
@@ -28,9 +29,15 @@ pub struct Arguments {
     /// About how long the demo writes on each, in seconds.
     #[arg(long, default_value_t = 20)]
     seconds: u32,
+    /// How long random operations are compared with an ordered map on each, in seconds: once with the model test, once under many sets of options.
+    #[arg(long, default_value_t = 60)]
+    model_seconds: u32,
     /// How long two writers fight on each, in seconds.
     #[arg(long, default_value_t = 120)]
     fight_seconds: u32,
+    /// How cargo builds the command: `release`, or `test`, which takes a part of the time and shares what tests have built.
+    #[arg(long, default_value = "release", value_parser = ["release", "test"])]
+    profile: String,
     /// Only servers that are built already: what CI does.
     #[arg(long)]
     cached: bool,
@@ -51,14 +58,20 @@ enum Stage {
     Doctor,
     /// Bad input at the prompt.
     Misuse,
+    /// The engine's model test: random operations against an ordered map.
+    Model,
+    /// Histories under many sets of options, each with one result.
+    Metamorphic,
     /// `tombolo demo`.
     Demo,
     /// `kill -9` in a loop.
     Crash,
-    /// Two writers that fight for one database.
+    /// Two writers that fight for one database, and a standby that steps in when both are dead.
     Fight,
     /// On etcd, and on nothing else: nodes that announce themselves, and one that dies.
     Registry,
+    /// On s3s-fs, and on nothing else: a store whose conditional put is broken gets no database.
+    Broken,
 }
 
 impl Arguments {
@@ -74,7 +87,7 @@ pub fn run(root: &Path, arguments: &Arguments) -> Result<(), String> {
     for kind in kinds {
         if kind == Kind::Etcd {
             if arguments.wants(Stage::Registry) {
-                match etcd::run(root, arguments.cached) {
+                match etcd::run(root, arguments.cached, &arguments.profile) {
                     Ok(()) => passed.push(kind.to_string()),
                     Err(etcd::Trouble::Skipped(why)) => {
                         eprintln!("{kind} is skipped: {why}");
@@ -83,6 +96,9 @@ pub fn run(root: &Path, arguments: &Arguments) -> Result<(), String> {
                     Err(etcd::Trouble::Failed(error)) => failed.push(format!("{kind}: {error}")),
                 }
             }
+            continue;
+        }
+        if kind == Kind::S3sFs && !arguments.wants(Stage::Broken) {
             continue;
         }
         let server = match Server::start(kind, arguments.cached) {
@@ -94,7 +110,8 @@ pub fn run(root: &Path, arguments: &Arguments) -> Result<(), String> {
             }
         };
         eprintln!("{kind} serves at {}", server.address());
-        match try_out(root, &server, arguments) {
+        let tried = if kind == Kind::S3sFs { broken::run(root, &server, &arguments.profile) } else { try_out(root, &server, arguments) };
+        match tried {
             Ok(()) => passed.push(kind.to_string()),
             Err(error) => failed.push(format!("{kind}: {error}")),
         }
@@ -103,13 +120,21 @@ pub fn run(root: &Path, arguments: &Arguments) -> Result<(), String> {
     if failed.is_empty() { Ok(()) } else { Err(failed.join("\n")) }
 }
 
-/// The suites of both interfaces on each store whose server is built here already: what CI can afford. Says which.
-pub fn conformance_where_built(root: &Path) -> Result<String, String> {
+/// How long CI compares histories on one server, in seconds.
+const CI_SECONDS: u32 = 15;
+
+/// The suites of both interfaces on each store whose server is built here already, and on the first of them histories of the engine: what CI can afford.
+/// Says on which.
+pub fn bounded_where_built(root: &Path) -> Result<String, String> {
     let mut passed = Vec::new();
     // HDFS takes minutes for it, and Java.
     for kind in [Kind::Versitygw, Kind::Minio, Kind::Azurite].into_iter().filter(|kind| kind.program(true).is_ok()) {
         let server = Server::start(kind, true)?;
-        conformance(root, &server).map_err(|error| format!("{kind}: {error}"))?;
+        let failed = |error| format!("{kind}: {error}");
+        conformance(root, &server).map_err(failed)?;
+        if passed.is_empty() {
+            metamorphic(root, &server, CI_SECONDS).map_err(failed)?;
+        }
         passed.push(kind.to_string());
     }
     let built = "`cargo xtask real` builds them";
@@ -121,6 +146,24 @@ fn conformance(root: &Path, server: &Server) -> Result<(), String> {
     let conformance =
         format!("run --quiet --profile test --package tombolo-storage --features {} --example conformance --", server.feature());
     cargo(root, server, &conformance, &[server.uri("conformance").into()])
+}
+
+/// The engine's model test, on databases of its own.
+fn model(root: &Path, server: &Server, seconds: u32) -> Result<(), String> {
+    let test = format!("test --quiet --package tombolo --features {} --test it -- --nocapture --exact", server.feature());
+    let (store, seconds) = (server.uri("model"), seconds.to_string());
+    let environment = [("TOMBOLO_TEST_STORE", store.as_str()), ("TOMBOLO_TEST_SECONDS", &seconds)];
+    cargo_with(root, server, &test, &["model::a_database_on_the_store_that_is_named_is_an_ordered_map".into()], &environment)
+}
+
+/// Histories of the simulator's scenario, under many sets of options.
+fn metamorphic(root: &Path, server: &Server, seconds: u32) -> Result<(), String> {
+    let command = format!(
+        "run --quiet --profile test --package tombolo-simulator --features {} -- --seconds {seconds} --seed {} --store",
+        server.feature(),
+        std::process::id()
+    );
+    cargo(root, server, &command, &[server.uri("metamorphic").into()])
 }
 
 fn list(names: &[String]) -> String {
@@ -136,7 +179,7 @@ fn try_out(root: &Path, server: &Server, arguments: &Arguments) -> Result<(), St
         conformance(root, server)?;
     }
     let tombolo = |words: &[&str], store: &str| {
-        let command = format!("run --quiet --release --package tombolo-cli --features {} --", server.feature());
+        let command = format!("run --quiet --profile {} --package tombolo-cli --features {} --", arguments.profile, server.feature());
         let rest: Vec<OsString> = words.iter().map(OsString::from).chain([server.uri(store).into()]).collect();
         cargo(root, server, &command, &rest)
     };
@@ -144,7 +187,13 @@ fn try_out(root: &Path, server: &Server, arguments: &Arguments) -> Result<(), St
         tombolo(&["doctor"], "doctor")?;
     }
     if arguments.wants(Stage::Misuse) {
-        misuse::run(root, server)?;
+        misuse::run(root, server, &arguments.profile)?;
+    }
+    if arguments.wants(Stage::Model) {
+        model(root, server, arguments.model_seconds)?;
+    }
+    if arguments.wants(Stage::Metamorphic) {
+        metamorphic(root, server, arguments.model_seconds)?;
     }
     if arguments.wants(Stage::Demo) {
         tombolo(&["demo", "--seconds", &arguments.seconds.to_string(), "--store"], "demo")?;
@@ -159,12 +208,18 @@ fn try_out(root: &Path, server: &Server, arguments: &Arguments) -> Result<(), St
 }
 
 fn cargo(root: &Path, server: &Server, line: &str, rest: &[OsString]) -> Result<(), String> {
+    cargo_with(root, server, line, rest, &[])
+}
+
+fn cargo_with(root: &Path, server: &Server, line: &str, rest: &[OsString], environment: &[(&str, &str)]) -> Result<(), String> {
     let shown: Vec<_> = rest.iter().map(|argument| argument.to_string_lossy()).collect();
-    eprintln!("$ cargo {line} {}", shown.join(" "));
+    let set: String = environment.iter().map(|(name, value)| format!("{name}={value} ")).collect();
+    eprintln!("$ {set}cargo {line} {}", shown.join(" "));
     let status = Command::new(env!("CARGO"))
         .args(line.split_whitespace())
         .args(rest)
         .envs(server.credentials())
+        .envs(environment.iter().copied())
         .current_dir(root)
         .status()
         .map_err(|error| format!("cannot start cargo: {error}"))?;

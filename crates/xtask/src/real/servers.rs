@@ -13,6 +13,8 @@ use super::hdfs;
 
 const VERSITYGW: &str = "github.com/versity/versitygw/cmd/versitygw@v1.8.0";
 const MINIO: &str = "github.com/minio/minio@v0.0.0-20260212201848-7aac2a2c5b7c";
+/// As a package of cargo's, and its version.
+const S3S_FS: (&str, &str) = ("s3s-fs", "0.14.1");
 const AZURITE: &str = "azurite@3.37.0";
 const ETCD: &str = "go.etcd.io/etcd/server/v3";
 const ETCD_VERSION: &str = "v3.6.5";
@@ -45,6 +47,8 @@ pub enum Kind {
     Hdfs,
     /// etcd, where nodes announce themselves; it is no store. A minute to build.
     Etcd,
+    /// A server of S3 whose conditional put lets several win: it is there to be refused. A minute to build.
+    S3sFs,
 }
 
 impl fmt::Display for Kind {
@@ -55,6 +59,7 @@ impl fmt::Display for Kind {
             Kind::Azurite => "azurite",
             Kind::Hdfs => "hdfs",
             Kind::Etcd => "etcd",
+            Kind::S3sFs => "s3s-fs",
         })
     }
 }
@@ -62,11 +67,11 @@ impl fmt::Display for Kind {
 impl Kind {
     /// Whether its bucket is a directory of its data.
     fn has_plain_bucket(self) -> bool {
-        matches!(self, Kind::Versitygw | Kind::Minio)
+        matches!(self, Kind::Versitygw | Kind::Minio | Kind::S3sFs)
     }
 
     /// All of them.
-    pub const ALL: [Kind; 5] = [Kind::Versitygw, Kind::Minio, Kind::Azurite, Kind::Hdfs, Kind::Etcd];
+    pub const ALL: [Kind; 6] = [Kind::Versitygw, Kind::Minio, Kind::Azurite, Kind::Hdfs, Kind::Etcd, Kind::S3sFs];
 
     /// The program to start, built when it is not there.
     pub fn program(self, cached: bool) -> Result<PathBuf, String> {
@@ -76,6 +81,7 @@ impl Kind {
             Kind::Versitygw | Kind::Minio | Kind::Etcd => cache.join("bin").join(self.to_string()),
             Kind::Azurite => cache.join("azurite/node_modules/azurite/dist/src/blob/main.js"),
             Kind::Hdfs => hdfs::program(&cache),
+            Kind::S3sFs => cache.join("s3s-fs/bin/s3s-fs"),
         };
         if self == Kind::Hdfs {
             hdfs::has_java()?;
@@ -113,6 +119,13 @@ impl Kind {
                 npm
             }
             Kind::Hdfs => hdfs::fetch(&cache)?,
+            Kind::S3sFs => {
+                // Not as it is released: how fast it is does not matter, and this is built in a third of the time.
+                let mut cargo = Command::new(env!("CARGO"));
+                cargo.args(["install", "--quiet", "--debug", "--locked", "--features", "binary", "--version", S3S_FS.1, S3S_FS.0]);
+                cargo.arg("--root").arg(cache.join("s3s-fs")).current_dir(&cache);
+                cargo
+            }
         };
         eprintln!("$ {build:?}   (once; minutes)");
         match build.stdout(Stdio::null()).status() {
@@ -164,6 +177,13 @@ impl Server {
                 command
             }
             Kind::Hdfs => hdfs::command(&program, &directory, &data, port)?,
+            Kind::S3sFs => {
+                let mut command = Command::new(&program);
+                command
+                    .args(["--host", "127.0.0.1", "--port", &port.to_string(), "--access-key", USER, "--secret-key", PASSWORD])
+                    .arg(&data);
+                command
+            }
         };
         let log = std::fs::File::create(directory.join("log")).map_err(|error| format!("making its log: {error}"))?;
         let errors = log.try_clone().map_err(|error| format!("making its log: {error}"))?;
@@ -198,7 +218,7 @@ impl Server {
 
     /// The bucket as a directory, where objects are files.
     pub fn plain_files(&self) -> Option<PathBuf> {
-        (self.kind == Kind::Versitygw).then(|| self.directory.join("data").join(BUCKET))
+        matches!(self.kind, Kind::Versitygw | Kind::S3sFs).then(|| self.directory.join("data").join(BUCKET))
     }
 
     /// What its users are told through the environment.
@@ -250,7 +270,7 @@ impl Server {
         self.kind
     }
 
-    /// The feature of the command that speaks its protocol.
+    /// The feature that speaks its protocol.
     pub fn feature(&self) -> &'static str {
         if self.kind == Kind::Hdfs { "hdfs" } else { "cloud" }
     }

@@ -7,24 +7,29 @@
 //!
 //! - [`history`] draws the operations, and says what an ordered map answers.
 //! - [`sets`] has the option sets: memory, blocks, compression, filters, forms of the log, stores.
+//! - [`real`] runs histories on a real store, in real time.
 //!
 //! So that the answers are the same under every set, what a crash may or may not keep is settled before it: unlogged writes are flushed, and a
 //! durable write ends what was only accepted. The other scenarios crash anywhere.
 
 mod history;
+mod real;
 mod sets;
 
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 use tombolo::{Batch, Db, Durability, Error, Keyspace, KeyspaceOptions, Op, OpenMode, Options, Registry, Snapshot};
-use tombolo_env::simulated::{Crash, Process};
+use tombolo_env::Env;
+use tombolo_env::simulated::Crash;
 
 use super::{Run, guarded, mix};
 use crate::failure::{Failure, Report, Violation};
 use crate::oracle::show;
 use history::{Action, Answer, Model, Write, history};
 use sets::{OptionSet, SETS};
+
+pub use real::{Ran, Real, on_store};
 
 const NAME: &str = "metamorphic";
 
@@ -50,9 +55,19 @@ pub(super) fn run(seed: u64) -> Result<Report, Failure> {
 #[derive(Clone)]
 struct Shared {
     set: &'static OptionSet,
+    /// URI of the store, and of the log where it is not the store's own.
+    stores: (String, Option<String>),
+    options: Options,
     registry: Registry,
     actions: Arc<Vec<Action>>,
     model: Arc<Mutex<Model>>,
+}
+
+impl Shared {
+    fn new(set: &'static OptionSet, stores: (String, Option<String>), options: Options, actions: &Arc<Vec<Action>>) -> Shared {
+        let (registry, model) = (Registry::with_defaults(), Arc::new(Mutex::new(Model::default())));
+        Shared { set, stores, options, registry, actions: Arc::clone(actions), model }
+    }
 }
 
 /// How a life ended: the next operation, and the crash that comes between.
@@ -62,12 +77,13 @@ struct Ended {
 }
 
 fn run_set(run: &Run, set: &'static OptionSet, actions: &Arc<Vec<Action>>) -> Result<(), Violation> {
-    let shared =
-        Shared { set, registry: Registry::with_defaults(), actions: Arc::clone(actions), model: Arc::new(Mutex::new(Model::default())) };
+    let stores = (set.stores.0.to_owned(), Some(set.stores.1.to_owned()));
+    let options = Options::parse(set.options.iter().copied()).map_err(|error| unexpected("the set", &error))?;
+    let shared = Shared::new(set, stores, options, actions);
     let mut next = 0;
     loop {
         let process = run.world.process("user");
-        let life = live(process.clone(), shared.clone(), next);
+        let life = live(process.env(), shared.clone(), next);
         let ended = match process.run(life) {
             None => return Err(Violation::new(format!("the process ended by itself after operation {next}"))),
             Some(ended) => ended?,
@@ -88,10 +104,10 @@ fn run_set(run: &Run, set: &'static OptionSet, actions: &Arc<Vec<Action>>) -> Re
 }
 
 /// One life of the database, from operation `first` to a crash or the end.
-async fn live(process: Process, shared: Shared, first: usize) -> Result<Ended, Violation> {
+async fn live(env: Env, shared: Shared, first: usize) -> Result<Ended, Violation> {
     let mut life = Life {
-        db: open(&process, &shared).await.map_err(|error| unexpected("opening", &error))?,
-        process,
+        db: open(&env, &shared).await.map_err(|error| unexpected("opening", &error))?,
+        env,
         shared,
         pending: Vec::new(),
         snapshots: Vec::new(),
@@ -130,22 +146,19 @@ fn unexpected(place: &str, error: &Error) -> Violation {
     Violation::new(format!("{place}: {error}"))
 }
 
-async fn open(process: &Process, shared: &Shared) -> Result<Db, Error> {
-    let options = Options::parse(shared.set.options.iter().copied())?;
-    let (store, log) = shared.set.stores;
-    Db::builder(store)
-        .log(log)
-        .env(process.env())
-        .registry(shared.registry.clone())
-        .options(options)
-        .mode(OpenMode::CreateOrOpen)
-        .open()
-        .await
+async fn open(env: &Env, shared: &Shared) -> Result<Db, Error> {
+    let (store, log) = &shared.stores;
+    let builder = Db::builder(store).env(env.clone()).registry(shared.registry.clone());
+    let builder = builder.options(shared.options.clone()).mode(OpenMode::CreateOrOpen);
+    match log {
+        Some(log) => builder.log(log).open().await,
+        None => builder.open().await,
+    }
 }
 
 /// An open database and what was called on it.
 struct Life {
-    process: Process,
+    env: Env,
     shared: Shared,
     db: Db,
     pending: Vec<Op<()>>,
@@ -221,12 +234,12 @@ impl Life {
             Action::Reopen => {
                 self.snapshots.clear();
                 self.db.close().await?;
-                self.db = open(&self.process, &self.shared).await?;
+                self.db = open(&self.env, &self.shared).await?;
                 self.unlogged = false;
             }
             Action::TakeOver => {
                 self.settle_for(Crash::Kill).await?;
-                let successor = open(&self.process, &self.shared).await?;
+                let successor = open(&self.env, &self.shared).await?;
                 let stale = std::mem::replace(&mut self.db, successor);
                 let refused = stale.default_keyspace().put(b"stale", b"never").await;
                 return Ok(Answer::Fenced(refused.is_err_and(|error| error.kind() == tombolo::ErrorKind::Fenced)));
