@@ -188,7 +188,14 @@ impl Top {
     /// The partition that may hold the target.
     #[inline]
     pub fn partition_for(&self, target: InternalKey<'_>) -> Option<PartitionHandle> {
-        self.partitions.get(self.index.place_at_or_after(target)).copied()
+        self.place_for(target).map(|(_, partition)| partition)
+    }
+
+    /// The same, with its place in `partitions`.
+    #[inline]
+    pub fn place_for(&self, target: InternalKey<'_>) -> Option<(usize, PartitionHandle)> {
+        let place = self.index.place_at_or_after(target);
+        self.partitions.get(place).map(|partition| (place, *partition))
     }
 
     /// Bytes of memory that it holds.

@@ -46,6 +46,7 @@ pub enum Mutant {
     LogServeBeforeNamed,
     LogFreeBeforeReplayPointDurable,
     FlushNamesBeforeLogDurable,
+    FlushAheadOfKeyspaceChanges,
     // A log that ends while the database goes on
     EndedLogUnnamedBeforeTables,
     EndedLogStaysNamed,

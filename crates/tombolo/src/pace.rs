@@ -36,6 +36,11 @@ impl Pace {
         }
     }
 
+    /// Whether there is a rate.
+    pub(crate) fn is_bounded(&self) -> bool {
+        self.bytes_per_second.load(Ordering::Relaxed) > 0
+    }
+
     /// Waits until `bytes` that were just moved fit the rate. One load without a bound.
     pub(crate) async fn take(&self, env: &Env, bytes: u64) {
         let rate = self.bytes_per_second.load(Ordering::Relaxed);

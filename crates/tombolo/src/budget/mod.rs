@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! memtables, open tables, pinned values, scans, compactions, queued writes, what the log holds, the flash cache's index: charged as they grow
-//! block cache:                                                                                  what the others leave, less a sixteenth
+//! chunks that memtables gave back, block cache (which give way in this order):                 what the others leave, less a sixteenth
 //! ```
 //!
 //! A database has a budget of its own, of [`memory_bytes`](crate::Options::memory_bytes), or shares one with other databases of the
@@ -25,6 +25,7 @@
 //! Thread safety: all is shared. No lock is held while the cache gives way.
 
 mod log;
+mod spare;
 
 use std::any::Any;
 use std::fmt;
@@ -32,9 +33,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
+use tombolo_env::memory::Region;
 use tombolo_storage::{Error, ErrorKind, Result};
 
 pub(crate) use self::log::LogBooks;
+pub(crate) use self::spare::SPARE_BYTES;
 
 /// Least bytes of a budget.
 pub const BUDGET_BYTES_MIN: u64 = 1 << 20;
@@ -63,11 +66,13 @@ pub enum Category {
     Log,
     /// What the flash cache knows of its pieces, and those that wait to be written.
     Flash,
+    /// Memory of memtables that ended, kept for the next ones. It gives way to all others, before the cache does.
+    Spare,
 }
 
 impl Category {
     /// All categories.
-    pub const ALL: [Category; 9] = [
+    pub const ALL: [Category; 10] = [
         Category::Memtables,
         Category::Cache,
         Category::Tables,
@@ -77,6 +82,7 @@ impl Category {
         Category::Queues,
         Category::Log,
         Category::Flash,
+        Category::Spare,
     ];
 
     /// Its name in statistics.
@@ -91,7 +97,15 @@ impl Category {
             Category::Queues => "queues",
             Category::Log => "log",
             Category::Flash => "flash cache",
+            Category::Spare => "spare memory of memtables",
         }
+    }
+}
+
+impl Category {
+    /// Whether it gives way to the others.
+    const fn gives_way(self) -> bool {
+        matches!(self, Category::Cache | Category::Spare)
     }
 }
 
@@ -123,7 +137,7 @@ pub struct MemoryBudget {
     used: [Counter; Category::ALL.len()],
     /// Sum of `used`.
     total: Counter,
-    /// Sum of `used` without the cache, and what the cache gives way to at this moment.
+    /// Sum of `used` without what gives way, and what that gives way to at this moment.
     firm: Counter,
     /// What memtables may come to take: of `needed`, and the living [`Room`]s.
     promised: AtomicU64,
@@ -131,6 +145,8 @@ pub struct MemoryBudget {
     /// The least that the members need.
     needed: Mutex<Needed>,
     cache: Mutex<Option<Weak<dyn GiveWay>>>,
+    /// Chunks that memtables gave back. Counted as used by [`Category::Spare`].
+    spares: Mutex<Vec<Region>>,
 }
 
 #[derive(Default)]
@@ -196,6 +212,7 @@ impl MemoryBudget {
             peak: AtomicU64::new(0),
             needed: Mutex::default(),
             cache: Mutex::default(),
+            spares: Mutex::default(),
         }
     }
 
@@ -233,7 +250,12 @@ impl MemoryBudget {
         self.peak.load(Ordering::Relaxed)
     }
 
-    /// Bytes in use that do not give way: all but the cache's.
+    /// Bytes in use that give way: the cache's, and those kept for memtables.
+    pub(crate) fn yielding_bytes(&self) -> u64 {
+        self.used(Category::Cache) + self.used(Category::Spare)
+    }
+
+    /// Bytes in use that do not give way: all others.
     pub fn firm_bytes(&self) -> u64 {
         self.firm.0.load(Ordering::SeqCst)
     }
@@ -361,7 +383,7 @@ impl MemoryBudget {
     fn subtract(&self, category: Category, bytes: u64) {
         self.total.0.fetch_sub(bytes, Ordering::Relaxed);
         self.used[category as usize].0.fetch_sub(bytes, Ordering::Relaxed);
-        if category != Category::Cache {
+        if !category.gives_way() {
             self.firm.0.fetch_sub(bytes, Ordering::SeqCst);
         }
     }
@@ -372,11 +394,13 @@ impl MemoryBudget {
         if let Some(cache) = cache {
             cache.resized();
         }
+        self.trim_spares();
         self.make_way();
     }
 
-    /// The cache gives way to what others hold.
+    /// What gives way does, to what others hold.
     pub(crate) fn make_way(&self) {
+        while self.yielding_bytes() > self.cache_bytes_max() && self.give_spare_back() {}
         if self.used(Category::Cache) <= self.cache_bytes_max() {
             return;
         }
@@ -402,6 +426,7 @@ pub(crate) struct Room {
 impl Drop for Room {
     fn drop(&mut self) {
         self.budget.promised.fetch_sub(self.bytes, Ordering::SeqCst);
+        self.budget.trim_spares();
     }
 }
 
@@ -462,6 +487,7 @@ impl Drop for Membership {
         needed.bytes -= needed_bytes(memtable_bytes);
         needed.members -= 1;
         self.budget.promised.fetch_sub(2 * memtable_bytes, Ordering::SeqCst);
+        self.budget.trim_spares();
     }
 }
 
@@ -484,9 +510,9 @@ impl Charge {
         if bytes == 0 {
             return;
         }
-        match self.category {
-            Category::Cache => self.budget.add(self.category, bytes),
-            _ => self.budget.add_firm(self.category, bytes),
+        match self.category.gives_way() {
+            true => self.budget.add(self.category, bytes),
+            false => self.budget.add_firm(self.category, bytes),
         }
         self.bytes += bytes;
     }

@@ -124,3 +124,54 @@ fn memtables_are_promised_what_others_cannot_take() {
     drop((scan, member));
     assert_eq!((budget.firm_bytes(), budget.spoken_for_bytes()), (0, 0));
 }
+
+fn chunk() -> Region {
+    Region::new(SPARE_BYTES).unwrap()
+}
+
+#[test]
+fn chunks_are_kept_up_to_what_memtables_are_promised() {
+    let bytes = SPARE_BYTES as u64;
+    let budget = MemoryBudget::new(32 * bytes).unwrap();
+    budget.keep_spare(chunk());
+    assert_eq!(budget.used(Category::Spare), 0, "nobody is promised anything");
+    let member = budget.join(2 * bytes).unwrap();
+    let memtables = budget.charge(Category::Memtables, bytes);
+    for _ in 0..8 {
+        budget.keep_spare(chunk());
+    }
+    assert_eq!((budget.used(Category::Spare), budget.firm_bytes()), (3 * bytes, bytes));
+    let (taken, charge) = budget.take_spare().unwrap();
+    assert_eq!((taken.length(), budget.used(Category::Spare)), (SPARE_BYTES, 3 * bytes), "counted until it is charged otherwise");
+    drop(charge);
+    assert_eq!(budget.used(Category::Spare), 2 * bytes);
+    budget.keep_spare(Region::new(SPARE_BYTES / 2).unwrap());
+    assert_eq!(budget.used(Category::Spare), 2 * bytes, "smaller ones are not kept");
+    member.change(bytes, 32 * bytes).unwrap();
+    assert_eq!(budget.used(Category::Spare), bytes, "less is promised now");
+    drop((member, memtables));
+    assert_eq!((budget.used(Category::Spare), budget.used_bytes()), (0, 0));
+    assert!(budget.take_spare().is_none());
+}
+
+#[test]
+fn kept_chunks_give_way_before_the_cache_does() {
+    let bytes = SPARE_BYTES as u64;
+    let budget = MemoryBudget::new(16 * bytes).unwrap();
+    let _member = budget.join(4 * bytes).unwrap();
+    for _ in 0..4 {
+        budget.keep_spare(chunk());
+    }
+    let cache = budget.cache_or(|| Arc::new(Cache { budget: Arc::clone(&budget), bytes: AtomicU64::new(0) }));
+    let cached = budget.cache_bytes_max() - 4 * bytes;
+    budget.add_cached(cached);
+    cache.bytes.store(cached, Ordering::Relaxed);
+    let scan = budget.charge(Category::Scans, 3 * bytes);
+    assert_eq!((budget.used(Category::Spare), cache.bytes.load(Ordering::Relaxed)), (bytes, cached));
+    budget.keep_spare(chunk());
+    assert_eq!(budget.used(Category::Spare), bytes, "the cache has all the room");
+    let more = budget.charge(Category::Scans, 2 * bytes);
+    assert_eq!((budget.used(Category::Spare), cache.bytes.load(Ordering::Relaxed)), (0, cached - bytes));
+    assert!(budget.used_bytes() <= budget.bytes());
+    drop((scan, more));
+}

@@ -21,6 +21,7 @@ mod hazard;
 mod room;
 mod shard;
 
+use std::cell::Cell;
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
@@ -37,7 +38,7 @@ use doorkeeper::Doorkeeper;
 use entry::Entry;
 use frames::{BOOK_BYTES, FrameMut, Frames};
 use hazard::Guard;
-use shard::Shard;
+use shard::{Shard, Spot};
 
 /// Which block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -285,6 +286,34 @@ fn partition(entry: &Entry) -> Option<&Partition> {
     }
 }
 
+/// Where an entry was last found, kept by who asks for it often: a look-up goes there first, and is spared the hash and the bucket. Never wrong,
+/// for an entry's key decides.
+#[derive(Debug, Default)]
+pub struct Hint(
+    /// From the highest bit: whether there is one, 7 bits of the shard, 8 of the table, 32 of the slot. Relaxed: it leads to what is synchronised by itself.
+    AtomicU64,
+);
+
+impl Hint {
+    const SET: u64 = 1 << 63;
+
+    #[inline]
+    fn get(&self) -> Option<(usize, Spot)> {
+        let word = self.0.load(Ordering::Relaxed);
+        #[allow(clippy::cast_possible_truncation, reason = "each is masked to fewer bits")]
+        let part = |shift: u32, bits: u32| (word >> shift) as usize & ((1 << bits) - 1);
+        (word & Hint::SET != 0).then(|| (part(56, 7), Spot { class: part(48, 8), index: part(0, 32) }))
+    }
+
+    fn set(&self, shard: usize, spot: Spot) {
+        let parts = [(shard, 56, 7), (spot.class, 48, 8), (spot.index, 0, 32)];
+        if parts.iter().all(|(part, _, bits)| (*part as u64) < 1 << bits) {
+            let word = parts.iter().fold(Hint::SET, |word, (part, shift, _)| word | (*part as u64) << shift);
+            self.0.store(word, Ordering::Relaxed);
+        }
+    }
+}
+
 /// The cache. Shared by all databases of a memory budget.
 pub struct BlockCache {
     /// Invariant: a power of two, until it is dropped.
@@ -317,12 +346,12 @@ impl Drop for BlockCache {
     }
 }
 
-/// Stripes of [`Hits`].
-const STRIPES: usize = 16;
+/// Stripes of [`Hits`]: more than the threads that look at once, as a rule.
+const STRIPES: usize = 64;
 
-/// A count that many threads raise at once and none waits for: each has a stripe of its own, as a rule, told by where its stack lies. Threads
-/// that share one may lose a count.
-#[derive(Debug, Default)]
+/// A count that many threads raise at once and none waits for: threads that began one after the other have stripes of their own. Those that share
+/// one may lose a count, and each look-up then waits for a cache line of the other's, half as long again as a missing key takes.
+#[derive(Debug)]
 struct Hits([Stripe; STRIPES]);
 
 /// On cache lines of its own.
@@ -330,14 +359,34 @@ struct Hits([Stripe; STRIPES]);
 #[repr(align(128))]
 struct Stripe(AtomicU64);
 
+impl Default for Hits {
+    fn default() -> Hits {
+        Hits(std::array::from_fn(|_| Stripe::default()))
+    }
+}
+
+thread_local! {
+    /// This thread's stripe, in all caches; beyond them all before the first count.
+    static STRIPE: Cell<usize> = const { Cell::new(STRIPES) };
+}
+
+/// Threads that have a stripe.
+static STRIPES_TAKEN: AtomicUsize = AtomicUsize::new(0);
+
 impl Hits {
     #[inline]
     fn count(&self) {
-        let here = 0u8;
-        // Stacks lie at least some hundred KiB apart, and what calls this uses less of one.
-        let stack = (std::ptr::from_ref(&here).addr() >> 17) as u64;
-        let stripe = &self.0[(stack.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 60) as usize % STRIPES].0;
-        stripe.store(stripe.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        // A thread that ends counts no more.
+        let number = STRIPE.try_with(|stripe| if stripe.get() < STRIPES { stripe.get() } else { Hits::take(stripe) });
+        if let Some(Stripe(count)) = number.ok().and_then(|number| self.0.get(number)) {
+            count.store(count.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        }
+    }
+
+    #[cold]
+    fn take(stripe: &Cell<usize>) -> usize {
+        stripe.set(STRIPES_TAKEN.fetch_add(1, Ordering::Relaxed) % STRIPES);
+        stripe.get()
     }
 
     fn get(&self) -> u64 {
@@ -395,6 +444,25 @@ impl BlockCache {
             self.hits.count();
         }
         found
+    }
+
+    /// The same, by way of where it was last found.
+    #[inline]
+    pub fn get_by(&self, hint: &Hint, key: &CacheKey) -> Option<Pinned> {
+        let hinted = hint.get().and_then(|(shard, spot)| self.shards.get(shard)?.get_at(spot, key));
+        if let Some(entry) = hinted {
+            self.hits.count();
+            return Some(Pinned(entry));
+        }
+        self.get_anew(hint, key)
+    }
+
+    fn get_anew(&self, hint: &Hint, key: &CacheKey) -> Option<Pinned> {
+        let hash = key.hash();
+        let (entry, spot) = self.shard(hash).get_with_spot(key, hash)?;
+        self.hits.count();
+        hint.set(self.shard_number(hash), spot);
+        Some(Pinned(entry))
     }
 
     /// Takes an entry in, if it fits, and gives it back. When the key is resident already, that one is given.
@@ -484,9 +552,13 @@ impl BlockCache {
 
     #[inline]
     fn shard(&self, hash: u64) -> &Shard {
+        &self.shards[self.shard_number(hash)]
+    }
+
+    #[inline]
+    fn shard_number(&self, hash: u64) -> usize {
         // The shard count is a power of two.
-        let mask = self.shards.len() - 1;
-        &self.shards[(hash >> 56) as usize & mask]
+        (hash >> 56) as usize & (self.shards.len() - 1)
     }
 }
 

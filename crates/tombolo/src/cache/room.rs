@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 
 use super::frames::{Evacuation, FrameMut, Then};
 use super::{BlockCache, CacheKey};
-use crate::budget::{Category, GiveWay};
+use crate::budget::GiveWay;
 
 #[cfg(test)]
 mod tests;
@@ -36,7 +36,7 @@ impl GiveWay for BlockCache {
     fn give_way(&self) {
         let _one_at_a_time = self.giving_way.lock();
         // What is held by others leaves the cache without giving anything back: regions come to an end, and entries.
-        while self.budget.used(Category::Cache) > self.budget.cache_bytes_max() {
+        while self.budget.yielding_bytes() > self.budget.cache_bytes_max() {
             let gave = self.frames.give_empty_back() || self.evacuate(Then::GiveBack) || self.evict_next();
             if !gave {
                 return;

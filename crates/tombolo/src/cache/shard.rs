@@ -43,6 +43,17 @@ impl Slot {
         self.tag.store(hash | 1, Ordering::Release);
     }
 
+    /// Its entry, if it is of the key, which counts as a use.
+    #[inline]
+    fn of_key(&self, key: &CacheKey) -> Option<Guard> {
+        let entry = self.entry.load().filter(|entry| entry.key == *key)?;
+        // A store only when it changes something: a hot slot's line stays shared between cores.
+        if !self.used.load(Ordering::Relaxed) {
+            self.used.store(true, Ordering::Relaxed);
+        }
+        Some(entry)
+    }
+
     /// Empties it; gives its entry.
     fn clear(&self) -> Option<Arc<Entry>> {
         if self.is_free() {
@@ -51,6 +62,13 @@ impl Slot {
         self.tag.store(0, Ordering::Release);
         self.entry.swap(None)
     }
+}
+
+/// Where an entry was found: a table, by the logarithm of its slots, and a slot there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Spot {
+    pub class: usize,
+    pub index: usize,
 }
 
 #[derive(Debug)]
@@ -175,20 +193,38 @@ impl Shard {
 
     #[inline]
     pub fn get(&self, key: &CacheKey, hash: u64) -> Option<Guard> {
+        self.find(key, hash).map(|(_, entry)| entry)
+    }
+
+    /// An entry, and its slot among those of its bucket.
+    #[inline]
+    fn find(&self, key: &CacheKey, hash: u64) -> Option<(usize, Guard)> {
         let tag = hash | 1;
-        for slot in self.slots_of(hash) {
+        for (at, slot) in self.slots_of(hash).iter().enumerate() {
             if slot.tag.load(Ordering::Acquire) != tag {
                 continue;
             }
-            let Some(entry) = slot.entry.load().filter(|entry| entry.key == *key) else { continue };
-            // A store only when it changes something: a hot slot's line stays shared between cores.
-            if !slot.used.load(Ordering::Relaxed) {
-                slot.used.store(true, Ordering::Relaxed);
-            }
-            return Some(entry);
+            let Some(entry) = slot.of_key(key) else { continue };
+            return Some((at, entry));
         }
         self.misses.fetch_add(1, Ordering::Relaxed);
         None
+    }
+
+    /// An entry, and where it lies now.
+    pub fn get_with_spot(&self, key: &CacheKey, hash: u64) -> Option<(Guard, Spot)> {
+        // Looked at before: if the entries move meanwhile, the spot is of a table that is empty.
+        let class = self.table.load(Ordering::Acquire);
+        let (segment, bucket) = self.tables[class].get()?.bucket(hash);
+        let (at, entry) = self.find(key, hash)?;
+        Some((entry, Spot { class, index: segment * SEGMENT_SLOTS + bucket + at }))
+    }
+
+    /// The entry of a key, if it still lies where it was found.
+    #[inline]
+    pub fn get_at(&self, spot: Spot, key: &CacheKey) -> Option<Guard> {
+        let table = self.tables.get(spot.class)?.get()?;
+        table.0.get(spot.index / SEGMENT_SLOTS)?.get()?.0[spot.index % SEGMENT_SLOTS].of_key(key)
     }
 
     pub fn has(&self, key: &CacheKey, hash: u64) -> bool {

@@ -317,3 +317,52 @@ fn what_costs_little_to_miss_puts_others_out_only_when_it_is_missed_again() {
     drop((kept, cache));
     assert_eq!(budget.used_bytes(), 0, "all is given back");
 }
+
+#[test]
+fn a_hint_leads_to_the_entry_wherever_it_went_and_never_to_another() {
+    let cache = BlockCache::new(4 << 20);
+    let hints: Vec<Hint> = (0..200).map(|_| Hint::default()).collect();
+    let find = |number: u64| cache.get_by(&hints[number as usize], &key(number));
+    assert!(find(1).is_none());
+    for number in 0..200 {
+        cache.insert(key(number), block(number, 4000));
+    }
+    for _ in 0..2 {
+        assert!((0..200).all(|at| number(&find(at).unwrap()) == at));
+    }
+    let hits = cache.stats().hits;
+    // Others take their slots; then they lie elsewhere.
+    for number in 1000..5000 {
+        cache.insert(key(number), block(number, 4000));
+        cache.get(&key(number));
+    }
+    for at in 0..200 {
+        assert!(find(at).is_none_or(|found| number(&found) == at));
+        cache.insert(key(at), block(at, 4000));
+        assert_eq!(number(&find(at).unwrap()), at);
+    }
+    // And with more slots.
+    cache.budget().resize(64 << 20).unwrap();
+    assert!((100..200).all(|at| find(at).is_none_or(|found| number(&found) == at)));
+    assert!((0..200).filter(|at| find(*at).is_some()).count() > 100);
+    assert!(cache.stats().hits > hits);
+    // A hint of another cache.
+    let other = BlockCache::new(1 << 20);
+    other.insert(key(1), block(1, 100));
+    assert!(hints.iter().all(|hint| other.get_by(hint, &key(1)).is_some_and(|found| number(&found) == 1)));
+    assert!(hints.iter().all(|hint| other.get_by(hint, &key(2)).is_none()));
+}
+
+#[test]
+fn threads_that_begin_one_after_the_other_count_hits_on_lines_of_their_own() {
+    let hits = Hits::default();
+    std::thread::scope(|scope| {
+        let count = || (0..1000).for_each(|_| hits.count());
+        let threads: Vec<_> = (0..8).map(|_| scope.spawn(count)).collect();
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+    });
+    let lines = hits.0.iter().filter(|stripe| stripe.0.load(Ordering::Relaxed) > 0).count();
+    // Other tests begin threads meanwhile.
+    assert!(lines >= 6, "8 threads counted on {lines} lines");
+    assert!(hits.get() <= 8000);
+}

@@ -203,6 +203,7 @@ fn memory(engine: &Engine, list: &mut List) {
         (Category::Queues, "memory-queues", "writes that wait for room"),
         (Category::Log, "memory-log", "what the log keeps of writes until they are durable"),
         (Category::Flash, "memory-flash", "what the flash cache knows of its pieces, and those that wait to be written"),
+        (Category::Spare, "memory-spare", "of memtables that ended, kept for the next ones; gives way to all others"),
     ];
     for (category, name, help) in names {
         list.bytes(name, budget.used(category), help);

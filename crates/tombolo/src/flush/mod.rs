@@ -2,12 +2,14 @@
 //!
 //! Invariants:
 //! 1. Memtables are flushed in the order in which they were sealed, one at a time, all their keyspaces with one commit: so a batch that
-//!    spans keyspaces is in tables whole or not at all, and the log's replay point is one offset.
+//!    spans keyspaces is in tables whole or not at all, and the log's replay point is one offset. The tables of the next one may be written meanwhile
+//!    (`ahead`), and are named in its turn.
 //! 2. The log is durable up to the memtable's end before its tables are named: no table holds what a crash of the host takes from the log. Of a log that
 //!    has ended, the replay point stays where it is until the record of the last memtable that it was for un-names it.
 //! 3. The log is trimmed, and old logs are freed, only after the record that says so is durable.
 //! 4. An attempt's tables have fresh names; those of a failed attempt are deleted, unless the outcome of naming them is unknown.
 
+mod ahead;
 mod renewal;
 mod retention;
 mod tables;
@@ -22,6 +24,7 @@ use tombolo_format::manifest::{Edit, TableDescription};
 use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Error, ErrorKind, LogId, LogOffset, Purpose, Result};
 
+use ahead::Ahead;
 pub(crate) use retention::Retention;
 pub(crate) use tables::finish;
 use tables::write_tables;
@@ -42,6 +45,7 @@ const FULL_BYTES: u64 = 4 << 20;
 /// Flushes what is sealed, until the database stops.
 pub(crate) async fn run(engine: Arc<Engine>) {
     let mut renewal = renewal::Renewal::default();
+    let (mut ahead, mut last_ended) = (None, engine.env.now());
     loop {
         // Subscribed before it looks: a stop in between is not missed.
         let work = engine.work.subscribe();
@@ -54,10 +58,21 @@ pub(crate) async fn run(engine: Arc<Engine>) {
         match oldest {
             Some(sealed) => {
                 let mut retries = Retries::default();
-                while !match retries.after(&engine, Work::FLUSH, flush(&engine, &sealed).await).await {
-                    Ok(done) => done,
-                    Err(_) => return,
-                } {}
+                loop {
+                    let next = Ahead::begin(&engine, &sealed);
+                    let flushed = flush(&engine, &sealed, ahead.take(), last_ended).await;
+                    match next {
+                        Some(next) if flushed.is_ok() => ahead = next.if_begun(),
+                        Some(next) => next.discard(&engine).await,
+                        None => {}
+                    }
+                    match retries.after(&engine, Work::FLUSH, flushed).await {
+                        Ok(true) => break,
+                        Ok(false) => {}
+                        Err(_) => return,
+                    }
+                }
+                last_ended = engine.env.now();
                 engine.progress.raise();
                 write::advance_line(&engine);
                 write::look_again(&engine);
@@ -170,13 +185,22 @@ async fn sleep(engine: &Engine, pause: Duration, work: Work, mut woken: tombolo_
     .await
 }
 
-/// Flushes one sealed memtable.
-async fn flush(engine: &Arc<Engine>, sealed: &Arc<Sealed>) -> Result<()> {
-    let began = engine.env.now();
+/// Flushes one sealed memtable, of which tables may have been written ahead. The flush before it ended at `last_ended`.
+async fn flush(engine: &Arc<Engine>, sealed: &Arc<Sealed>, ahead: Option<Ahead>, last_ended: Instant) -> Result<()> {
     let memtable_bytes = sealed.memtable.used_bytes();
     engine.events.tell(|| Event::FlushBegan { bytes: memtable_bytes });
-    let mut tables = Vec::new();
-    let written = write_tables(engine, sealed, &mut tables).await;
+    let (mut began, mut tables) = (engine.env.now(), Vec::new());
+    let ahead = match ahead {
+        Some(ahead) => ahead.take(engine, sealed, &mut tables).await,
+        None => None,
+    };
+    let written = match ahead {
+        Some((since, written)) => {
+            began = since;
+            written
+        }
+        None => write_tables(engine, sealed, &mut tables).await,
+    };
     if let Err(error) = written {
         delete_unnamed(engine, &tables).await;
         return Err(never_named(error));
@@ -207,7 +231,9 @@ async fn flush(engine: &Arc<Engine>, sealed: &Arc<Sealed>) -> Result<()> {
     engine.counters.flushed_bytes.fetch_add(bytes, Ordering::Relaxed);
     count_of_level(&engine.counters.level_bytes_written, 0, bytes);
     let is_full = memtable_bytes >= (engine.options.memtable_bytes() / 8).min(FULL_BYTES);
-    engine.stalls.flushed(memtable_bytes, tables.len() as u64, is_full, engine.env.now().since(began));
+    // Two that go on at once take no longer than both together.
+    let took = engine.env.now().since(began.max(last_ended));
+    engine.stalls.flushed(memtable_bytes, tables.len() as u64, is_full, took);
     told(engine, &tables, began);
     engine.counters.flushed.fetch_max(sealed.last_sequence.0, Ordering::AcqRel);
     engine.work.raise();

@@ -3,7 +3,8 @@
 //! Nothing is taken before the first write, and chunks follow the memtable's size: together they are no larger than it, unless a batch is.
 //!
 //! Invariants:
-//! 1. A chunk never moves and is freed only with its [`Arena`].
+//! 1. A chunk never moves and is freed only with its [`Arena`], to the system or to the chunks that the budget keeps for the next memtables. So its
+//!    content is anything at first.
 //! 2. A byte is handed out once.
 
 use std::io;
@@ -14,7 +15,7 @@ use std::sync::{Arc, OnceLock};
 use parking_lot::Mutex;
 use tombolo_env::memory::Region;
 
-use crate::budget::{Category, Charge, MemoryBudget, Room};
+use crate::budget::{Category, Charge, MemoryBudget, Room, SPARE_BYTES};
 
 /// Alignment of all that is handed out.
 pub(super) const ALIGN: usize = 8;
@@ -23,7 +24,7 @@ pub(super) const ALIGN: usize = 8;
 /// database stays small.
 const FIRST_CHUNK_BYTES_MIN: usize = 4 << 10;
 const FIRST_CHUNK_BYTES_MAX: usize = 16 << 10;
-const LARGEST_CHUNK_BYTES: usize = 2 << 20;
+const LARGEST_CHUNK_BYTES: usize = SPARE_BYTES;
 
 /// Owns the chunks, which are charged to the memory budget.
 #[derive(Debug)]
@@ -56,6 +57,15 @@ impl Arena {
     /// Bytes of memory held.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Arena {
+    fn drop(&mut self) {
+        for (chunk, charge) in self.chunks.get_mut().drain(..) {
+            drop(charge);
+            self.budget.keep_spare(chunk);
+        }
     }
 }
 
@@ -93,8 +103,8 @@ pub(super) struct Bump {
     /// Invariant: `next..next + left` lies in one chunk of `arena`, and none of it was handed out.
     next: NonNull<u8>,
     left: usize,
-    /// Filled when the current chunk is: until then it costs addresses only.
-    spare: Option<Region>,
+    /// Filled when the current chunk is: until then it costs addresses only, or is one that was used before, with its charge.
+    next_chunk: Option<(Region, Option<Charge>)>,
     ready: ReadyChunks,
     /// Of the next chunk, if the memtable still takes so many.
     chunk_bytes: usize,
@@ -118,7 +128,7 @@ impl Bump {
             Arc::new(Arena { chunks: Mutex::default(), budget: Arc::clone(budget), bytes: AtomicU64::new(0), room: OnceLock::new() });
         let capacity = usize::try_from(capacity).unwrap_or(usize::MAX);
         let chunk_bytes = (capacity / 8).clamp(FIRST_CHUNK_BYTES_MIN, FIRST_CHUNK_BYTES_MAX);
-        Bump { arena, next, left: 0, spare: None, ready: ReadyChunks::default(), chunk_bytes, capacity, used: 0, may_take_more: false }
+        Bump { arena, next, left: 0, next_chunk: None, ready: ReadyChunks::default(), chunk_bytes, capacity, used: 0, may_take_more: false }
     }
 
     pub(super) fn arena(&self) -> &Arc<Arena> {
@@ -139,17 +149,21 @@ impl Bump {
         if refusing::REFUSED.get() {
             return Err(io::ErrorKind::OutOfMemory.into());
         }
-        // Whatever does not fit into the current chunk, and all after it, goes into the spare one.
-        if bytes <= self.left || self.spare.as_ref().is_some_and(|spare| bytes <= spare.length()) {
+        // Whatever does not fit into the current chunk, and all after it, goes into the next one.
+        if bytes <= self.left || self.next_chunk.as_ref().is_some_and(|(next, _)| bytes <= next.length()) {
             return Ok(());
         }
         let held = usize::try_from(self.arena.bytes()).unwrap_or(usize::MAX);
         let chunk_bytes = self.chunk_bytes.min(self.capacity.saturating_sub(held)).max(FIRST_CHUNK_BYTES_MIN);
         let wanted = bytes.max(chunk_bytes);
-        let ready = if wanted == LARGEST_CHUNK_BYTES { self.ready.take() } else { None };
-        self.spare = match ready {
+        let at_hand = || match self.ready.take() {
+            Some(ready) => Some((ready, None)),
+            None => self.arena.budget.take_spare().map(|(chunk, charge)| (chunk, Some(charge))),
+        };
+        let at_hand = if wanted == LARGEST_CHUNK_BYTES { at_hand() } else { None };
+        self.next_chunk = match at_hand {
             Some(chunk) => Some(chunk),
-            None => Some(Region::new(wanted)?),
+            None => Some((Region::new(wanted)?, None)),
         };
         Ok(())
     }
@@ -192,16 +206,17 @@ impl Bump {
         self.allocate(room)
     }
 
-    /// Goes over into the spare chunk, which has room for `bytes`; or, if more than what was reserved may be taken, into a new one.
+    /// Goes over into the next chunk, which has room for `bytes`; or, if more than what was reserved may be taken, into a new one.
     fn go_over(&mut self, bytes: usize) {
-        let spare = self.spare.take().filter(|spare| bytes <= spare.length());
-        let more = || if self.may_take_more { Region::new(bytes.max(self.chunk_bytes)).ok() } else { None };
-        let Some(chunk) = spare.or_else(more) else { panic!("{bytes} bytes were not reserved") };
+        let next = self.next_chunk.take().filter(|(next, _)| bytes <= next.length());
+        let more = || if self.may_take_more { Region::new(bytes.max(self.chunk_bytes)).ok().map(|chunk| (chunk, None)) } else { None };
+        let Some((chunk, spare)) = next.or_else(more) else { panic!("{bytes} bytes were not reserved") };
         self.used += self.left as u64;
         self.next = chunk.base();
         self.left = chunk.length();
         self.chunk_bytes = (self.chunk_bytes * 2).min(LARGEST_CHUNK_BYTES);
         self.arena.bytes.fetch_add(chunk.length() as u64, Ordering::Relaxed);
+        drop(spare);
         let charge = self.arena.budget.charge(Category::Memtables, chunk.length() as u64);
         self.arena.chunks.lock().push((chunk, charge));
     }

@@ -298,3 +298,33 @@ fn memory_that_others_made_ready_is_used_and_charged_when_it_is() {
     assert_eq!(walk(&memtable.list(1).unwrap()).iter().filter(|(_, _, found)| *found == value).count(), 100);
     assert!((10_000_000..=16 << 20).contains(&memtable.memory_bytes()), "{} bytes", memtable.memory_bytes());
 }
+
+#[test]
+fn the_next_memtable_takes_the_chunks_of_one_that_ended() {
+    let budget = MemoryBudget::of_any_size(1 << 30);
+    let _member = budget.join(16 << 20).unwrap();
+    let value = vec![0xee; 100_000];
+    let fill = || {
+        let (memtable, mut writer) = Memtable::create(&budget, 16 << 20);
+        for sequence in 1..=100_u64 {
+            put(&mut writer, 1, &sequence.to_le_bytes(), sequence, &value);
+        }
+        // Small ones lie between what was there before.
+        for sequence in 101..=5000_u64 {
+            put(&mut writer, 2, &sequence.to_be_bytes(), sequence, b"");
+        }
+        memtable
+    };
+    let first = fill();
+    let used = budget.used(Category::Memtables);
+    drop(first);
+    let spare = budget.used(Category::Spare);
+    assert!(budget.used(Category::Memtables) == 0 && spare >= 8 << 20 && spare <= used, "{spare} of {used} are kept");
+    let second = fill();
+    assert_eq!(budget.used(Category::Memtables), used);
+    assert!(budget.used(Category::Spare) < 4 << 20, "{} were not taken", budget.used(Category::Spare));
+    assert_eq!(walk(&second.list(1).unwrap()).iter().filter(|(_, _, found)| *found == value).count(), 100);
+    let small = walk(&second.list(2).unwrap());
+    assert!(small.len() == 4900 && small.iter().all(|(key, sequence, value)| *key == sequence.to_be_bytes() && value.is_empty()));
+    assert_eq!(budget.peak_bytes(), used, "no more was held at once");
+}

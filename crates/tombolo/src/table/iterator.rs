@@ -76,6 +76,13 @@ enum Need {
 #[derive(Debug)]
 pub struct TableIterator {
     table: Arc<Table>,
+    walk: Walk,
+}
+
+/// Where an iterator is, apart from its table: moves borrow that one. If each counted itself among those who hold it, threads that walk through one
+/// table would wait for each other.
+#[derive(Debug)]
+struct Walk {
     request: Request,
     fill_cache: bool,
     stage: Stage,
@@ -110,8 +117,7 @@ pub struct TableIterator {
 impl TableIterator {
     pub(super) fn new(table: Arc<Table>, request: Request, fill_cache: bool) -> TableIterator {
         let pace = if request.purpose == Purpose::Compaction { Pace::whole() } else { Pace::default() };
-        TableIterator {
-            table,
+        let walk = Walk {
             request,
             fill_cache,
             stage: Stage::Idle,
@@ -133,48 +139,51 @@ impl TableIterator {
             pace,
             env: None,
             range: None,
-        }
+        };
+        TableIterator { table, walk }
     }
 
     /// Reads the next piece in the background, in `env`, while one is walked through.
     #[must_use]
     pub fn in_background(mut self, env: &Env) -> TableIterator {
-        self.env = Some(env.clone());
+        self.walk.env = Some(env.clone());
         self
     }
 
     /// Reads nothing ahead that lies beyond `range`.
     #[must_use]
     pub fn within(mut self, range: Option<Arc<KeyRange>>) -> TableIterator {
-        self.range = range;
+        self.walk.range = range;
         self
     }
 
     /// Goes on at the pace of a walk through the table before, or behind.
     pub fn take_pace(&mut self, neighbour: &TableIterator) {
-        self.pace = neighbour.ahead.pace;
+        self.walk.pace = neighbour.walk.ahead.pace;
     }
 
     /// Whether a cache had the block of the entry at which it stands. Known in compactions of databases with a flash cache, else `false`.
     #[inline]
     pub fn block_is_hot(&self) -> bool {
-        self.block_is_hot
+        self.walk.block_is_hot
     }
 
     /// Whether the last move is pending.
     #[inline]
     pub fn is_blocked(&self) -> bool {
-        self.need.is_some()
+        self.walk.need.is_some()
     }
 
     fn begin(&mut self, entry: Entry) -> Result<Step> {
-        self.set_out(entry);
-        self.run()
+        self.walk.set_out(&self.table, entry);
+        self.walk.run(&self.table)
     }
+}
 
-    fn set_out(&mut self, entry: Entry) {
+impl Walk {
+    fn set_out(&mut self, table: &Table, entry: Entry) {
         self.entries.clear();
-        self.learn();
+        self.learn(table);
         self.walked = matches!(entry, Entry::Seek | Entry::SeekBefore).then_some(0);
         self.ahead = ReadAhead::at(self.pace);
         if self.request.purpose != Purpose::Compaction {
@@ -185,18 +194,18 @@ impl TableIterator {
     }
 
     /// Remembers how far the walk went that ends here.
-    fn learn(&mut self) {
+    fn learn(&mut self, table: &Table) {
         // Those in memory alone tell nothing, and share nothing with other threads.
         let missed = std::mem::take(&mut self.missed) && self.request.purpose != Purpose::Compaction;
         if let Some(walked) = self.walked.take().filter(|walked| missed && *walked > 0) {
-            self.table.habit.saw(walked);
+            table.habit.saw(walked);
         }
     }
 
     /// Goes on with the move until it is done or needs something.
-    fn run(&mut self) -> Result<Step> {
+    fn run(&mut self, table: &Arc<Table>) -> Result<Step> {
         self.need = None;
-        let run = self.run_stages(false);
+        let run = self.run_stages(table, false);
         self.stop_after(run)
     }
 
@@ -210,8 +219,7 @@ impl TableIterator {
     }
 
     /// Goes on until the move is done or needs something; with `only_near` until the first block is there, which is not searched yet.
-    fn run_stages(&mut self, only_near: bool) -> Result<Step> {
-        let table = Arc::clone(&self.table);
+    fn run_stages(&mut self, table: &Arc<Table>, only_near: bool) -> Result<Step> {
         loop {
             match self.stage {
                 Stage::Idle => return Ok(Step::Done),
@@ -224,20 +232,20 @@ impl TableIterator {
                 }
                 Stage::Partition(entry) => {
                     let Some(opened) = table.opened.get() else { return Ok(self.wait(Need::Top)) };
-                    if !self.enter_partition(&table, &opened.top, entry)? {
+                    if !self.enter_partition(table, &opened.top, entry)? {
                         return Ok(Step::Blocked);
                     }
                 }
                 Stage::Block(entry) => {
                     let Some(opened) = table.opened.get() else { return Ok(self.wait(Need::Top)) };
-                    if !self.bring_block(&table, &opened.top)? {
+                    if !self.bring_block(table, &opened.top)? {
                         return Ok(Step::Blocked);
                     }
                     if only_near {
                         self.block.as_ref().and_then(Kept::block).inspect(|block| block.prefetch_rows());
                         return Ok(Step::Done);
                     }
-                    self.enter_block(&table, &opened.top, entry)?;
+                    self.enter_block(table, &opened.top, entry)?;
                 }
             }
         }
@@ -418,8 +426,7 @@ impl TableIterator {
     }
 
     /// Fetches what the pending move needs next.
-    async fn fetch(&mut self, need: Need) -> Result<()> {
-        let table = Arc::clone(&self.table);
+    async fn fetch(&mut self, table: &Arc<Table>, need: Need) -> Result<()> {
         let request = self.request.until(deadline::current());
         match need {
             Need::Top => {
@@ -430,7 +437,7 @@ impl TableIterator {
                 self.loaded = Some((handle.offset, kept));
             }
             Need::Block(handle) => {
-                let kept = self.fetch_block(&table, request, handle).await?;
+                let kept = self.fetch_block(table, request, handle).await?;
                 self.loaded = Some((handle.offset, kept));
             }
         }
@@ -477,7 +484,7 @@ impl TableIterator {
 
 impl Drop for TableIterator {
     fn drop(&mut self) {
-        self.learn();
+        self.walk.learn(&self.table);
     }
 }
 
@@ -515,24 +522,25 @@ impl TableIterator {
     /// Whether it is at an entry.
     #[inline]
     pub fn valid(&self) -> bool {
-        self.entries.valid() && self.stage == Stage::Idle
+        self.walk.entries.valid() && self.walk.stage == Stage::Idle
     }
 
     /// The entry's key.
     #[inline]
     pub fn key(&self) -> InternalKey<'_> {
-        self.entries.key()
+        self.walk.entries.key()
     }
 
     /// The entry's value.
     #[inline]
     pub fn value(&self) -> &[u8] {
-        self.block.as_ref().and_then(Kept::block).map_or(&[], |block| self.entries.value(block))
+        let walk = &self.walk;
+        walk.block.as_ref().and_then(Kept::block).map_or(&[], |block| walk.entries.value(block))
     }
 
     /// The entry's value, sharing memory where that pays.
     pub fn share_value(&self) -> Bytes {
-        self.block.as_ref().map_or_else(Bytes::new, |block| block.keep_value(self.value()))
+        self.walk.block.as_ref().map_or_else(Bytes::new, |block| block.keep_value(self.value()))
     }
 
     /// To the first entry.
@@ -566,12 +574,13 @@ impl TableIterator {
     /// # Errors
     /// `Corrupt`.
     pub fn approach(&mut self, target: InternalKey<'_>, backward: bool) -> Result<()> {
-        self.target_key.clear();
-        self.target_key.extend_from_slice(target.user_key);
-        self.target_trailer = target.trailer;
-        self.set_out(if backward { Entry::SeekBefore } else { Entry::Seek });
-        let approached = self.run_stages(true).map(|_| ());
-        self.stop_after(approached)
+        let walk = &mut self.walk;
+        walk.target_key.clear();
+        walk.target_key.extend_from_slice(target.user_key);
+        walk.target_trailer = target.trailer;
+        walk.set_out(&self.table, if backward { Entry::SeekBefore } else { Entry::Seek });
+        let approached = walk.run_stages(&self.table, true).map(|_| ());
+        walk.stop_after(approached)
     }
 
     /// The second half of a seek.
@@ -579,7 +588,7 @@ impl TableIterator {
     /// # Errors
     /// `Corrupt`.
     pub fn arrive(&mut self) -> Result<Step> {
-        if self.need.is_some() { Ok(Step::Blocked) } else { self.run() }
+        if self.is_blocked() { Ok(Step::Blocked) } else { self.walk.run(&self.table) }
     }
 
     /// To the last entry before `target`.
@@ -599,13 +608,14 @@ impl TableIterator {
     #[inline]
     pub fn next(&mut self) -> Result<Step> {
         debug_assert!(self.valid(), "next() at no entry");
-        if let Some(block) = self.block.as_ref().and_then(Kept::block) {
-            self.entries.next(block).map_err(|error| self.table.damaged(error.shifted(self.block_at)))?;
-            if self.entries.valid() {
+        let walk = &mut self.walk;
+        if let Some(block) = walk.block.as_ref().and_then(Kept::block) {
+            walk.entries.next(block).map_err(|error| self.table.damaged(error.shifted(walk.block_at)))?;
+            if walk.entries.valid() {
                 return Ok(Step::Done);
             }
         }
-        self.leave_block(false)
+        walk.leave_block(&self.table, false)
     }
 
     /// To the next entry if it lies in the same block, has another user key, and `wanted` says yes to its trailer; else it stays where it is, and
@@ -615,8 +625,9 @@ impl TableIterator {
     /// `Corrupt`.
     #[inline]
     pub fn next_key_if(&mut self, wanted: impl FnOnce(Trailer) -> bool) -> Result<bool> {
-        let Some(block) = self.block.as_ref().and_then(Kept::block).filter(|_| self.stage == Stage::Idle) else { return Ok(false) };
-        self.entries.next_key_if(block, wanted).map_err(|error| self.table.damaged(error.shifted(self.block_at)))
+        let walk = &mut self.walk;
+        let Some(block) = walk.block.as_ref().and_then(Kept::block).filter(|_| walk.stage == Stage::Idle) else { return Ok(false) };
+        walk.entries.next_key_if(block, wanted).map_err(|error| self.table.damaged(error.shifted(walk.block_at)))
     }
 
     /// To the entry before.
@@ -626,13 +637,14 @@ impl TableIterator {
     #[inline]
     pub fn prev(&mut self) -> Result<Step> {
         debug_assert!(self.valid(), "prev() at no entry");
-        if let Some(block) = self.block.as_ref().and_then(Kept::block) {
-            self.entries.prev(block).map_err(|error| self.table.damaged(error.shifted(self.block_at)))?;
-            if self.entries.valid() {
+        let walk = &mut self.walk;
+        if let Some(block) = walk.block.as_ref().and_then(Kept::block) {
+            walk.entries.prev(block).map_err(|error| self.table.damaged(error.shifted(walk.block_at)))?;
+            if walk.entries.valid() {
                 return Ok(Step::Done);
             }
         }
-        self.leave_block(true)
+        walk.leave_block(&self.table, true)
     }
 
     /// Completes a move that is [`Step::Blocked`], with as many requests as it takes; does nothing when none is.
@@ -642,20 +654,19 @@ impl TableIterator {
     /// `Corrupt`; what the store returns: the move stays pending, and loading may be tried again.
     pub fn load(&mut self) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move {
-            while let Some(need) = self.need {
-                self.fetch(need).await?;
-                let _ = self.run()?;
+            while let Some(need) = self.walk.need {
+                self.walk.fetch(&self.table, need).await?;
+                let _ = self.walk.run(&self.table)?;
             }
             Ok(())
         })
     }
 }
 
-impl TableIterator {
-    fn leave_block(&mut self, backward: bool) -> Result<Step> {
-        let table = Arc::clone(&self.table);
+impl Walk {
+    fn leave_block(&mut self, table: &Arc<Table>, backward: bool) -> Result<Step> {
         let Some(opened) = table.opened.get() else { return Ok(Step::Done) };
-        self.stage = self.neighbour_block(&table, &opened.top, backward)?;
-        self.run()
+        self.stage = self.neighbour_block(table, &opened.top, backward)?;
+        self.run(table)
     }
 }

@@ -38,7 +38,7 @@ use tombolo_format::table::{Partition, TAIL_BYTES_LIMIT, Top, open_within, open_
 use tombolo_storage::{Error, ErrorKind, ObjectName, ObjectStore, Request, Result};
 
 use crate::budget::{Category, Charge};
-use crate::cache::{BlockCache, CacheKey, Kept, Memory, Pinned, Resident};
+use crate::cache::{BlockCache, CacheKey, Hint, Kept, Memory, Pinned, Resident};
 use crate::deadline;
 use crate::flash::FlashCache;
 use flight::Flights;
@@ -121,6 +121,8 @@ const OPENING: u64 = u64::MAX;
 #[derive(Debug)]
 struct Opened {
     top: Top,
+    /// Where in the cache the partitions were last found, by their places.
+    hints: Box<[Hint]>,
     _memory: Charge,
 }
 
@@ -165,8 +167,8 @@ impl Table {
     #[inline]
     pub fn try_get(&self, lookup: &Lookup<'_>) -> Result<Probe> {
         let Some(opened) = self.opened.get() else { return Ok(Probe::Miss) };
-        let Some(handle) = opened.top.partition_for(lookup.target) else { return Ok(Probe::Absent) };
-        let Some(pinned) = self.cache.get(&self.key(handle.offset)) else { return Ok(Probe::Miss) };
+        let Some((at, handle)) = opened.top.place_for(lookup.target) else { return Ok(Probe::Absent) };
+        let Some(pinned) = self.partition(opened, at, handle) else { return Ok(Probe::Miss) };
         let Some(handle) = self.block_for(&opened.top, &pinned, handle, lookup)? else { return Ok(Probe::Absent) };
         let Some(block) = self.cache.get(&self.key(handle.offset)) else { return Ok(Probe::Miss) };
         Ok(self.hit(block, handle, lookup)?.map_or(Probe::Absent, Probe::Found))
@@ -251,9 +253,16 @@ impl Table {
     }
 
     fn install(&self, top: Top) {
-        let memory = self.cache.budget().charge(Category::Tables, top.memory_bytes() as u64);
+        let hints: Box<[Hint]> = top.partitions.iter().map(|_| Hint::default()).collect();
+        let memory = self.cache.budget().charge(Category::Tables, (top.memory_bytes() + size_of_val(&*hints)) as u64);
         // One flight at a time opens it: there is none yet.
-        self.opened.get_or_init(|| Opened { top, _memory: memory });
+        self.opened.get_or_init(|| Opened { top, hints, _memory: memory });
+    }
+
+    /// A partition, if it is in memory.
+    #[inline]
+    fn partition(&self, opened: &Opened, at: usize, place: PartitionHandle) -> Option<Pinned> {
+        self.cache.get_by(opened.hints.get(at)?, &self.key(place.offset))
     }
 
     /// Keys that cut the table into pieces of about equal size, ascending: those of its top index, one for each partition.

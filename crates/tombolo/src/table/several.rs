@@ -57,8 +57,8 @@ impl Table {
             return Ok(NearProbe::Absent);
         }
         let Some(opened) = self.opened.get() else { return Ok(NearProbe::Miss) };
-        let Some(handle) = opened.top.partition_for(lookup.target) else { return Ok(NearProbe::Absent) };
-        let Some(pinned) = self.cache.get(&self.key(handle.offset)) else { return Ok(NearProbe::Miss) };
+        let Some((at, handle)) = opened.top.place_for(lookup.target) else { return Ok(NearProbe::Absent) };
+        let Some(pinned) = self.partition(opened, at, handle) else { return Ok(NearProbe::Miss) };
         let Some(handle) = self.block_for(&opened.top, &pinned, handle, lookup)? else { return Ok(NearProbe::Absent) };
         let Some(pinned) = self.cache.get(&self.key(handle.offset)) else { return Ok(NearProbe::Miss) };
         let block = pinned.block().ok_or_else(|| self.not_a("data block", handle.offset))?;

@@ -16,6 +16,7 @@ mod destroy;
 mod ended_log;
 mod far_logs;
 mod flash;
+mod flush_ahead;
 mod full_disk;
 mod large_records;
 mod memory;

@@ -136,6 +136,14 @@ mod mutants {
     }
 
     #[test]
+    fn tables_written_ahead_of_what_makes_their_keyspace() {
+        notices(
+            Mutant::FlushAheadOfKeyspaceChanges,
+            crate::flush_ahead::keyspaces_made_and_dropped_between_memtables_are_seen_by_what_is_written_ahead,
+        );
+    }
+
+    #[test]
     fn tables_deleted_that_an_edit_of_unknown_outcome_named() {
         notices(Mutant::UnknownEditTablesDeleted, crate::refused::what_a_record_of_unknown_outcome_names_is_kept);
     }

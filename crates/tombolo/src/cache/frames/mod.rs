@@ -32,7 +32,7 @@ use parking_lot::Mutex;
 use tombolo_env::memory::Region;
 
 use super::CacheKey;
-use crate::budget::{Category, MemoryBudget};
+use crate::budget::MemoryBudget;
 pub(super) use slab::BOOK_BYTES;
 use slab::{Slab, frame_bytes, region_bytes};
 
@@ -66,7 +66,7 @@ impl FrameMut {
 
 impl AsRef<[u8]> for Frame {
     fn as_ref(&self) -> &[u8] {
-        // SAFETY: the bytes lie within the region (invariant of `offset`), which this value keeps alive, and were zeroed when it was mapped.
+        // SAFETY: the bytes lie within the region (invariant of `offset`), which this value keeps alive, and were zeroed when it was mapped, or written since.
         // Nobody writes to them: a frame is this value's alone (invariant 1), and after `freeze` there is no `FrameMut` of it. Who had it before
         // gave it back under the lock under which it was taken, so that those accesses are over.
         unsafe { std::slice::from_raw_parts(self.region.base().as_ptr().add(self.offset), self.length) }
@@ -259,11 +259,21 @@ impl Frames {
         let region_bytes = region_bytes(frame_bytes, state.held_bytes, self.budget.bytes());
         let left_over = region_bytes as u64 + state.held_bytes / 64;
         let Some(wanted) = self.budget.cache_bytes_max().checked_sub(left_over) else { return false };
-        if self.budget.used(Category::Cache) + region_bytes as u64 > wanted {
-            return false;
-        }
         // A mapping without its pages: they come when they are touched.
-        let Ok(region) = Region::new(region_bytes) else { return false };
+        let new = || Region::new(region_bytes).ok();
+        let is_room = || self.budget.yielding_bytes() + region_bytes as u64 <= wanted;
+        let region = if is_room() {
+            new()
+        } else {
+            // What is kept for memtables gives way, and is what is needed as a rule. Its bytes are initialised as those of a new one are.
+            let Some((spare, charge)) = self.budget.take_spare() else { return false };
+            drop(charge);
+            if !is_room() {
+                return false;
+            }
+            if spare.length() == region_bytes { Some(spare) } else { new() }
+        };
+        let Some(region) = region else { return false };
         let slab = Slab::new(region, frame_bytes);
         self.budget.add_cached(slab.bytes());
         state.add(slab);

@@ -4,6 +4,7 @@ use tombolo_format::manifest::TableName;
 
 use super::slab::{frame_bytes, region_bytes};
 use super::*;
+use crate::budget::Category;
 
 fn key(number: u64) -> CacheKey {
     CacheKey { table: TableName { epoch: 1, random: 1 }, offset: number }
