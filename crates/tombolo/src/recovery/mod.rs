@@ -202,7 +202,7 @@ pub(crate) async fn destroy(request: Request) -> Result<Destroyed> {
     let checkpoints = Checkpoints::new(&env, &objects, loaded.incarnation, Epoch::NONE);
     let refuse = async || {
         refuse_with(&checkpoints).await?;
-        refuse_with_clones(clones::places(&env, &objects, loaded.incarnation).await?)
+        refuse_with_clones(&clones::places(&env, &objects, loaded.incarnation).await?)
     };
     refuse().await?;
     let manifest_options = ManifestOptions { mode: manifest::OpenMode::Open, log_identity: log_store.identity() };
@@ -234,7 +234,7 @@ pub(crate) async fn destroy(request: Request) -> Result<Destroyed> {
 
 /// # Errors
 /// `Invalid` when there are clones that share tables.
-fn refuse_with_clones(places: Vec<String>) -> Result<()> {
+fn refuse_with_clones(places: &[String]) -> Result<()> {
     if places.is_empty() {
         return Ok(());
     }

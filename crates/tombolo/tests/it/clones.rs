@@ -380,6 +380,72 @@ fn a_path_that_is_not_compared_is_noticed() {
     assert_eq!(a_link_proves_nothing().state, CloneState::Unneeded);
 }
 
+/// What a sweep thinks of a clone between its pin and its commit, and whether the clone is sound afterwards.
+fn swept_while_it_is_made() -> (CloneState, bool) {
+    let (sender, receiver) = std::sync::mpsc::channel();
+    run(|bucket| async move {
+        fill(&bucket.open("source").await, 1).await.unwrap();
+        // The target's requests take long, the source's none.
+        let making = bucket.builder("source").share_to(bucket.builder("clone?latency_ms=50"));
+        while bucket.objects("source", "/pin/").await.is_empty() {
+            bucket.env.sleep(Duration::from_millis(1)).await;
+        }
+        let clones = bucket.clones("source").await;
+        let _refused = bucket.builder("source").release_clone(clones[0].id, false).await;
+        making.await.unwrap();
+        let opened = bucket.builder("clone").open().await;
+        sender.send((clones[0].state, opened.is_ok())).unwrap();
+    });
+    receiver.recv().unwrap()
+}
+
+#[test]
+fn a_clone_that_is_being_made_keeps_its_pin() {
+    assert_eq!(swept_while_it_is_made(), (CloneState::Undecided, true));
+}
+
+#[cfg(feature = "mutants")]
+#[test]
+fn a_pin_released_in_the_epoch_that_put_it_is_noticed() {
+    let _own = tombolo_storage::mutant::enable(tombolo_storage::mutant::Mutant::CloneReleasedByItsOwnEpoch);
+    assert_eq!(swept_while_it_is_made(), (CloneState::Unneeded, false));
+}
+
+/// Between two times that the source replaces and deletes all tables, in ms: some of them fall between a look at the state and the pin.
+const PERIODS: [u64; 9] = [300, 370, 440, 510, 580, 650, 720, 790, 860];
+
+/// Clones the newest state while its source replaces and deletes all tables again and again; whether the clone is sound.
+fn made_while_tables_go(period: u64) -> bool {
+    let (sender, receiver) = std::sync::mpsc::channel();
+    run(|bucket| async move {
+        let source = bucket.open("source").await;
+        fill(&source, 1).await.unwrap();
+        // Between the look at the state and the pin there is time.
+        let making = bucket.builder("source?latency_ms=200").share_to(bucket.builder("clone"));
+        for what in 0..6000 / period {
+            fill(&source, what as u8).await.unwrap();
+            source.compact().await.unwrap();
+            bucket.env.sleep(Duration::from_millis(period)).await;
+        }
+        making.await.unwrap();
+        sender.send(bucket.builder("clone").open().await.is_ok()).unwrap();
+        drop(source);
+    });
+    receiver.recv().unwrap()
+}
+
+#[test]
+fn a_clone_is_made_of_a_state_whose_tables_are_all_kept() {
+    assert!(PERIODS.into_iter().all(made_while_tables_go));
+}
+
+#[cfg(feature = "mutants")]
+#[test]
+fn a_pin_that_is_not_proven_is_noticed() {
+    let _unproven = tombolo_storage::mutant::enable(tombolo_storage::mutant::Mutant::CloneNamesUnprovenPin);
+    assert!(!PERIODS.into_iter().all(made_while_tables_go));
+}
+
 /// What cannot be shared is refused before anything is claimed, and a clone that was moved alone is not written.
 #[test]
 fn places_that_do_not_fit_are_refused() {

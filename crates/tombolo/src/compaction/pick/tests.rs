@@ -6,6 +6,7 @@
 
 use std::fmt::Write as _;
 
+use parking_lot::Mutex;
 use tombolo_env::simulated::World;
 use tombolo_format::manifest::{Edit, KeyspaceOptions, TableDescription};
 use tombolo_storage::backend::memory::MemoryObjectStore;
