@@ -10,10 +10,11 @@ use std::sync::Arc;
 use clap::Args;
 use serde_json::json;
 use tombolo::sweep::{self, Garbage, GarbageKind};
-use tombolo::{Db, Env, Epoch, Error, ErrorKind};
+use tombolo::{CloneState, Db, Env, Epoch, Error, ErrorKind};
 use tombolo_storage::{ObjectStore, Purpose, Request, Uri};
 
 use self::roots::Roots;
+use crate::db::clones;
 use crate::failure::{Failure, Result};
 use crate::output::Output;
 use crate::text;
@@ -28,10 +29,11 @@ Examples:
   tombolo gc s3://bucket --live orders --live eu/users --delete
 
 Databases are found by their names, at any depth. Without --delete nothing is changed. Live databases, checkpoints, pins of readers and clones
-keep what they use; logs and records are their writers' to delete; what belongs to no database is counted as foreign, and never touched.
+keep what they use; the pin of a clone that shares tables is given back once the clone's place shows that nobody needs it, and never because nothing is
+found there. Logs and records are their writers' to delete; what belongs to no database is counted as foreign, and never touched.
 
-With --live the databases that are not named are destroyed, by the rules of `tombolo db destroy`: those with checkpoints are not, and readers keep
-their tables. A name under which there is no database is refused before anything is done.")]
+With --live the databases that are not named are destroyed, by the rules of `tombolo db destroy`: those with checkpoints are not, nor those with which
+another shares tables, and readers keep their tables. A name under which there is no database is refused before anything is done.")]
 pub struct Arguments {
     /// The root under which databases lie, or one database, as a URI.
     #[arg(value_name = "URI")]
@@ -90,7 +92,7 @@ pub fn run(arguments: &Arguments, output: &Output) -> Result<()> {
         let message = format!("there is no database {unknown:?} under {}, where there are: {}", root.shown(), known.join(", "));
         return Err(Failure::Usage(message));
     }
-    let mut failed = None;
+    let (mut failed, mut doomed) = (None, Vec::new());
     for directory in &databases {
         let mut uri = root.clone();
         if !directory.is_empty() {
@@ -98,9 +100,7 @@ pub fn run(arguments: &Arguments, output: &Output) -> Result<()> {
         }
         let store = registry.open_object_store(&env, &uri)?;
         if !live.is_empty() && !live.contains(directory) {
-            if let Err(error) = abandoned(&env, &store, &uri, arguments.delete, output)? {
-                failed.get_or_insert(error);
-            }
+            doomed.push((store, uri));
             continue;
         }
         let swept = env.block_on(async {
@@ -126,6 +126,12 @@ pub fn run(arguments: &Arguments, output: &Output) -> Result<()> {
                 failed.get_or_insert(error);
             }
         }
+        if let Err(error) = pins_of_clones(&env, &uri, arguments.delete, output)? {
+            failed.get_or_insert(error);
+        }
+    }
+    if let Err(error) = all_abandoned(&env, doomed, arguments.delete, output)? {
+        failed.get_or_insert(error);
     }
     output.result(
         || json!({ "databases": databases.len(), "outside": outside }),
@@ -141,6 +147,66 @@ fn directory_of(path: &str) -> String {
     if segments.is_empty() { String::new() } else { format!("{}/", segments.join("/")) }
 }
 
+/// Asks each clone that shares a database's tables whether it needs them; says which do not, and gives back what they kept if asked. A database that has
+/// ended may have some, too. The inner error is the database's own.
+fn pins_of_clones(env: &Env, uri: &Uri, delete: bool, output: &Output) -> Result<std::result::Result<(), Error>> {
+    let shown = uri.to_string();
+    let builder = || Db::builder(shown.clone()).env(env.clone()).registry(crate::database::registry());
+    let clones = match env.block_on(builder().clones()) {
+        Ok(clones) => clones,
+        // What is damaged was told already.
+        Err(error) => return Ok(Err(error)),
+    };
+    for clone in clones {
+        let is_gone = clone.state == CloneState::Unneeded;
+        if delete
+            && is_gone
+            && let Err(error) = env.block_on(builder().release_clone(clone.id, false))
+        {
+            return Ok(Err(error));
+        }
+        let done = match (is_gone, delete) {
+            (true, true) => "given back",
+            (true, false) => "would be given back",
+            (false, _) => "kept",
+        };
+        let mut line = clones::to_json(&clone);
+        line["database"] = json!(shown);
+        line["given_back"] = json!(is_gone && delete);
+        let tables = text::count(clone.tables);
+        output
+            .result(|| line, || format!("  {done}: {tables} tables shared with {}: {} (pin {:032x})", clone.place, clone.why, clone.id))?;
+        if clone.state == CloneState::Unknown && !output.is_json() {
+            output.line(format!("    if it is gone for good: tombolo db clones release {shown} {:032x} --force", clone.id))?;
+        }
+    }
+    Ok(Ok(()))
+}
+
+/// Databases that are not among the live ones, one after the other. One that was kept by another's sharing its tables comes again once another has gone.
+/// The inner error is the first of those of databases that stay.
+fn all_abandoned(
+    env: &Env,
+    mut doomed: Vec<(Arc<dyn ObjectStore>, Uri)>,
+    delete: bool,
+    output: &Output,
+) -> Result<std::result::Result<(), Error>> {
+    loop {
+        let (before, mut stays, mut failed) = (doomed.len(), Vec::new(), None);
+        for (store, uri) in doomed {
+            if let Err(error) = abandoned(env, &store, &uri, delete, output)? {
+                failed.get_or_insert(error);
+                stays.push((store, uri));
+            }
+        }
+        match failed {
+            Some(error) if stays.is_empty() || stays.len() == before => return Ok(Err(error)),
+            Some(_) => doomed = stays,
+            None => return Ok(Ok(())),
+        }
+    }
+}
+
 /// Says what a database that is not among the live ones holds, and destroys it if asked. The inner error is the database's own.
 fn abandoned(env: &Env, store: &Arc<dyn ObjectStore>, uri: &Uri, delete: bool, output: &Output) -> Result<std::result::Result<(), Error>> {
     let shown = uri.to_string();
@@ -148,7 +214,11 @@ fn abandoned(env: &Env, store: &Arc<dyn ObjectStore>, uri: &Uri, delete: bool, o
         let held = sweep::survey(env, store).await?;
         let objects = held.kept + held.objects.len() as u64;
         let bytes = held.kept_bytes + held.objects.iter().map(|object| object.bytes).sum::<u64>();
-        let left = if delete { Some(Db::builder(shown.clone()).env(env.clone()).destroy().await?) } else { None };
+        let left = if delete {
+            Some(Db::builder(shown.clone()).env(env.clone()).registry(crate::database::registry()).destroy().await?)
+        } else {
+            None
+        };
         Ok::<_, Error>((objects, bytes, left))
     });
     let (objects, bytes, left) = match outcome {

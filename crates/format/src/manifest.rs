@@ -43,6 +43,12 @@
 //! | 14 stream reached | stream u32, sequence u64 |
 //! | 15 keyspace changed | id u32, options {count u32, (name, value)…} |
 //! | 16 log trimmed | epoch u64, lane u32, entries u64 |
+//! | 17 source named | source u32, incarnation u64, database u64, pin u128, place |
+//! | 18 source un-named | source u32 |
+//! | 19 table of a source added | as 5, then source u32, the table's name there {epoch u64, random u64} |
+//!
+//! Records and snapshots with edits 17 to 19 have the incompatible feature bit 0, [`FEATURE_SOURCES`]: who does not know it would take tables of
+//! other databases for this one's.
 //!
 //! **Snapshot object:** a header, then chunks, the last of them with the flag 'end'; encoded and decoded chunk by chunk ([`snapshot`]).
 
@@ -66,6 +72,35 @@ pub struct TableName {
     pub epoch: u64,
     /// Fresh randomness of the attempt.
     pub random: u64,
+}
+
+/// Incompatible feature bit of records and snapshots: tables of other databases are named.
+pub const FEATURE_SOURCES: u64 = 1;
+/// Most bytes of a place.
+pub const PLACE_BYTES_MAX: usize = 4096;
+
+/// Another database on the same store, of which tables are named where they lie.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Source {
+    /// Its number in this manifest; never used again.
+    pub number: u32,
+    /// Where it lies, from this database's place on (`../orders`).
+    pub place: String,
+    /// Its life.
+    pub incarnation: u64,
+    /// The random number of that life.
+    pub database: u64,
+    /// The pin under it that keeps the tables, of kind `Clone`.
+    pub pin: u128,
+}
+
+/// A table that lies under another database.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct TableSource {
+    /// The number of its source.
+    pub source: u32,
+    /// Its name there.
+    pub name: TableName,
 }
 
 /// What the manifest says about a table: all that opening it needs.
@@ -99,6 +134,8 @@ pub struct TableDescription {
     pub tail_bytes: u32,
     /// When its oldest data was written, in seconds since the Unix epoch.
     pub oldest_unix_seconds: u64,
+    /// Where its object lies, if that is under another database; `name` is then no object's, and as fresh as one.
+    pub source: Option<TableSource>,
 }
 
 /// Options of a keyspace that shape its bytes, kept as name and value so that old readers can name what they do not know.
@@ -215,6 +252,13 @@ pub enum Edit {
         /// Its lane.
         lane: u32,
     },
+    /// Tables of another database are named from here on, which a pin of that database keeps.
+    SourceNamed(Source),
+    /// No table of a source is named any more, and its pin was given back; final.
+    SourceUnnamed {
+        /// Its number.
+        number: u32,
+    },
     /// A stream has given out sequence numbers up to `sequence`, whatever its tables and logs hold.
     StreamReached {
         /// Its number.
@@ -222,6 +266,17 @@ pub enum Edit {
         /// Inclusive.
         sequence: SequenceNumber,
     },
+}
+
+impl Edit {
+    /// Whether only programs understand it that know [`FEATURE_SOURCES`].
+    pub fn is_of_sources(&self) -> bool {
+        match self {
+            Edit::SourceNamed(_) | Edit::SourceUnnamed { .. } => true,
+            Edit::TableAdded(table) => table.source.is_some(),
+            _ => false,
+        }
+    }
 }
 
 /// What a slot of the chain is.

@@ -12,6 +12,7 @@ pub mod error;
 pub mod facts;
 pub mod fenced;
 mod gate;
+pub mod home;
 pub mod lanes;
 pub mod layer;
 pub mod log;

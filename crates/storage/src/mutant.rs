@@ -116,6 +116,15 @@ pub enum Mutant {
     SweepIgnoresNewestSnapshot,
     SweepTakesForeign,
     SweepTakesLogs,
+    // Clones that name their sources' tables
+    CloneNamesUnprovenPin,
+    CloneDeletesTablesOfSource,
+    CloneReleasedBeforeRecorded,
+    CloneReleasedBeforeUnnamed,
+    CloneReleasedUnlessFound,
+    CloneReleasedByItsOwnEpoch,
+    CloneReleasedDespiteReaders,
+    CloneReleasedFromElsewhere,
     // The application's own logs and objects
     ApplicationLogEndedByOpening,
     ApplicationLogTrimmedByPlace,

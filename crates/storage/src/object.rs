@@ -8,6 +8,7 @@ use bytes::Bytes;
 use tombolo_env::BoxFuture;
 
 use crate::facts::Fact;
+use crate::home::Home;
 use crate::{Error, ErrorKind, Meter, Placement, Pulse, Request, Result, Survival};
 
 /// Most bytes of an object name.
@@ -180,6 +181,11 @@ pub trait ObjectStore: Send + Sync + fmt::Debug {
 
     /// What it was asked for since it was opened, where it or a layer counts that. Every store that comes out of a registry is counted.
     fn meter(&self) -> Option<&Arc<Meter>> {
+        None
+    }
+
+    /// Where it lies among others, by which a database that names another's tables finds them. Every store that comes out of a registry has one.
+    fn home(&self) -> Option<&Home> {
         None
     }
 

@@ -14,6 +14,7 @@ use std::time::Duration;
 use tombolo_env::Env;
 
 use crate::backend::memory::{self, MemoryStores};
+use crate::home::Home;
 use crate::layer::flow::FlowObjectStore;
 use crate::layer::hedge::HedgeObjectStore;
 use crate::layer::meter::MeterObjectStore;
@@ -405,12 +406,16 @@ impl Registry {
     /// # Errors
     /// `Invalid` for an unknown scheme or parameter, listing the known ones; what the store says otherwise.
     pub fn open_object_store(&self, env: &Env, uri: &Uri) -> Result<Arc<dyn ObjectStore>> {
+        let home = Home::new(env, self, uri);
         let (uri, trace) = uri.without(TRACE_PARAMETER);
         let (uri, retry) = uri.without(RETRY_PARAMETER);
         let patience = retry.map(|seconds| retry_seconds(&seconds)).transpose()?;
         let (uri, throttle) = throttle(&uri)?;
         let (store, is_remote, patience) = match self.object_stores.get(&uri.scheme) {
-            Some(scheme) => (MeterObjectStore::wrap((scheme.factory)(env, &uri)?), scheme.is_remote(), patience.or(scheme.patience)),
+            Some(scheme) => {
+                let store = MeterObjectStore::wrap_at((scheme.factory)(env, &uri)?, home);
+                (store, scheme.is_remote(), patience.or(scheme.patience))
+            }
             None => return Err(unknown_scheme(&uri, "object store", &self.object_store_schemes())),
         };
         // One that is given a latency stands for a remote one.

@@ -12,6 +12,7 @@ pub mod budget;
 pub mod cache;
 mod checkpoint;
 pub mod chunked;
+mod clones;
 pub mod collection;
 mod compaction;
 pub mod db;
@@ -43,6 +44,7 @@ mod write;
 
 pub use budget::MemoryBudget;
 pub use checkpoint::Checkpoint;
+pub use clones::{CloneState, SharedClone};
 pub use collection::Destroyed;
 pub use db::{
     ApplicationEntry, ApplicationLog, ApplicationObject, ApplicationObjects, BackgroundError, Batch, Blocking, BlockingKeyspace, Builder,

@@ -19,10 +19,12 @@ Examples:
   tombolo db get file:///data/orders --checkpoint monday 42
   tombolo db export file:///data/orders --checkpoint monday > monday.ndjson
   tombolo db checkpoint restore file:///data/orders monday file:///data/orders-of-monday
+  tombolo db checkpoint restore s3://bucket/orders monday s3://bucket/orders-of-monday --share
   tombolo db checkpoint delete file:///data/orders monday
 
 A checkpoint holds every write that was acknowledged before, of all keyspaces, as one consistent cut. Tables that the database needs no more
-stay for it and take their space. On one file system restoring links tables; to another it copies them, which makes it a backup.")]
+stay for it and take their space. On one file system restoring links tables; to another it copies them, which makes it a backup. With --share
+nothing is copied: see `tombolo db clone --help`.")]
 pub enum Command {
     /// Makes one. Opens the database as its writer.
     Create(One),
@@ -73,13 +75,36 @@ pub struct Restore {
     /// The log store of the new database, as a URI; its store's own log when not given.
     #[arg(long, value_name = "URI")]
     target_log: Option<String>,
+    #[command(flatten)]
+    share: Share,
+}
+
+/// Whether tables are shared.
+#[derive(Args)]
+pub struct Share {
+    /// Shares the tables instead of copying them: the new database names them where they lie, on the same store, and this one keeps them for it.
+    #[arg(long)]
+    share: bool,
+}
+
+impl Share {
+    /// As the results say it.
+    fn word(&self) -> &'static str {
+        if self.share { ", whose tables it shares" } else { "" }
+    }
 }
 
 /// Arguments of `clone`.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
-  tombolo db clone file:///data/orders file:///data/orders-for-tests")]
+  tombolo db clone file:///data/orders file:///data/orders-for-tests
+  tombolo db clone s3://bucket/orders s3://bucket/orders-for-tests --share
+
+Without --share the new database is independent: its tables are links on one file system, and else copies that the store makes if it can. With --share
+nothing is copied, and it takes the same time for any size: the new database, which must lie on the same store, names the tables where they lie. The
+old one then keeps them until the new one is compacted or destroyed, and cannot be destroyed before that; `tombolo db clones` lists who shares. Move
+both together, or neither.")]
 pub struct Clone {
     #[command(flatten)]
     database: DatabaseArguments,
@@ -89,12 +114,14 @@ pub struct Clone {
     /// The log store of the new database, as a URI; its store's own log when not given.
     #[arg(long, value_name = "URI")]
     target_log: Option<String>,
+    #[command(flatten)]
+    share: Share,
 }
 
 /// Runs `clone`: [`Db::clone_to`] in its steps, so that Ctrl-C leaves no checkpoint that keeps tables for nobody.
 pub fn clone(arguments: &Clone, output: &Output) -> Result<()> {
     let interrupted = interrupt::listen()?;
-    let Clone { database, target, target_log } = arguments;
+    let Clone { database, target, target_log, share } = arguments;
     let db = database.open(OpenMode::Open)?;
     let env = Env::real();
     let name = format!("clone-{:016x}{:016x}", env.random_u64(), env.random_u64());
@@ -102,6 +129,7 @@ pub fn clone(arguments: &Clone, output: &Output) -> Result<()> {
     db.checkpoint(&name).wait()?;
     let new = with_log(Db::builder(target).registry(crate::database::registry()), target_log.as_deref());
     let restored = match database.builder() {
+        Ok(source) if share.share => interrupt::wait(source.at_checkpoint(&name).share_to(new), &interrupted, || ()),
         Ok(source) => interrupt::wait(source.at_checkpoint(&name).restore_to(new), &interrupted, || ()),
         Err(error) => Err(error),
     };
@@ -109,8 +137,10 @@ pub fn clone(arguments: &Clone, output: &Output) -> Result<()> {
     restored?;
     deleted?;
     db.close().wait()?;
-    output
-        .result(|| json!({ "cloned": database.store, "store": target }), || format!("{} is now also the database {target}", database.store))
+    output.result(
+        || json!({ "cloned": database.store, "store": target, "shared": share.share }),
+        || format!("{} is now also the database {target}{}", database.store, share.word()),
+    )
 }
 
 /// Runs a command.
@@ -132,10 +162,15 @@ pub fn run(command: &Command, output: &Output) -> Result<()> {
             output.result(|| json!({ "deleted": name }), || format!("checkpoint {name} is deleted"))
         }
         Command::Restore(arguments) => {
-            let Restore { database, name, target, target_log } = arguments;
+            let Restore { database, name, target, target_log, share } = arguments;
             let new = with_log(Db::builder(target).registry(crate::database::registry()), target_log.as_deref());
-            interrupt::wait(database.builder()?.at_checkpoint(name).restore_to(new), &interrupted, || ())?;
-            output.result(|| json!({ "restored": name, "store": target }), || format!("checkpoint {name} is now the database {target}"))
+            let source = database.builder()?.at_checkpoint(name);
+            let made = if share.share { source.share_to(new) } else { source.restore_to(new) };
+            interrupt::wait(made, &interrupted, || ())?;
+            output.result(
+                || json!({ "restored": name, "store": target, "shared": share.share }),
+                || format!("checkpoint {name} is now the database {target}{}", share.word()),
+            )
         }
     }
 }

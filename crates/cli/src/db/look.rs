@@ -123,6 +123,7 @@ pub fn stats(arguments: &DatabaseArguments, output: &Output) -> Result<()> {
             json!({
                 "epoch": epoch,
                 "tables": stats.tables, "table_bytes": stats.table_bytes, "tables_by_level": stats.tables_by_level,
+                "tables_shared": stats.tables_shared, "table_bytes_shared": stats.table_bytes_shared,
                 "memtable_bytes": stats.memtable_bytes, "memtables_waiting": stats.memtables_waiting,
                 "log_bytes": stats.log_bytes, "last_sequence": stats.last_sequence,
                 "replayed_bytes": stats.replayed_bytes, "open_nanos": stats.open_nanos,

@@ -1,11 +1,13 @@
 //! `tombolo db`: databases at the prompt.
 
 mod checkpoint;
+pub mod clones;
 mod look;
 mod salvage;
 mod transfer;
 
 use std::ops::Bound;
+use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::json;
@@ -40,8 +42,11 @@ pub enum Command {
     /// Makes, lists, deletes and restores checkpoints.
     #[command(subcommand)]
     Checkpoint(checkpoint::Command),
-    /// Makes a database of its own of this one as it is now, somewhere else; tables are linked where the store can. Opens it as its writer.
+    /// Makes a database of its own of this one as it is now, somewhere else; tables are linked where the store can, or shared. Opens it as its writer.
     Clone(checkpoint::Clone),
+    /// Lists databases that share this one's tables, and gives back what is kept for those that are no more.
+    #[command(subcommand)]
+    Clones(clones::Command),
     /// Lists, creates and drops keyspaces.
     #[command(subcommand)]
     Keyspace(KeyspaceCommand),
@@ -255,13 +260,14 @@ pub fn run(command: &Command, output: &Output) -> Result<()> {
         Command::Keyspace(KeyspaceCommand::Drop(arguments)) => drop_keyspace(arguments, output),
         Command::Checkpoint(command) => checkpoint::run(command, output),
         Command::Clone(arguments) => checkpoint::clone(arguments, output),
+        Command::Clones(command) => clones::run(command, output),
         Command::Stats(arguments) => look::stats(arguments, output),
         Command::Properties(arguments) => look::properties(arguments, output),
         Command::Levels(arguments) => look::levels(arguments, output),
         Command::Verify(arguments) => verify(arguments, output),
         Command::Salvage(arguments) => salvage::run(arguments, output),
-        Command::Compact(arguments) => rewrite(arguments, output, Db::compact),
-        Command::Flush(arguments) => rewrite(arguments, output, Db::flush),
+        Command::Compact(arguments) => rewrite(arguments, output, Db::compact, LOOKS_MAX),
+        Command::Flush(arguments) => rewrite(arguments, output, Db::flush, 0),
         Command::Destroy(arguments) => destroy(arguments, output),
     }
 }
@@ -436,18 +442,38 @@ fn verify(arguments: &Verify, output: &Output) -> Result<()> {
 }
 
 /// Does what rewrites tables, and says what there was before and is now.
-fn rewrite(arguments: &DatabaseArguments, output: &Output, work: impl FnOnce(&Db) -> Op<()>) -> Result<()> {
+/// How often it is looked whether what was shared is given back, and after which time again.
+const LOOKS_MAX: u32 = 100;
+const LOOK: Duration = Duration::from_millis(20);
+
+fn rewrite(arguments: &DatabaseArguments, output: &Output, work: impl FnOnce(&Db) -> Op<()>, looks_max: u32) -> Result<()> {
     let interrupted = interrupt::listen()?;
     let db = arguments.open(OpenMode::Open)?;
     let before = db.stats();
     interrupt::wait(work(&db), &interrupted, || ())?;
+    // What was shared, and is not needed any more, is given back by the collection that follows, of which nobody could wait for the end but by looking.
+    for _ in 0..looks_max {
+        if db.stats().tables_shared == 0 {
+            break;
+        }
+        std::thread::sleep(LOOK);
+    }
     let after = db.stats();
     db.close().wait()?;
     output.result(
-        || json!({ "tables_before": before.tables, "bytes_before": before.table_bytes, "tables": after.tables, "bytes": after.table_bytes }),
+        || {
+            json!({
+                "tables_before": before.tables, "bytes_before": before.table_bytes, "tables": after.tables, "bytes": after.table_bytes,
+                "tables_shared": after.tables_shared,
+            })
+        },
         || {
             let (from, to) = (text::bytes(before.table_bytes), text::bytes(after.table_bytes));
-            format!("{} tables of {from} before, {} tables of {to} now", before.tables, after.tables)
+            let shared = match after.tables_shared {
+                0 => String::new(),
+                tables => format!("; {tables} lie under other databases still: see its checkpoints and readers"),
+            };
+            format!("{} tables of {from} before, {} tables of {to} now{shared}", before.tables, after.tables)
         },
     )
 }

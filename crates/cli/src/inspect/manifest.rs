@@ -6,7 +6,9 @@ use tombolo_format::FormatError;
 use tombolo_format::checkpoint::CheckpointHeader;
 use tombolo_format::incarnation::{INCARNATION_BYTES, decode_incarnation};
 use tombolo_format::manifest::snapshot::{SNAPSHOT_HEADER_BYTES, SnapshotDecoder, SnapshotIdentity};
-use tombolo_format::manifest::{Edit, Part, RECORD_HEADER_BYTES, RecordKind, TableName, decode_record, record_hash};
+use tombolo_format::manifest::{
+    Edit, Part, RECORD_HEADER_BYTES, RecordKind, TableDescription, TableName, TableSource, decode_record, record_hash,
+};
 use tombolo_format::pin::{PIN_HEADER_BYTES, decode_pin};
 use tombolo_storage::LogOffset;
 
@@ -165,6 +167,16 @@ pub fn pin(bytes: &Bytes, report: &mut Report) {
     for (index, table) in pin.tables.iter().enumerate() {
         report.part((PIN_HEADER_BYTES + 16 * index) as u64, 16, "keeps", vec![("table", table_name(*table))]);
     }
+    if let Some(clone) = &pin.clone {
+        let fields = vec![
+            ("place", json!(clone.place)),
+            ("incarnation", json!(clone.incarnation)),
+            ("database", json!(format!("{:016x}", clone.database))),
+            ("epoch", json!(clone.epoch)),
+            ("seen from", json!(format!("{:016x}", clone.seen_from))),
+        ];
+        report.part((PIN_HEADER_BYTES + 16 * pin.tables.len()) as u64, (36 + clone.place.len()) as u64, "for the clone", fields);
+    }
 }
 
 /// Reports on an object whose name says all.
@@ -189,23 +201,39 @@ fn table_name(name: TableName) -> Value {
     json!(format!("{:016x}-{:016x}", name.epoch, name.random))
 }
 
+fn table_fields(table: &TableDescription) -> Vec<(&'static str, Value)> {
+    let mut fields = vec![
+        ("table", table_name(table.name)),
+        ("keyspace", json!(table.keyspace)),
+        ("level", json!(table.level)),
+        ("bytes", json!(table.length)),
+        ("entries", json!(table.entries)),
+        ("deletes", json!(table.deletes)),
+        ("sequences", json!(format!("{}–{}", table.first_sequence.0, table.last_sequence.0))),
+        ("keys", json!(format!("{} – {}", text::escape(&table.first_key), text::escape(&table.last_key)))),
+        ("identity", json!(format!("{:016x}", table.identity))),
+    ];
+    if let Some(TableSource { source, name }) = table.source {
+        fields.extend([("source", json!(source)), ("table there", table_name(name))]);
+    }
+    fields
+}
+
 fn edit_part(edit: &Edit, at: u64, report: &mut Report) {
     let offset = |word: u64| json!(LogOffset(word).to_string());
     let (what, fields) = match edit {
-        Edit::TableAdded(table) => (
-            "table added",
+        Edit::TableAdded(table) => (if table.source.is_some() { "table of a source added" } else { "table added" }, table_fields(table)),
+        Edit::SourceNamed(source) => (
+            "source named",
             vec![
-                ("table", table_name(table.name)),
-                ("keyspace", json!(table.keyspace)),
-                ("level", json!(table.level)),
-                ("bytes", json!(table.length)),
-                ("entries", json!(table.entries)),
-                ("deletes", json!(table.deletes)),
-                ("sequences", json!(format!("{}–{}", table.first_sequence.0, table.last_sequence.0))),
-                ("keys", json!(format!("{} – {}", text::escape(&table.first_key), text::escape(&table.last_key)))),
-                ("identity", json!(format!("{:016x}", table.identity))),
+                ("source", json!(source.number)),
+                ("place", json!(source.place)),
+                ("incarnation", json!(source.incarnation)),
+                ("database", json!(format!("{:016x}", source.database))),
+                ("pin", json!(format!("{:032x}", source.pin))),
             ],
         ),
+        Edit::SourceUnnamed { number } => ("source un-named", vec![("source", json!(number))]),
         Edit::TableMoved { name, level } => ("table moved", vec![("table", table_name(*name)), ("level", json!(level))]),
         Edit::TableObsolete { name } => ("table obsolete", vec![("table", table_name(*name))]),
         Edit::TableCondemned { name } => ("table condemned", vec![("table", table_name(*name))]),

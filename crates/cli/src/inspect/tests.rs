@@ -148,6 +148,7 @@ fn checkpoints_and_pins_are_told_and_damage_in_them_is_found() {
         lease_ms: 0,
         created_unix_seconds: 1_790_000_000,
         tables: vec![TableName { epoch: 3, random: 0xfeed }],
+        clone: None,
     };
     let pin = encode_pin(&pin).unwrap();
     let (text, damaged) = report("1/pin/0abc", &pin);

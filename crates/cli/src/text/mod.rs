@@ -156,6 +156,12 @@ pub fn stats(stats: &Stats) -> String {
         format!("since open  {} writes, {} flushes, {} compactions", count(stats.writes), count(stats.flushes), count(stats.compactions)),
         format!("opening     {}, {} of log replayed", duration(Duration::from_nanos(stats.open_nanos)), bytes(stats.replayed_bytes)),
     ];
+    if stats.tables_shared > 0 {
+        lines.insert(
+            1,
+            format!("shared      {} tables of {} lie under other databases", stats.tables_shared, bytes(stats.table_bytes_shared)),
+        );
+    }
     if let Some(error) = &stats.background_error {
         lines.push(format!("background  fails and retries: {error}"));
     }

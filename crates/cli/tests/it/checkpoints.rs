@@ -101,3 +101,58 @@ fn a_clone_that_is_interrupted_leaves_no_checkpoint() {
     ok(&["db", "clone", &store, &uri(&folder.path().join("other"))]);
     assert_eq!(ok(&["db", "checkpoint", "list", &store]), "");
 }
+
+/// A clone that shares tables: made, listed, kept by its source, moved away by compaction, given back by gc.
+#[test]
+fn a_clone_that_shares_tables_is_told_kept_and_given_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let place = |name: &str| uri(&folder.path().join(name));
+    let (store, copy) = (place("orders"), place("tests"));
+    ok(&["db", "put", &store, "1", "one"]);
+    let said = ok(&["db", "clone", &store, &copy, "--share"]);
+    assert!(said.contains("shares"), "{said}");
+    assert_eq!(ok(&["db", "get", &copy, "1"]), "one\n");
+    let listed = ok(&["db", "clones", "list", &store]);
+    assert!(listed.contains("../tests") && listed.contains("needed"), "{listed}");
+    let listed = json(&ok(&["--json", "db", "clones", "list", &store]));
+    let id = listed["id"].as_str().unwrap().to_owned();
+    assert_eq!((listed["state"].as_str(), listed["tables"].as_u64()), (Some("needed"), Some(1)));
+    assert!(ok(&["db", "stats", &copy]).contains("lie under other databases"));
+    assert!(ok(&["inspect", &copy, "manifest"]).contains("table of a source added"));
+    assert!(ok(&["inspect", &store, "pins"]).contains("clone"));
+    fails(&["db", "destroy", &store, "--yes"], 2, &["../tests", "gc"]);
+    fails(&["db", "clones", "release", &store, &id], 2, &["may need"]);
+    fails(&["db", "clones", "release", &store, "12"], 2, &["clones list"]);
+    let kept = ok(&["gc", &uri(folder.path()), "--delete"]);
+    assert!(kept.contains("kept: 1 tables shared with ../tests"), "{kept}");
+    // A checkpoint shared as well, and deleted by hand: nothing there proves nothing.
+    ok(&["db", "checkpoint", "create", &store, "c"]);
+    ok(&["db", "checkpoint", "restore", &store, "c", &place("gone"), "--share"]);
+    ok(&["db", "checkpoint", "delete", &store, "c"]);
+    std::fs::remove_dir_all(folder.path().join("gone")).unwrap();
+    let kept = ok(&["gc", &uri(folder.path()), "--delete"]);
+    assert!(kept.contains("proves nothing") && kept.contains("--force"), "{kept}");
+    ok(&["db", "put", &place("gone"), "2", "two"]);
+    let given = ok(&["gc", &uri(folder.path()), "--delete"]);
+    assert!(given.contains("given back: 1 tables shared with ../gone"), "{given}");
+    ok(&["db", "compact", &copy]);
+    assert_eq!(ok(&["db", "clones", "list", &store]), "");
+    ok(&["db", "destroy", &store, "--yes"]);
+    assert_eq!(ok(&["db", "get", &copy, "1"]), "one\n");
+}
+
+/// Of databases that share tables, and none of which is to live, each goes once those have that share with it.
+#[test]
+fn gc_destroys_clones_before_their_sources() {
+    let folder = tempfile::tempdir().unwrap();
+    let place = |name: &str| uri(&folder.path().join(name));
+    for name in ["a", "stays"] {
+        ok(&["db", "put", &place(name), "1", "one"]);
+    }
+    ok(&["db", "clone", &place("a"), &place("b"), "--share"]);
+    ok(&["db", "clone", &place("b"), &place("c"), "--share"]);
+    ok(&["gc", &uri(folder.path()), "--live", "stays", "--delete"]);
+    for name in ["a", "b", "c"] {
+        fails(&["db", "get", &place(name), "1"], 3, &["destroyed"]);
+    }
+}

@@ -59,7 +59,7 @@ pub(super) fn a_record() -> Vec<u8> {
 
 fn a_pin() -> Vec<u8> {
     let tables = vec![TableName { epoch: 1, random: 2 }];
-    let pin = Pin { incarnation: 1, id: 2, kind: PinKind::Reader, lease_ms: 30_000, created_unix_seconds: 3, tables };
+    let pin = Pin { incarnation: 1, id: 2, kind: PinKind::Reader, lease_ms: 30_000, created_unix_seconds: 3, tables, clone: None };
     encode_pin(&pin).expect("a seed is within the limits")
 }
 

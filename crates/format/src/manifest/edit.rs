@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use super::{Edit, TableDescription, TableName};
+use super::{Edit, PLACE_BYTES_MAX, Source, TableDescription, TableName, TableSource};
 use crate::batch::{KEYSPACE_NAME_BYTES_MAX, put_options, read_options};
 use crate::codec::{Reader, put_prefixed};
 use crate::error::{FormatError, Result};
@@ -34,7 +34,10 @@ const LOG_UNNAMED: u8 = 13;
 const STREAM_REACHED: u8 = 14;
 const KEYSPACE_CHANGED: u8 = 15;
 const LOG_TRIMMED: u8 = 16;
-const TAG_MAX: u8 = LOG_TRIMMED;
+const SOURCE_NAMED: u8 = 17;
+const SOURCE_UNNAMED: u8 = 18;
+const TABLE_OF_SOURCE_ADDED: u8 = 19;
+const TAG_MAX: u8 = TABLE_OF_SOURCE_ADDED;
 
 /// Appends an edit.
 ///
@@ -83,7 +86,14 @@ fn encode_body(edit: &Edit, out: &mut Vec<u8>) -> Result<u8> {
         }
         Edit::TableAdded(table) => {
             body.table(table)?;
-            TABLE_ADDED
+            match table.source {
+                None => TABLE_ADDED,
+                Some(TableSource { source, name }) => {
+                    body.u32(source);
+                    body.name(name);
+                    TABLE_OF_SOURCE_ADDED
+                }
+            }
         }
         Edit::TableMoved { name, level } => {
             body.name(*name);
@@ -125,6 +135,18 @@ fn encode_body(edit: &Edit, out: &mut Vec<u8>) -> Result<u8> {
         Edit::LogUnnamed { epoch, lane } => {
             body.log(*epoch, *lane);
             LOG_UNNAMED
+        }
+        Edit::SourceNamed(Source { number, place, incarnation, database, pin }) => {
+            body.u32(*number);
+            body.u64(*incarnation);
+            body.u64(*database);
+            body.0.extend_from_slice(&pin.to_le_bytes());
+            body.bytes(place.as_bytes(), PLACE_BYTES_MAX, "a source's place")?;
+            SOURCE_NAMED
+        }
+        Edit::SourceUnnamed { number } => {
+            body.u32(*number);
+            SOURCE_UNNAMED
         }
         Edit::StreamReached { stream, sequence } => {
             body.u32(*stream);
@@ -237,6 +259,17 @@ fn decode_body(tag: u8, body: &[u8]) -> Result<Edit> {
         STREAM_REACHED => Edit::StreamReached { stream: reader.u32()?, sequence: sequence(&mut reader)? },
         LOG_TRIMMED => Edit::LogTrimmed { epoch: reader.u64()?, lane: reader.u32()?, entries: reader.u64()? },
         KEYSPACE_CHANGED => Edit::KeyspaceChanged { id: reader.u32()?, options: read_options(&mut reader)? },
+        SOURCE_NAMED => {
+            let number = reader.u32()?;
+            let (incarnation, database, pin) = (reader.u64()?, reader.u64()?, reader.u128()?);
+            Edit::SourceNamed(Source { number, place: reader.text(PLACE_BYTES_MAX)?.to_owned(), incarnation, database, pin })
+        }
+        SOURCE_UNNAMED => Edit::SourceUnnamed { number: reader.u32()? },
+        TABLE_OF_SOURCE_ADDED => {
+            let table = table(&mut reader)?;
+            let source = Some(TableSource { source: reader.u32()?, name: name(&mut reader)? });
+            Edit::TableAdded(TableDescription { source, ..table })
+        }
         tag => return Err(FormatError::newer(0, format!("edit with tag {tag}"))),
     };
     reader.end()?;
@@ -272,5 +305,6 @@ fn table(reader: &mut Reader<'_>) -> Result<TableDescription> {
         oldest_unix_seconds: reader.u64()?,
         first_key: Bytes::copy_from_slice(reader.prefixed(KEY_BYTES_MAX)?),
         last_key: Bytes::copy_from_slice(reader.prefixed(KEY_BYTES_MAX)?),
+        source: None,
     })
 }

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use super::{Edit, Part, Record, RecordKind, decode_edit, encode_edit};
+use super::{Edit, FEATURE_SOURCES, Part, Record, RecordKind, decode_edit, encode_edit};
 use crate::checksum::{crc32c, hash128};
 use crate::codec::Reader;
 use crate::error::{FormatError, Result, check_features, check_version};
@@ -12,7 +12,7 @@ pub const RECORD_MAGIC: [u8; 8] = *b"TMBLOREC";
 /// The version written, and the newest read.
 pub const RECORD_VERSION: u32 = 1;
 /// Incompatible feature bits that this program knows.
-pub const RECORD_FEATURES_KNOWN: u64 = 0;
+pub const RECORD_FEATURES_KNOWN: u64 = FEATURE_SOURCES;
 /// Bytes before the edits.
 pub const RECORD_HEADER_BYTES: usize = 104;
 /// Most bytes of a record.
@@ -38,7 +38,8 @@ pub fn encode_record(record: &Record) -> Result<Bytes> {
     out.extend_from_slice(&RECORD_MAGIC);
     out.extend_from_slice(&RECORD_VERSION.to_le_bytes());
     out.extend_from_slice(&0u32.to_le_bytes());
-    out.extend_from_slice(&0u64.to_le_bytes());
+    let features = if edits_of(&record.kind).iter().any(Edit::is_of_sources) { FEATURE_SOURCES } else { 0 };
+    out.extend_from_slice(&features.to_le_bytes());
     out.extend_from_slice(&0u64.to_le_bytes());
     out.extend_from_slice(&record.incarnation.to_le_bytes());
     out.extend_from_slice(&record.slot.to_le_bytes());
@@ -87,6 +88,13 @@ pub fn encode_record(record: &Record) -> Result<Bytes> {
     Ok(out.into())
 }
 
+fn edits_of(kind: &RecordKind) -> &[Edit] {
+    match kind {
+        RecordKind::Edits(edits) | RecordKind::Part(_, edits) => edits,
+        _ => &[],
+    }
+}
+
 /// The hash by which a record's successor names it.
 pub fn record_hash(bytes: &[u8]) -> u128 {
     hash128(bytes)
@@ -116,7 +124,8 @@ pub fn decode_record(bytes: &[u8]) -> Result<Record> {
         return Err(FormatError::checksum(body.len(), crc32c(body), stored));
     }
     check_version(8, version, RECORD_VERSION)?;
-    check_features(16, reader.u64()?, RECORD_FEATURES_KNOWN)?;
+    let features = reader.u64()?;
+    check_features(16, features, RECORD_FEATURES_KNOWN)?;
     reader.u64()?;
     let record = Record {
         incarnation: reader.u64()?,
@@ -136,6 +145,9 @@ pub fn decode_record(bytes: &[u8]) -> Result<Record> {
     }
     let mut reader = Reader::new(&body[RECORD_HEADER_BYTES..]);
     let kind = decode_kind(&mut reader, kind, count).map_err(|error| error.shifted(RECORD_HEADER_BYTES as u64))?;
+    if features & FEATURE_SOURCES == 0 && edits_of(&kind).iter().any(Edit::is_of_sources) {
+        return Err(FormatError::damaged(16, "the feature bit of edits about sources", format!("{features:#x}")));
+    }
     Ok(Record { kind, ..record })
 }
 

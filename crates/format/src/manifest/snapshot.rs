@@ -26,7 +26,7 @@
 //!
 //! The record that names the object holds its length and the checksum of all of it (xxh3, 64 bits).
 
-use super::{EDIT_BYTES_MAX, Edit, decode_edit, encode_edit};
+use super::{EDIT_BYTES_MAX, Edit, FEATURE_SOURCES, decode_edit, encode_edit};
 use crate::checksum::{StreamHash, crc32c, crc32c_two, stamp};
 use crate::codec::Reader;
 use crate::error::{FormatError, Result, check_features, check_version};
@@ -36,7 +36,7 @@ pub const SNAPSHOT_MAGIC: [u8; 8] = *b"TMBLOSNA";
 /// The version written, and the newest read.
 pub const SNAPSHOT_VERSION: u32 = 1;
 /// Incompatible feature bits that this program knows.
-pub const SNAPSHOT_FEATURES_KNOWN: u64 = 0;
+pub const SNAPSHOT_FEATURES_KNOWN: u64 = FEATURE_SOURCES;
 /// Bytes before the first chunk.
 pub const SNAPSHOT_HEADER_BYTES: usize = 60;
 /// Bytes of a chunk before its edits.
@@ -65,6 +65,7 @@ pub struct SnapshotIdentity {
 #[derive(Debug)]
 pub struct SnapshotEncoder {
     random: u64,
+    features: u64,
     edits: Vec<u8>,
     chunk_edits: u32,
     ordinal: u32,
@@ -86,13 +87,23 @@ pub struct SnapshotEnd {
 }
 
 impl SnapshotEncoder {
-    /// Begins a snapshot.
+    /// Begins a snapshot of edits none of which is about sources ([`Edit::is_of_sources`]).
     pub fn new(identity: SnapshotIdentity) -> SnapshotEncoder {
+        SnapshotEncoder::with_features(identity, 0)
+    }
+
+    /// Begins the snapshot of these edits, which are then pushed.
+    pub fn of(identity: SnapshotIdentity, edits: &[Edit]) -> SnapshotEncoder {
+        let features = if edits.iter().any(Edit::is_of_sources) { FEATURE_SOURCES } else { 0 };
+        SnapshotEncoder::with_features(identity, features)
+    }
+
+    fn with_features(identity: SnapshotIdentity, features: u64) -> SnapshotEncoder {
         let mut out = Vec::with_capacity(SNAPSHOT_HEADER_BYTES);
         out.extend_from_slice(&SNAPSHOT_MAGIC);
         out.extend_from_slice(&SNAPSHOT_VERSION.to_le_bytes());
         out.extend_from_slice(&0u32.to_le_bytes());
-        out.extend_from_slice(&0u64.to_le_bytes());
+        out.extend_from_slice(&features.to_le_bytes());
         out.extend_from_slice(&0u64.to_le_bytes());
         out.extend_from_slice(&identity.incarnation.to_le_bytes());
         out.extend_from_slice(&identity.slot.to_le_bytes());
@@ -100,6 +111,7 @@ impl SnapshotEncoder {
         out.extend_from_slice(&crc32c(&out).to_le_bytes());
         SnapshotEncoder {
             random: identity.random,
+            features,
             edits: Vec::new(),
             chunk_edits: 0,
             ordinal: 0,
@@ -113,8 +125,11 @@ impl SnapshotEncoder {
     /// Adds an edit. Now and then the next piece of the object is handed out: append it.
     ///
     /// # Errors
-    /// `Limit` when the edit is beyond its limits; nothing was added.
+    /// `Limit` when the edit is beyond its limits, or about sources in a snapshot that was begun without any; nothing was added.
     pub fn push(&mut self, edit: &Edit) -> Result<Option<Vec<u8>>> {
+        if edit.is_of_sources() && self.features & FEATURE_SOURCES == 0 {
+            return Err(FormatError::limit("an edit about sources in a snapshot without them"));
+        }
         encode_edit(edit, &mut self.edits)?;
         self.chunk_edits += 1;
         self.edits_total += 1;
@@ -170,6 +185,7 @@ pub struct SnapshotDecoder {
     /// Bytes of the object before `buffer`.
     consumed: u64,
     header_done: bool,
+    features: u64,
     ordinal: u32,
     edits_total: u32,
     ended: bool,
@@ -185,6 +201,7 @@ impl SnapshotDecoder {
             buffer: Vec::new(),
             consumed: 0,
             header_done: false,
+            features: 0,
             ordinal: 0,
             edits_total: 0,
             ended: false,
@@ -240,7 +257,7 @@ impl SnapshotDecoder {
             if bytes.len() < SNAPSHOT_HEADER_BYTES {
                 return Ok(0);
             }
-            check_header(&bytes[..SNAPSHOT_HEADER_BYTES], &self.identity)?;
+            self.features = check_header(&bytes[..SNAPSHOT_HEADER_BYTES], &self.identity)?;
             self.header_done = true;
             return Ok(SNAPSHOT_HEADER_BYTES);
         }
@@ -269,7 +286,12 @@ impl SnapshotDecoder {
             0 => {
                 let mut body = Reader::new(body);
                 for _ in 0..count {
-                    edits.push(decode_edit(&mut body).map_err(|error| error.shifted(CHUNK_HEADER_BYTES as u64))?);
+                    let edit = decode_edit(&mut body).map_err(|error| error.shifted(CHUNK_HEADER_BYTES as u64))?;
+                    if edit.is_of_sources() && self.features & FEATURE_SOURCES == 0 {
+                        let found = format!("{:#x}", self.features);
+                        return Err(FormatError::damaged(16, "the feature bit of edits about sources", found));
+                    }
+                    edits.push(edit);
                 }
                 body.end().map_err(|error| error.shifted(CHUNK_HEADER_BYTES as u64))?;
                 self.edits_total = self.edits_total.saturating_add(count);
@@ -286,7 +308,8 @@ impl SnapshotDecoder {
     }
 }
 
-fn check_header(bytes: &[u8], identity: &SnapshotIdentity) -> Result<()> {
+/// The feature bits.
+fn check_header(bytes: &[u8], identity: &SnapshotIdentity) -> Result<u64> {
     let mut reader = Reader::new(bytes);
     let magic = reader.array::<8>()?;
     if magic != SNAPSHOT_MAGIC {
@@ -305,5 +328,5 @@ fn check_header(bytes: &[u8], identity: &SnapshotIdentity) -> Result<()> {
     if found != *identity {
         return Err(FormatError::damaged(32, format!("{identity:?}"), format!("{found:?}")));
     }
-    Ok(())
+    Ok(incompatible)
 }

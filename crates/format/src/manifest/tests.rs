@@ -21,6 +21,7 @@ fn table(random: u64) -> TableDescription {
         deletes: 7,
         tail_bytes: 9000,
         oldest_unix_seconds: 1_790_000_000,
+        source: None,
     }
 }
 
@@ -48,6 +49,9 @@ fn all_edits() -> Vec<Edit> {
         Edit::LogTrimmed { epoch: 3, lane: 1, entries: 97 },
         Edit::LogUnnamed { epoch: 3, lane: 1 },
         Edit::StreamReached { stream: 0, sequence: SequenceNumber(11) },
+        Edit::SourceNamed(Source { number: 1, place: "../orders".into(), incarnation: 2, database: 30, pin: 1 << 99 }),
+        Edit::TableAdded(TableDescription { source: Some(TableSource { source: 1, name: TableName { epoch: 8, random: 9 } }), ..table(5) }),
+        Edit::SourceUnnamed { number: 1 },
     ]
 }
 
@@ -88,6 +92,23 @@ fn a_record_is_the_bytes_of_its_table() {
     assert_eq!(bytes[96..104], [2, 0, 0, 0, 1, 0, 0, 0]);
     assert_eq!(bytes[104..122], [13, 0, 12, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0]);
     assert_eq!(bytes[122..], crc32c(&bytes[..122]).to_le_bytes());
+}
+
+/// What names tables of other databases is not read by who does not know of them.
+#[test]
+fn edits_about_sources_have_a_feature_bit() {
+    let of = |edits: Vec<Edit>| encode_record(&record(RecordKind::Edits(edits))).unwrap();
+    for edit in all_edits() {
+        assert_eq!(of(vec![edit.clone()])[16], u8::from(edit.is_of_sources()), "{edit:?}");
+    }
+    let bytes = of(all_edits());
+    let mut without = bytes[..bytes.len() - 4].to_vec();
+    without[16] = 0;
+    without.extend_from_slice(&crc32c(&without).to_le_bytes());
+    assert!(matches!(decode_record(&without), Err(FormatError::Damaged { offset: 16, .. })));
+    let identity = SnapshotIdentity { incarnation: 1, slot: 2, random: 3 };
+    let source = &all_edits()[16];
+    assert!(source.is_of_sources() && SnapshotEncoder::new(identity).push(source).is_err());
 }
 
 #[test]

@@ -3,6 +3,7 @@
 //! A seed covers a part of what a scenario can do; the parts of consecutive seeds differ, and together they cover the whole.
 
 mod bit_rot;
+mod clones;
 mod contest;
 mod crash;
 pub mod metamorphic;
@@ -45,7 +46,7 @@ impl std::fmt::Debug for Scenario {
 }
 
 /// All scenarios.
-pub const ALL: [Scenario; 12] = [
+pub const ALL: [Scenario; 13] = [
     Scenario {
         name: "crash-everywhere",
         purpose: "a scripted history, crashed at each disk operation in turn, recovered, continued, recovered again",
@@ -87,6 +88,13 @@ pub const ALL: [Scenario; 12] = [
         runs: 8,
         runs_whole: None,
         run: readers::run,
+    },
+    Scenario {
+        name: "clones",
+        purpose: "databases that share tables: cloned, compacted, destroyed, deleted by hand, swept, by processes paused and killed anywhere",
+        runs: 8,
+        runs_whole: None,
+        run: clones::run,
     },
     Scenario {
         name: "standbys",

@@ -45,6 +45,11 @@ fn readers() {
 }
 
 #[test]
+fn databases_that_share_tables() {
+    passes("clones", 0..8);
+}
+
+#[test]
 fn standbys() {
     passes("standbys", 0..4);
 }

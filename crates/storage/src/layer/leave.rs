@@ -105,6 +105,11 @@ macro_rules! leave_to_inner {
             self.inner.meter()
         }
     };
+    (@ home) => {
+        fn home(&self) -> Option<&$crate::home::Home> {
+            self.inner.home()
+        }
+    };
     (@ pulse) => {
         fn pulse(&self) -> Option<$crate::Pulse> {
             self.inner.pulse()

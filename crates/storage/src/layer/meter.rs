@@ -6,6 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tombolo_env::BoxFuture;
 
+use crate::home::Home;
 use crate::layer::RequestKind;
 use crate::{Listed, Meter, ObjectInfo, ObjectName, ObjectStore, ObjectWriter, Placement, Purpose, PutOutcome, Request, Result};
 
@@ -17,6 +18,7 @@ mod tests;
 pub struct MeterObjectStore {
     inner: Arc<dyn ObjectStore>,
     meter: Arc<Meter>,
+    home: Option<Home>,
 }
 
 impl MeterObjectStore {
@@ -25,7 +27,15 @@ impl MeterObjectStore {
         if inner.meter().is_some() {
             return inner;
         }
-        Arc::new(MeterObjectStore { inner, meter: Arc::new(Meter::of_calls()) })
+        Arc::new(MeterObjectStore { inner, meter: Arc::new(Meter::of_calls()), home: None })
+    }
+
+    /// The same, and it knows where it lies.
+    pub fn wrap_at(inner: Arc<dyn ObjectStore>, home: Home) -> Arc<dyn ObjectStore> {
+        if inner.meter().is_some() {
+            return Arc::new(AtHome { inner, home });
+        }
+        Arc::new(MeterObjectStore { inner, meter: Arc::new(Meter::of_calls()), home: Some(home) })
     }
 
     fn counted<'a, T: 'a>(
@@ -139,7 +149,31 @@ impl ObjectStore for MeterObjectStore {
         Some(&self.meter)
     }
 
+    fn home(&self) -> Option<&Home> {
+        self.home.as_ref()
+    }
+
     leave_to_inner!(place facts must_prove_put_if_absent pulse survival describe);
+}
+
+/// A store that counts its own requests, and knows where it lies.
+#[derive(Debug)]
+struct AtHome {
+    inner: Arc<dyn ObjectStore>,
+    home: Home,
+}
+
+impl ObjectStore for AtHome {
+    fn read<'a>(&'a self, request: Request, name: &'a ObjectName, range: Range<u64>) -> BoxFuture<'a, Result<Bytes>> {
+        self.inner.read(request, name, range)
+    }
+
+    fn home(&self) -> Option<&Home> {
+        Some(&self.home)
+    }
+
+    leave_to_inner!(create put_if_absent with_held read_ranges length list delete copy place adopt sweep facts meter);
+    leave_to_inner!(must_prove_put_if_absent pulse survival describe);
 }
 
 #[derive(Debug)]

@@ -367,7 +367,7 @@ fn encode(
     identity: tombolo_format::manifest::snapshot::SnapshotIdentity,
     mut take: impl FnMut(Vec<u8>),
 ) -> Result<SnapshotEnd> {
-    let mut encoder = SnapshotEncoder::new(identity);
+    let mut encoder = SnapshotEncoder::of(identity, edits);
     for edit in edits {
         if let Some(piece) = encoder.push(edit).map_err(|error| Error::new(ErrorKind::Bug, error.to_string()))? {
             take(piece);

@@ -9,8 +9,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use tombolo_env::{BoxFuture, Env, Instant, all};
-use tombolo_format::manifest::{Edit, TableName};
-use tombolo_format::pin::{PIN_BYTES_MAX, Pin, PinKind, decode_pin};
+use tombolo_format::manifest::{Edit, TableDescription, TableName, TableSource};
+use tombolo_format::pin::{PIN_BYTES_MAX, Pin, PinKind, PinnedFor, decode_pin};
 use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Epoch, Error, ErrorKind, Incarnation, Life, ObjectKind, ObjectStore, Purpose, Result};
 
@@ -19,7 +19,7 @@ use super::machine::{Answer, Collect, Effect, ListedPin, Machine, Orphans, PinOu
 use crate::manifest::chain::{PutAnswer, Tip, undecodable};
 use crate::manifest::driver::io::{Backoff, Io, Patience};
 use crate::manifest::state::{State, TableStatus};
-use crate::manifest::{Manifest, load, names};
+use crate::manifest::{Manifest, Place, load, names};
 
 /// Tables of one pass; the rest waits for the next.
 const TABLES_PER_PASS_MAX: usize = 1024;
@@ -48,6 +48,8 @@ struct Memory {
     pinned: bool,
     /// Named no more, but their deletion failed: tried again by the next pass.
     undeleted: Vec<(TableName, Error)>,
+    /// Tables of this pass whose objects lie under a source: they are the source's to delete.
+    foreign: BTreeMap<TableName, TableSource>,
     running: bool,
 }
 
@@ -99,13 +101,39 @@ impl Collector {
         let (mut kept, free): (Vec<TableName>, Vec<TableName>) = of(TableStatus::Obsolete).partition(|name| pinned.contains(name));
         let obsolete = free.into_iter().filter(|name| !used(*name)).take(TABLES_PER_PASS_MAX).collect();
         let condemned = of(TableStatus::Condemned).take(TABLES_PER_PASS_MAX).collect();
+        let foreign = state.unneeded().filter_map(|table| Some((table.description.name, table.description.source?)));
+        self.memory.lock().foreign = foreign.collect();
         let pass = self.run(&mut Collect::new(obsolete, condemned)).await.flatten()?;
         for id in pass.expired {
             self.delete_pin(id).await?;
         }
         kept.extend(pass.kept);
         self.memory.lock().pinned = !kept.is_empty();
+        self.release_sources().await?;
         Ok(Collected { deleted: pass.deleted, kept })
+    }
+
+    /// Gives back the pins at sources of which the manifest names no table any more, and then un-names the sources. That no table is named was
+    /// committed before, and is final: so no state to come, of whatever epoch, names one, and no pin under this database keeps one. A process that
+    /// ends in between leaves a source that is named without tables: the next epoch deletes the pin once more, whose name never comes back.
+    ///
+    /// # Errors
+    /// Of the manifest, and of the sources' stores.
+    pub async fn release_sources(&self) -> Result<()> {
+        let state = self.manifest.state();
+        let sources: Vec<_> = match is_enabled(Mutant::CloneReleasedBeforeUnnamed) {
+            // What left the version is named still: for readers and checkpoints.
+            true => state.sources().filter(|source| !has_live_tables(&state, source.number)).collect(),
+            false => state.unneeded_sources().collect(),
+        };
+        for source in sources {
+            let place = Place::of(&self.io.store, source)?;
+            release_source(&self.io, &place).await?;
+            if state.unneeded_sources().any(|unneeded| unneeded.number == source.number) {
+                self.manifest.committed(vec![Edit::SourceUnnamed { number: source.number }]).await?;
+            }
+        }
+        Ok(())
     }
 
     /// Tables that need not be condemned, because a pin kept them when it was last looked at and keeps them still. Proves nothing, and
@@ -177,11 +205,27 @@ impl Collector {
     }
 
     async fn delete_table(&self, name: TableName) {
+        let foreign = self.memory.lock().foreign.get(&name).copied();
+        if let Some(foreign) = foreign {
+            if is_enabled(Mutant::CloneDeletesTablesOfSource) {
+                self.delete_foreign(foreign).await;
+            }
+            return;
+        }
         let object = names::table(self.manifest.incarnation(), name);
         if let Err(error) = self.io.delete(&object).await {
             tracing::warn!(%error, %object, "an unneeded table could not be deleted; it is tried again");
             self.memory.lock().undeleted.push((name, error));
         }
+    }
+
+    /// What no clone does.
+    async fn delete_foreign(&self, foreign: TableSource) {
+        let state = self.manifest.state();
+        let Some(source) = state.sources().find(|source| source.number == foreign.source) else { return };
+        let Ok(place) = Place::of(&self.io.store, source) else { return };
+        let io = Io { store: place.store, ..self.io.clone() };
+        let _deleted = io.delete(&names::table(Incarnation(source.incarnation), foreign.name)).await;
     }
 
     async fn delete_pin(&self, id: u128) -> Result<()> {
@@ -262,6 +306,34 @@ impl Collector {
         }
         self.memory.lock().pins.insert(id, Arc::clone(&pin));
         Ok(Some(pin))
+    }
+}
+
+fn has_live_tables(state: &State, source: u32) -> bool {
+    let of_source = |table: &Arc<TableDescription>| table.source.is_some_and(|of| of.source == source);
+    state.keyspaces().any(|keyspace| keyspace.tables().any(of_source))
+}
+
+/// Gives back a clone's pin at a source. To be called again is harmless.
+///
+/// # Errors
+/// Of the source's store.
+pub(crate) async fn release_source(io: &Io, place: &Place) -> Result<()> {
+    let io = Io { store: Arc::clone(&place.store), ..io.clone() };
+    delete_pin(&io, Incarnation(place.source.incarnation), place.source.pin).await
+}
+
+/// What the mutant does: gives back the pins at sources of which nothing is live but `replaced`, before the record that replaces them.
+pub(crate) async fn release_before_recorded(manifest: &Manifest, replaced: &BTreeSet<TableName>) {
+    let state = manifest.state();
+    for source in state.sources() {
+        let of_source = |table: &&Arc<TableDescription>| table.source.is_some_and(|of| of.source == source.number);
+        let mut live = state.keyspaces().flat_map(|keyspace| keyspace.tables()).filter(of_source);
+        if live.all(|table| replaced.contains(&table.name))
+            && let Ok(place) = Place::of(&manifest.io().store, source)
+        {
+            let _released = release_source(manifest.io(), &place).await;
+        }
     }
 }
 
@@ -349,7 +421,7 @@ pub async fn pin(
     for _ in 0..PIN_ATTEMPTS_MAX {
         let loaded = load(env, store).await?;
         let tables = choose(&loaded.state);
-        if let Some(pinned) = put_pin(&io, loaded.incarnation, options, tables, None).await? {
+        if let Some(pinned) = put_pin(&io, loaded.incarnation, options, tables, None, None).await? {
             return Ok(pinned);
         }
     }
@@ -363,7 +435,16 @@ pub async fn pin(
 /// As [`pin()`].
 pub(crate) async fn pin_for_reader(io: &Io, tip: &Tip, lease: Duration, tables: Vec<TableName>) -> Result<Option<Pinned>> {
     let options = PinOptions { kind: PinKind::Reader, lease: Some(lease) };
-    put_pin(io, tip.incarnation, options, tables, Some(tip.clone())).await
+    put_pin(io, tip.incarnation, options, tables, None, Some(tip.clone())).await
+}
+
+/// Pins tables of the life `incarnation` of the database in `io`'s store for a clone; `None` when one of them is condemned meanwhile or named no more, or the
+/// life has ended: choose anew. Costs a put, and the load that proves it.
+///
+/// # Errors
+/// As [`pin()`].
+pub(crate) async fn pin_for_clone(io: &Io, incarnation: Incarnation, tables: Vec<TableName>, clone: PinnedFor) -> Result<Option<Pinned>> {
+    put_pin(io, incarnation, PinOptions { kind: PinKind::Clone, lease: None }, tables, Some(clone), None).await
 }
 
 async fn put_pin(
@@ -371,11 +452,12 @@ async fn put_pin(
     incarnation: Incarnation,
     options: PinOptions,
     tables: Vec<TableName>,
+    clone: Option<PinnedFor>,
     known: Option<Tip>,
 ) -> Result<Option<Pinned>> {
     let lease_ms = options.lease.map_or(0, |lease| u64::try_from(lease.as_millis()).unwrap_or(u64::MAX).max(1));
     let created_unix_seconds = io.env.unix_time().as_secs();
-    let pin = Pin { incarnation: incarnation.0, id: io.random_u128(), kind: options.kind, lease_ms, created_unix_seconds, tables };
+    let pin = Pin { incarnation: incarnation.0, id: io.random_u128(), kind: options.kind, lease_ms, created_unix_seconds, tables, clone };
     let began = io.env.now();
     let id = pin.id;
     let proven = async {
@@ -540,7 +622,7 @@ impl Pinned {
         if is_enabled(Mutant::PinDerivedReleasesSource) {
             self.release().await?;
         }
-        let pinned = put_pin(&self.io, self.incarnation, options, self.pin.tables.clone(), None).await?;
+        let pinned = put_pin(&self.io, self.incarnation, options, self.pin.tables.clone(), self.pin.clone.clone(), None).await?;
         self.check()?;
         pinned.ok_or_else(pin_lost)
     }

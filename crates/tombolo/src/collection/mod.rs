@@ -10,15 +10,17 @@
 //! 1. A pin list that decides over a table begins after the record that condemned it is committed; whoever pins later sees it condemned.
 //! 2. An object is deleted only after the record that un-names its table is committed, or when it was never named by its own epoch's
 //!    writer, or when a proven state of a later epoch does not name it.
-//! 3. A pin is effective only after a proof of the tip that began once the pin was seen in its place.
+//! 3. No object under another database is deleted, but for the pin there that keeps the tables of a clone; and that only after a committed record
+//!    has un-named the last of them.
+//! 4. A pin is effective only after a proof of the tip that began once the pin was seen in its place.
 
 pub mod driver;
 mod ended;
 pub mod lease;
 pub mod machine;
 
-pub(crate) use driver::pin_for_reader;
 pub use driver::{Collected, Collector, PinOptions, Pinned, pin};
+pub(crate) use driver::{delete_pin, pin_for_clone, pin_for_reader, release_before_recorded, release_source};
 pub use ended::Destroyed;
 pub(crate) use ended::delete_life;
 

@@ -55,6 +55,8 @@ async fn pass(engine: &Engine, collector: &Collector, has_swept: &mut bool) -> R
         }
     }
     collector.check_deleted()?;
+    // What an epoch before has left of a clone's last steps.
+    collector.release_sources().await?;
     while let Some(table) = engine.left_behind.next() {
         if let Err(error) = collector.discard(table).await {
             engine.left_behind.add(table);

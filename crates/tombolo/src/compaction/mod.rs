@@ -23,10 +23,11 @@ use parking_lot::Mutex;
 use tombolo_format::key::SequenceNumber;
 use tombolo_format::manifest::{Edit, TableDescription, TableName};
 use tombolo_storage::mutant::{Mutant, is_enabled};
-use tombolo_storage::{Error, ErrorKind, Result};
+use tombolo_storage::{Error, ErrorKind, ObjectName, Result};
 
 pub(crate) use garbage::collect;
 
+use crate::collection::release_before_recorded;
 use crate::engine::{CompactionRequest, Engine, KeyspaceInfo, Work, count_of_level};
 use crate::event::Event;
 use crate::flush::{Retries, delete_unnamed, never_named};
@@ -243,15 +244,22 @@ pub(crate) fn bytes_pending(engine: &Engine, version: &Version) -> u64 {
     version.keyspaces().map(|(_, levels)| pick::bytes_pending(levels, &settings)).sum()
 }
 
+/// The object of a table that the manifest names, or did.
+fn object_of(engine: &Engine, table: TableName) -> ObjectName {
+    let state = engine.manifest.state();
+    let named = state.table(table).map(|table| engine.versions.tables().locate(&table.description).1);
+    named.unwrap_or_else(|| names::table(engine.context.incarnation, table))
+}
+
 /// Why what was asked for is not wholly done.
 fn stayed(engine: &Engine, table: TableName) -> Error {
-    let object = names::table(engine.context.incarnation, table);
+    let object = object_of(engine, table);
     let error = Error::new(ErrorKind::Corrupt, "a damaged table was left where it is").object(object);
     error.advice("verify the database, and restore the table's keyspace from a checkpoint or a backup")
 }
 
 fn report_damage(engine: &Engine, keyspace: u32, table: TableName, error: &Error) {
-    let object = names::table(engine.context.incarnation, table);
+    let object = object_of(engine, table);
     tracing::error!(%error, %object, "a table cannot be compacted: it is set aside, and everything else goes on");
     let advice = "verify the database, and restore the table's keyspace from a checkpoint or a backup";
     engine.work_failed(Work::damage(keyspace), error.clone().context(format!("compacting {object}")).advice(advice));
@@ -295,6 +303,9 @@ async fn install(engine: &Arc<Engine>, job: &Job, edits: Vec<Edit>, outputs: Vec
     if !inputs.into_iter().all(is_live) && !is_enabled(Mutant::DeadInputsReplaced) {
         delete_unnamed(engine, &outputs).await;
         return Ok(());
+    }
+    if is_enabled(Mutant::CloneReleasedBeforeRecorded) {
+        release_before_recorded(&engine.manifest, &job.inputs().map(|table| table.description().name).collect()).await;
     }
     if let Err(error) = engine.manifest.committed(edits).await {
         use tombolo_storage::ErrorKind::{Closed, Fenced, OutcomeUnknown};

@@ -9,6 +9,7 @@ use tombolo_storage::{Epoch, Error, ErrorKind, LogStore, ObjectStore, Registry, 
 
 use crate::budget::MemoryBudget;
 use crate::checkpoint::{Checkpoint, Checkpoints};
+use crate::clones::{self, CloneState, SharedClone};
 use crate::collection::Destroyed;
 use crate::db::{Db, Reader, Standby, application};
 use crate::engine::Engine;
@@ -288,6 +289,71 @@ impl Builder {
         })
     }
 
+    /// Makes a database at another place of the same store that **shares** this one's tables: its manifest names them where they lie, and a pin keeps
+    /// them there. Nothing is copied, so that it takes the same time for a gigabyte and for a terabyte; the clone is written, compacted and cloned like
+    /// any database, and what it writes is its own. Of the checkpoint named by [`Builder::at_checkpoint`], or else of what tables hold now (what is in
+    /// a log only is not in it: [`Db::share_to`] takes that as well). Disturbs no writer.
+    ///
+    /// As long as the clone names a table, this database keeps it, and is not to be destroyed. Compaction moves a clone away from its sources table by
+    /// table; destroying it gives back all it keeps. Both places are stored as the way from one to the other: move them together, or not at all.
+    ///
+    /// ```no_run
+    /// # fn main() -> tombolo::Result<()> {
+    /// use tombolo::Db;
+    ///
+    /// let tests = Db::builder("s3://bucket/orders-for-tests");
+    /// Db::builder("s3://bucket/orders").at_checkpoint("monday").share_to(tests).wait()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `NotFound` when there is no such database or checkpoint; `AlreadyExists` when the target holds a database with keyspaces; `Invalid` when it lies on
+    /// another store; `Unsupported` for stores that were not opened by URIs; `Busy` when tables were deleted faster than they could be pinned; those of the
+    /// stores. After `OutcomeUnknown` and `Fenced` the clone may be there.
+    pub fn share_to(self, target: Builder) -> Op<()> {
+        let env = self.env.clone().or_else(|| target.env.clone()).unwrap_or_else(Env::real);
+        let world = env.clone();
+        Op::start(&env, TaskClass::Foreground, "share", async move {
+            let source = objects(&self, &world)?;
+            let (target, log_store) = stores(&target, &world)?;
+            recovery::share(recovery::CloneRequest { env: world, source, checkpoint: self.checkpoint, target, log_store }).await
+        })
+    }
+
+    /// The clones that share this database's tables, each asked whether it needs them: see [`Builder::share_to`]. Also of a database that was destroyed.
+    /// Disturbs nobody. Costs a list, a read for each clone, and a load of each clone's manifest.
+    ///
+    /// # Errors
+    /// Those of the database's own store.
+    pub fn clones(self) -> Op<Vec<SharedClone>> {
+        let env = self.env.clone().unwrap_or_else(Env::real);
+        let world = env.clone();
+        Op::start(&env, TaskClass::Foreground, "list clones", async move { clones::survey(&world, &objects(&self, &world)?).await })
+    }
+
+    /// Gives back what this database keeps for a clone, which is named by the number of its pin ([`SharedClone::id`]): when it is `Unneeded`, or when
+    /// `force` says so, of one that is known to be gone though nothing proves it. A clone that needed it has lost its data.
+    ///
+    /// # Errors
+    /// `NotFound` when there is no such pin; `Invalid` when the clone may need it; those of the store.
+    pub fn release_clone(self, id: u128, force: bool) -> Op<()> {
+        let env = self.env.clone().unwrap_or_else(Env::real);
+        let world = env.clone();
+        Op::start(&env, TaskClass::Foreground, "release clone", async move {
+            let objects = objects(&self, &world)?;
+            let all = clones::survey(&world, &objects).await?;
+            let Some(clone) = all.iter().find(|clone| clone.id == id) else {
+                return Err(Error::new(ErrorKind::NotFound, format!("no clone {id:032x} shares tables of {}", objects.describe())));
+            };
+            if clone.state != CloneState::Unneeded && !force {
+                let error = Error::new(ErrorKind::Invalid, format!("the clone at {} may need what it shares", clone.place));
+                return Err(error.found(&clone.why).advice("destroy the clone, or force it when it is gone for good"));
+            }
+            clones::release(&world, &objects, clone).await
+        })
+    }
+
     /// Looks at a database of which objects are gone or damaged, and says what can be had of it, and what not. Reads everything that it names; claims, changes
     /// and disturbs nothing. End its writer first: tables that it deletes meanwhile look lost.
     ///
@@ -338,7 +404,7 @@ impl Builder {
     /// waited for, about as long as their lease, a minute by default; of a lease of more than two minutes it is told like that of one that lives.
     ///
     /// # Errors
-    /// `NotFound`, also when nothing of a destroyed one is left; `Invalid` while it has checkpoints; those of the stores.
+    /// `NotFound`, also when nothing of a destroyed one is left; `Invalid` while it has checkpoints, or clones that share its tables; those of the stores.
     pub fn destroy(self) -> Op<Destroyed> {
         let env = self.env.clone().unwrap_or_else(Env::real);
         let deadline = self.deadline.map(|deadline| env.now() + deadline);

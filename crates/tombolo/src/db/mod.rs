@@ -102,6 +102,10 @@ pub struct Stats {
     pub tables: u64,
     /// Their bytes.
     pub table_bytes: u64,
+    /// Tables that the manifest names and that lie under other databases, with which they are shared; those that left the version included.
+    pub tables_shared: u64,
+    /// Their bytes.
+    pub table_bytes_shared: u64,
     /// Tables of each level, from level 0.
     pub tables_by_level: Vec<u64>,
     /// Writes begun.
@@ -339,7 +343,8 @@ impl Db {
     }
 
     /// Flushes, then merges the tables of each keyspace into one sorted run: what is there at the call, however much is written
-    /// meanwhile. Tables that fit the last level as they are, are moved and not rewritten.
+    /// meanwhile. Tables that fit the last level as they are, are moved and not rewritten, but for those that lie under other databases
+    /// ([`Db::share_to`]): afterwards all are this one's own.
     ///
     /// # Errors
     /// As [`Db::flush`].
@@ -415,6 +420,29 @@ impl Db {
             let restored = recovery::restore(request).await;
             let deleted = lifecycle::delete_checkpoint(&engine, &name).await;
             restored.and(deleted)
+        })
+    }
+
+    /// Makes a database of its own of this one as it is now, which shares its tables instead of copying them: see [`Builder::share_to`]. A checkpoint for
+    /// the moment, shared; what ends in between leaves a checkpoint whose name begins with `clone-`, and an empty target.
+    ///
+    /// # Errors
+    /// As [`Db::checkpoint`] and [`Builder::share_to`].
+    pub fn share_to(&self, target: Builder) -> Op<()> {
+        let engine = Arc::clone(self.engine());
+        if let Err(error) = engine.check_writable() {
+            return Op::ready(Err(error));
+        }
+        let env = engine.env.clone();
+        let name = format!("clone-{:016x}{:016x}", env.random_u64(), env.random_u64());
+        Op::start(&env, TaskClass::Foreground, "share", async move {
+            let (target, log_store) = builder::stores(&target, &engine.env)?;
+            lifecycle::checkpoint(&engine, &name).await?;
+            let (env, source) = (engine.env.clone(), Arc::clone(&engine.objects));
+            let request = recovery::CloneRequest { env, source, checkpoint: Some(name.clone()), target, log_store };
+            let shared = recovery::share(request).await;
+            let deleted = lifecycle::delete_checkpoint(&engine, &name).await;
+            shared.and(deleted)
         })
     }
 
@@ -519,7 +547,10 @@ impl Db {
         let view = engine.view_owned();
         let slowed = write::slowed_now(engine);
         let behind = engine.readers.behind(&view, engine.env.now());
+        let (tables_shared, table_bytes_shared) = engine.manifest.state().shared_tables();
         let mut stats = Stats {
+            tables_shared,
+            table_bytes_shared,
             readers_behind: behind.views,
             oldest_reader_nanos: behind.oldest_nanos,
             reader_memtable_bytes: behind.memtable_bytes,

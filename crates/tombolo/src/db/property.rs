@@ -271,6 +271,13 @@ fn tables(engine: &Engine, list: &mut List) {
     );
     list.count("tables-condemned", condemned, "of those, about to be deleted");
     list.bytes("table-bytes-unneeded", held, "their bytes; when it stays high: old scans and snapshots, or checkpoints, hold space");
+    let (shared, shared_bytes) = state.shared_tables();
+    list.count(
+        "tables-shared",
+        shared,
+        "tables that lie under other databases, with which they are shared; those that left the tree included",
+    );
+    list.bytes("table-bytes-shared", shared_bytes, "their bytes: the other databases keep them until compaction has rewritten them here");
     list.count("entries", entries, "entries of all tables, older versions and deletes included");
     list.count("keys-estimated", entries.saturating_sub(2 * deletes), "keys, as far as tables tell without reading them");
 }

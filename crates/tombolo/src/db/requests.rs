@@ -32,13 +32,15 @@ impl Db {
         let Some(meter) = engine.objects.meter() else { return Requests::default() };
         let state = engine.manifest.state();
         let named = state.keyspaces().flat_map(|keyspace| keyspace.tables()).map(|table| table.length).sum::<u64>();
+        // The databases that have them pay for those.
+        let (_, shared) = state.shared_tables();
         let unneeded = state.unneeded().map(|table| table.description.length).sum::<u64>();
         let opening = Duration::from_nanos(engine.counters.open_nanos.load(Ordering::Relaxed));
         Requests {
             counted: meter.counted(),
             go_over_network: meter.goes_over_network(),
             since_open: engine.env.now().since(engine.assembled) + opening,
-            space_bytes: named + unneeded,
+            space_bytes: (named + unneeded).saturating_sub(shared),
         }
     }
 }

@@ -11,7 +11,7 @@ use tombolo_storage::{Error, ErrorKind, LogId, LogOffset, LogRecord, Purpose, Re
 
 use crate::checkpoint::last_sequence;
 use crate::engine::{Engine, Kept, is_main};
-use crate::manifest::{self, State, names};
+use crate::manifest::{self, State};
 use crate::table::check_description;
 
 /// What [`crate::Db::verify`] read and found.
@@ -116,14 +116,14 @@ pub(crate) async fn verify(engine: &Arc<Engine>, mut progress: impl FnMut(&Verif
 
 /// Whether the object of a sound table ends where the table does: nothing reads what follows, and nobody wrote it.
 async fn check_length(engine: &Engine, table: &TableDescription) -> Result<()> {
-    let object = names::table(engine.context.incarnation, table.name);
-    let (found, end) = (engine.objects.length(engine.request(Purpose::Verify), &object).await?, table.offset + table.length);
+    let (store, object) = engine.versions.tables().locate(table);
+    let (found, end) = (store.length(engine.request(Purpose::Verify), &object).await?, table.offset + table.length);
     if found == end { Ok(()) } else { Err(Error::corrupt(object, end, format!("an object of {end} bytes"), format!("{found} bytes"))) }
 }
 
 /// What the manifest's state says that cannot be.
 fn contradictions(engine: &Engine, state: &State) -> Vec<Error> {
-    let object = |table: &TableDescription| names::table(engine.context.incarnation, table.name);
+    let object = |table: &TableDescription| engine.versions.tables().locate(table).1;
     let last = last_sequence(state);
     let mut errors = Vec::new();
     for keyspace in state.keyspaces() {

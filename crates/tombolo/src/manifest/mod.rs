@@ -6,6 +6,7 @@
 //! - [`state`]: what the edits build.
 //! - [`driver`]: [`Manifest`], which runs the machines against an object store.
 //! - [`names`]: names of all objects of a database.
+//! - `places`: where a table's object lies; under another database's root, if that is a source.
 //!
 //! Invariants:
 //! 1. Whoever acknowledges an edit has seen it in its slot, in a chain whose every record is linked to the next by its hash.
@@ -15,8 +16,10 @@
 pub mod chain;
 pub mod driver;
 pub mod names;
+mod places;
 pub mod state;
 
 pub(crate) use driver::fenced_error;
 pub use driver::{Loaded, Manifest, ManifestOptions, OpenMode, load};
+pub(crate) use places::{Place, Places};
 pub use state::{KeyspaceState, Level, LevelChunk, LogState, NamedTable, State, TableStatus};

@@ -7,7 +7,8 @@
 //! 1. `fold(state.edits()) == state`: a snapshot holds all of it, but for parts of edits that are still to take effect.
 //! 2. A table is live, obsolete or condemned, or it is not named; it goes live → obsolete ⇄ condemned → not named, and never comes back.
 //! 3. A sealed length, once recorded, does not change; replay points, flushed and reached sequence numbers only rise.
-//! 4. Clones share everything but what changed since: a version costs the same at 100 and at 100,000 tables, but for one short array.
+//! 4. A source is named before every table of it and un-named after the last. All are named before the first keyspace: so a number never comes back.
+//! 5. Clones share everything but what changed since: a version costs the same at 100 and at 100,000 tables, but for one short array.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,7 +16,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use tombolo_format::key::SequenceNumber;
-use tombolo_format::manifest::{Edit, KeyspaceOptions, Part, Record, RecordKind, TableDescription, TableName};
+use tombolo_format::manifest::{Edit, KeyspaceOptions, Part, Record, RecordKind, Source, TableDescription, TableName};
 use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Epoch, LogId, LogOffset, LogRecord};
 
@@ -156,6 +157,16 @@ pub struct LogState {
     pub trimmed: u64,
 }
 
+/// A source, and how much of it is named.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct SourceState {
+    source: Source,
+    /// Tables of it that are named, live or not.
+    named: u64,
+    /// Their bytes.
+    bytes: u64,
+}
+
 /// See the module's documentation. Cheap to clone.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct State {
@@ -171,6 +182,7 @@ pub struct State {
     unneeded: ChunkedMap<TableName, ()>,
     logs: Arc<BTreeMap<LogId, LogState>>,
     streams: Arc<BTreeMap<u32, SequenceNumber>>,
+    sources: Arc<BTreeMap<u32, SourceState>>,
     /// Parts of edits that take effect with their last one; forgotten when something else comes before it.
     begun: Vec<Arc<Vec<Edit>>>,
 }
@@ -258,6 +270,21 @@ impl State {
     /// How far each stream had come at some time, whatever its tables and logs hold.
     pub fn streams(&self) -> &BTreeMap<u32, SequenceNumber> {
         &self.streams
+    }
+
+    /// Databases of which tables are named, or were until a moment ago, by number.
+    pub fn sources(&self) -> impl Iterator<Item = &Source> {
+        self.sources.values().map(|state| &state.source)
+    }
+
+    /// How many tables are named that lie under sources, live or not, and their bytes.
+    pub fn shared_tables(&self) -> (u64, u64) {
+        self.sources.values().fold((0, 0), |(tables, bytes), source| (tables + source.named, bytes + source.bytes))
+    }
+
+    /// Those of which no table is named any more, live or not: their pins can be given back (see [`crate::collection`]).
+    pub fn unneeded_sources(&self) -> impl Iterator<Item = &Source> {
+        self.sources.values().filter(|state| state.named == 0).map(|state| &state.source)
     }
 
     /// Whether the last record is a part of edits that are still to take effect. No snapshot holds those.
@@ -368,6 +395,8 @@ impl State {
                 status => refuse(format!("table {name:?} is {status:?} and cannot be condemned")),
             },
             Edit::TableUnnamed { name } => self.unname_table(*name),
+            Edit::SourceNamed(source) => self.name_source(source),
+            Edit::SourceUnnamed { number } => self.unname_source(*number),
             Edit::LogNamed { .. }
             | Edit::LogSealed { .. }
             | Edit::LogReplayPoint { .. }
@@ -477,12 +506,27 @@ impl State {
         if !in_order || table.level > LEVEL_MAX || u64::from(table.tail_bytes) > table.length || table.deletes > table.entries {
             return refuse(format!("table {:?} is described as what no table is", table.name));
         }
+        if let Some(of) = table.source.filter(|of| !self.sources.contains_key(&of.source)) {
+            return refuse(format!("table {:?} lies under source {}, which is not named", table.name, of.source));
+        }
         let description = Arc::new(table.clone());
         let keyspace = self.live_keyspace(table.keyspace)?;
         keyspace.named += 1;
         keyspace.levels.entry(table.level).or_default().0.insert(LevelKey::of(table), Arc::clone(&description));
         self.tables.insert(table.name, NamedTable { description, status: TableStatus::Live });
+        self.count_of_source(table, 1);
         Ok(())
+    }
+
+    /// Counts a table that is named, or is so no more, for the source under which it lies.
+    fn count_of_source(&mut self, table: &TableDescription, change: i64) {
+        if let Some(of) = table.source
+            && let Some(source) = Arc::make_mut(&mut self.sources).get_mut(&of.source)
+        {
+            source.named = source.named.saturating_add_signed(change);
+            let bytes = i64::try_from(table.length).unwrap_or(i64::MAX);
+            source.bytes = source.bytes.saturating_add_signed(change * bytes);
+        }
     }
 
     /// Takes a live table out of its level.
@@ -529,6 +573,7 @@ impl State {
         }
         self.unneeded.remove(&name);
         if let Some(table) = self.tables.remove(&name) {
+            self.count_of_source(&table.description, -1);
             let id = table.description.keyspace;
             if let Some(keyspace) = self.keyspaces.get_mut(&id) {
                 Arc::make_mut(keyspace).named -= 1;
@@ -536,6 +581,25 @@ impl State {
             self.forget_if_gone(id);
         }
         Ok(())
+    }
+
+    fn name_source(&mut self, source: &Source) -> Result<(), EditError> {
+        if !self.keyspaces.is_empty() || self.sources.contains_key(&source.number) {
+            return refuse(format!("source {} is named after the first keyspace, or twice", source.number));
+        }
+        Arc::make_mut(&mut self.sources).insert(source.number, SourceState { source: source.clone(), named: 0, bytes: 0 });
+        Ok(())
+    }
+
+    fn unname_source(&mut self, number: u32) -> Result<(), EditError> {
+        match self.sources.get(&number) {
+            Some(source) if source.named == 0 => {
+                Arc::make_mut(&mut self.sources).remove(&number);
+                Ok(())
+            }
+            Some(source) => refuse(format!("{} tables of source {number} are named", source.named)),
+            None => refuse(format!("source {number} is not named")),
+        }
     }
 
     fn apply_log_edit(&mut self, edit: &Edit, origin: Origin) -> Result<(), EditError> {
@@ -595,6 +659,7 @@ impl State {
             let (id, created_unix_seconds) = (*id, *created_unix_seconds);
             edits.push(Edit::DatabaseCreated { id, log_identity: log_identity.clone(), created_unix_seconds });
         }
+        edits.extend(self.sources().cloned().map(Edit::SourceNamed));
         self.keyspace_edits(&mut edits);
         for (id, log) in &*self.logs {
             let (epoch, lane) = (id.epoch.0, id.lane);

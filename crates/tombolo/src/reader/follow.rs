@@ -220,6 +220,8 @@ impl Follower {
         } else {
             self.replay.take_settings(&kept.state);
         }
+        // It became a clone since it was followed.
+        self.engine.versions.learn(&kept.state)?;
         (self.state, self.pin, self.is_behind) = (kept.state, kept.pin, true);
         Ok(())
     }

@@ -12,10 +12,12 @@
 //! 1. The entries of a log follow each other without a gap (see `write`); damage within the recorded length is an error.
 //! 2. An operation at or below its keyspace's flushed sequence number is in tables already, and skipped.
 
+mod clone;
 mod read_only;
 mod replay;
 mod restore;
 
+pub(crate) use clone::{CloneRequest, share};
 pub(crate) use read_only::{ReadRequest, WithoutClaim, open_read_only, refused, without_claim};
 pub(crate) use replay::Replay;
 pub(crate) use restore::{RestoreRequest, claim_empty, copy_tables, restore};
@@ -23,6 +25,7 @@ pub(crate) use restore::{RestoreRequest, claim_empty, copy_tables, restore};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use parking_lot::Mutex;
 use tombolo_env::{BoxFuture, Env, Task, TaskClass, all};
 use tombolo_format::key::SequenceNumber;
 use tombolo_format::manifest::Edit;
@@ -35,18 +38,18 @@ use tombolo_storage::{
 use crate::budget::{LogBooks, Membership, MemoryBudget};
 use crate::cache::BlockCache;
 use crate::checkpoint::Checkpoints;
-use crate::collection::{Destroyed, Pinned, delete_life};
+use crate::collection::{Destroyed, Pinned, delete_life, release_source};
 use crate::engine::{Catalog, Engine, KeyspaceInfo, MAIN_LANE, MAIN_STREAM, MainLog, Parts, Sealed, Stream, View, Work, is_main};
 use crate::event::Listener;
 use crate::flash::{FlashCache, FlashUse};
 use crate::guard::guarded;
 use crate::manifest::chain::Tip;
 use crate::manifest::driver::Attempt;
-use crate::manifest::{LogState, Manifest, ManifestOptions, State};
+use crate::manifest::{LogState, Manifest, ManifestOptions, Place, Places, State};
 use crate::memtable::Memtable;
 use crate::options::{KeyspaceOptions, OpenMode, Options};
 use crate::version::{Tables, Version, Versions};
-use crate::{compaction, flush, liveness, manifest, write};
+use crate::{clones, compaction, flush, liveness, manifest, write};
 use replay::{OLD_LOGS_MAX, Replayed};
 
 /// Old logs from which on opening waits until they are flushed.
@@ -94,6 +97,10 @@ pub(crate) async fn open_on(request: Request, known: Option<Tip>, attempt: &mut 
     }
     let manifest_options = ManifestOptions { mode, log_identity: log_store.identity() };
     let (manifest, _) = Manifest::claim(&env, Arc::clone(&objects), manifest_options, known, attempt).await?;
+    if let Err(error) = clones::check_sources(manifest.io(), manifest.incarnation(), &manifest.state()).await {
+        manifest.close().await;
+        return Err(error);
+    }
     let context = manifest.log_context(chain(&manifest), Arc::new(LogBooks::new(&budget)));
     let (old_logs, replayed, log) = match recover(&options, &budget, &manifest, &*log_store, &context, 1 + application_logs).await {
         Ok(recovered) => recovered,
@@ -193,16 +200,21 @@ pub(crate) async fn destroy(request: Request) -> Result<Destroyed> {
         loaded => loaded?,
     };
     let checkpoints = Checkpoints::new(&env, &objects, loaded.incarnation, Epoch::NONE);
-    refuse_with(&checkpoints).await?;
+    let refuse = async || {
+        refuse_with(&checkpoints).await?;
+        refuse_with_clones(&clones::places(&env, &objects, loaded.incarnation).await?)
+    };
+    refuse().await?;
     let manifest_options = ManifestOptions { mode: manifest::OpenMode::Open, log_identity: log_store.identity() };
     let (manifest, _) = Manifest::open(&env, Arc::clone(&objects), manifest_options).await?;
     let context = manifest.log_context(chain(&manifest), Arc::new(LogBooks::new(&budget)));
     let logs = seal_logs(&manifest, &*log_store, &context, &budget).await?;
     // One may have been made until the logs were fenced.
-    if let Err(error) = refuse_with(&checkpoints).await {
+    if let Err(error) = refuse().await {
         manifest.close().await;
         return Err(error);
     }
+    let state = manifest.state();
     let last = manifest.destroy().await?;
     // Nobody makes one any more: what is half made stays so.
     checkpoints.sweep(std::future::ready(Ok(()))).await?;
@@ -210,7 +222,25 @@ pub(crate) async fn destroy(request: Request) -> Result<Destroyed> {
         log_store.free(&context, &log.record).await?;
     }
     log_store.clear(&context).await?;
-    delete_life(&env, &objects, manifest.incarnation(), last).await
+    let destroyed = delete_life(&env, &objects, manifest.incarnation(), last).await?;
+    // The chain has ended, and nobody looks at what it named. What still keeps it, or an end in between, leaves the pins to `tombolo gc`, which asks here.
+    if destroyed.is_deleted() {
+        for source in state.sources() {
+            release_source(manifest.io(), &Place::of(&objects, source)?).await?;
+        }
+    }
+    Ok(destroyed)
+}
+
+/// # Errors
+/// `Invalid` when there are clones that share tables.
+fn refuse_with_clones(places: &[String]) -> Result<()> {
+    if places.is_empty() {
+        return Ok(());
+    }
+    let error = Error::new(ErrorKind::Invalid, "other databases share this one's tables").found(places.join(", "));
+    Err(error
+        .advice("destroy them first, or compact them wholly; `tombolo gc` tells which of them are no more, and gives back what they keep"))
 }
 
 /// # Errors
@@ -371,6 +401,7 @@ fn assemble(assembly: Assembly) -> Result<Arc<Engine>> {
         flash: FlashUse::begin(&env, flash, &options, &budget),
         incarnation: context.incarnation,
         epoch: context.epoch,
+        places: Arc::new(Mutex::new(Places::of(&objects, context.incarnation, &manifest.state())?)),
     };
     let state = manifest.state();
     let last = replayed.last_sequence(&state);

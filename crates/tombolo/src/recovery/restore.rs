@@ -11,12 +11,11 @@ use std::sync::Arc;
 use tombolo_env::{BoxFuture, Env, all};
 use tombolo_format::manifest::{Edit, TableDescription};
 use tombolo_storage::{
-    Epoch, Error, ErrorKind, Incarnation, Life, LogStore, ObjectKind, ObjectName, ObjectStore, Placement, Purpose, PutOutcome, Request,
-    Result, probe,
+    Epoch, Error, ErrorKind, Life, LogStore, ObjectKind, ObjectName, ObjectStore, Placement, Purpose, PutOutcome, Request, Result, probe,
 };
 
 use crate::checkpoint::Checkpoints;
-use crate::manifest::{self, Manifest, ManifestOptions, State, names};
+use crate::manifest::{self, Manifest, ManifestOptions, Places, State, names};
 
 /// Bytes copied by one request, where the target cannot take the source's object by reference.
 const COPY_BYTES: u64 = 4 << 20;
@@ -40,7 +39,10 @@ pub(crate) async fn restore(request: RestoreRequest) -> Result<()> {
     let header = checkpoints.find(&checkpoint).await?;
     let state = checkpoints.load(&header).await?;
     let manifest = claim_empty(&env, &target, &*log_store).await?;
-    let copied = copy_tables(&source, loaded.incarnation, state.edits(), &manifest, &target).await;
+    let copied = match Places::of(&source, loaded.incarnation, &state) {
+        Ok(places) => copy_tables(&places, state.edits(), &manifest, &target).await,
+        Err(error) => Err(error),
+    };
     let edits = match copied {
         Ok(edits) => edits,
         Err(error) => {
@@ -73,13 +75,12 @@ pub(crate) async fn claim_empty(env: &Env, target: &Arc<dyn ObjectStore>, log_st
     Ok(manifest)
 }
 
-/// Copies the tables that edits of a database's life `life` name, and gives the edits with which a new one names its own.
+/// Copies the tables that edits name, wherever they lie, and gives the edits with which a new database names its own.
 ///
 /// # Errors
 /// Those of both stores.
 pub(crate) async fn copy_tables(
-    source: &Arc<dyn ObjectStore>,
-    life: Incarnation,
+    places: &Places,
     named: Vec<Edit>,
     manifest: &Manifest,
     target: &Arc<dyn ObjectStore>,
@@ -88,15 +89,15 @@ pub(crate) async fn copy_tables(
     let mut copies: Vec<BoxFuture<'_, Result<()>>> = Vec::new();
     for edit in named {
         match edit {
-            Edit::DatabaseCreated { .. } => {}
+            Edit::DatabaseCreated { .. } | Edit::SourceNamed(_) => {}
             Edit::TableAdded(table) => {
                 let name = manifest.fresh_table_name();
-                let from = names::table(life, table.name);
+                let (source, from) = places.locate(&table);
                 let to = names::table(manifest.incarnation(), name);
                 let copy =
                     Copy { source, target, epoch: manifest.epoch(), level: table.level, bytes: table.offset.saturating_add(table.length) };
                 copies.push(Box::pin(async move { copy.run(&from, &to).await }));
-                edits.push(Edit::TableAdded(TableDescription { name, ..table }));
+                edits.push(Edit::TableAdded(TableDescription { name, source: None, ..table }));
             }
             other => edits.push(other),
         }

@@ -125,16 +125,7 @@ pub(crate) async fn salvage(request: SalvageRequest) -> Result<SalvageReport> {
     report.losses.extend(applications(&io, &history, &chosen.state).await?);
     if let Some((target, target_log)) = target {
         let edits = sound_edits(&chosen.state, &tables);
-        let source = Source {
-            env: &env,
-            objects: &objects,
-            log_store: &*log_store,
-            context: &context,
-            history: &history,
-            budget: &budget,
-            tables: &tables,
-            rests: &rests,
-        };
+        let source = Source { env: &env, log_store: &*log_store, context: &context, budget: &budget, tables: &tables, rests: &rests };
         source.write(edits, &found, &target, &*target_log).await?;
     }
     Ok(report)
@@ -250,10 +241,8 @@ fn context(env: &Env, objects: &Arc<dyn ObjectStore>, history: &History, chosen:
 /// A damaged database, as far as it can be read.
 struct Source<'a> {
     env: &'a Env,
-    objects: &'a Arc<dyn ObjectStore>,
     log_store: &'a dyn LogStore,
     context: &'a LogContext,
-    history: &'a History,
     budget: &'a Arc<MemoryBudget>,
     tables: &'a Tables,
     /// What is left of damaged tables.
@@ -277,7 +266,7 @@ impl Source<'_> {
         target_log: &dyn LogStore,
         manifest: &Manifest,
     ) -> Result<()> {
-        let mut edits = copy_tables(self.objects, self.history.incarnation, edits, manifest, target).await?;
+        let mut edits = copy_tables(self.tables.places(), edits, manifest, target).await?;
         for rest in self.rests {
             edits.extend(self.tables.rewrite(rest, self.env, manifest, target).await?.map(Edit::TableAdded));
         }

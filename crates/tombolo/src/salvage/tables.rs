@@ -7,12 +7,12 @@ use tombolo_env::{BoxFuture, Env, all};
 use tombolo_format::FormatError;
 use tombolo_format::block::Cursor;
 use tombolo_format::manifest::{TableDescription, TableName};
-use tombolo_storage::{Epoch, Error, Incarnation, ObjectName, ObjectStore, Purpose, Request, Result};
+use tombolo_storage::{Epoch, Error, Incarnation, ObjectStore, Purpose, Request, Result};
 
 use super::history::is_damage;
 use crate::budget::MemoryBudget;
 use crate::cache::BlockCache;
-use crate::manifest::{Manifest, State, names};
+use crate::manifest::{Manifest, Places, State, names};
 use crate::options::KeyspaceOptions;
 use crate::table::{NewTable, Part, Table, TableWriter, check_description, piece_bytes};
 use crate::version::table_options;
@@ -45,16 +45,20 @@ impl Rest {
 
 /// What is known of the tables so far.
 pub(super) struct Tables {
-    objects: Arc<dyn ObjectStore>,
     cache: Arc<BlockCache>,
-    incarnation: Incarnation,
+    places: Places,
     /// `None` for a sound one.
     known: BTreeMap<TableName, Option<Error>>,
 }
 
 impl Tables {
     pub(super) fn new(objects: &Arc<dyn ObjectStore>, budget: &Arc<MemoryBudget>, incarnation: Incarnation) -> Tables {
-        Tables { objects: Arc::clone(objects), cache: BlockCache::of(budget), incarnation, known: BTreeMap::new() }
+        Tables { cache: BlockCache::of(budget), places: Places::own(objects, incarnation), known: BTreeMap::new() }
+    }
+
+    /// Where the tables of the states lie that were looked at.
+    pub(super) fn places(&self) -> &Places {
+        &self.places
     }
 
     /// The live tables of a state that are damaged or gone.
@@ -62,6 +66,7 @@ impl Tables {
     /// # Errors
     /// Those of the store that say nothing about a table.
     pub(super) async fn damaged(&mut self, state: &State) -> Result<Vec<(Arc<TableDescription>, Error)>> {
+        self.places.learn(state)?;
         let live: Vec<_> = state.keyspaces().flat_map(|keyspace| keyspace.tables()).collect();
         let unknown: Vec<BoxFuture<'_, Result<Checked>>> = live
             .iter()
@@ -79,16 +84,16 @@ impl Tables {
     /// # Errors
     /// Those of the store that say nothing about the table.
     pub(super) async fn parts(&self, description: &Arc<TableDescription>) -> Result<Option<Vec<Part>>> {
-        let object = names::table(self.incarnation, description.name);
-        if check_description(description, &object).is_err() {
+        if check_description(description, &self.places.locate(description).1).is_err() {
             return Ok(None);
         }
-        let parts = self.open(description, object).parts(Request::new(Purpose::Verify, Epoch::NONE), is_damage).await?;
+        let parts = self.open(description).parts(Request::new(Purpose::Verify, Epoch::NONE), is_damage).await?;
         Ok(parts.filter(|parts| parts.iter().any(|part| matches!(part, Part::Sound { .. }))))
     }
 
-    fn open(&self, description: &TableDescription, object: ObjectName) -> Table {
-        Table::new(description.clone(), object, Arc::clone(&self.objects), Arc::clone(&self.cache))
+    fn open(&self, description: &TableDescription) -> Table {
+        let (store, object) = self.places.locate(description);
+        Table::new(description.clone(), object, Arc::clone(store), Arc::clone(&self.cache))
     }
 
     /// Writes what can be had of a damaged table as one of the database that `manifest` has claimed. Reads each block once more.
@@ -103,7 +108,7 @@ impl Tables {
         target: &Arc<dyn ObjectStore>,
     ) -> Result<Option<TableDescription>> {
         let Rest { description, options, parts } = rest;
-        let source = self.open(description, names::table(self.incarnation, description.name));
+        let source = self.open(description);
         let name = manifest.fresh_table_name();
         let bytes = piece_bytes(self.cache.budget().bytes());
         let options = table_options(options, description.keyspace, false, description.oldest_unix_seconds, bytes);
@@ -133,11 +138,10 @@ impl Tables {
     }
 
     async fn check(&self, description: &Arc<TableDescription>) -> Result<Checked> {
-        let object = names::table(self.incarnation, description.name);
-        if let Err(error) = check_description(description, &object) {
+        if let Err(error) = check_description(description, &self.places.locate(description).1) {
             return Ok((description.name, Some(error)));
         }
-        match self.open(description, object).verify(Request::new(Purpose::Verify, Epoch::NONE)).await {
+        match self.open(description).verify(Request::new(Purpose::Verify, Epoch::NONE)).await {
             Ok(()) => Ok((description.name, None)),
             Err(error) if is_damage(&error) => Ok((description.name, Some(error))),
             Err(error) => Err(error),

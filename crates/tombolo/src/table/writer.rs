@@ -209,6 +209,7 @@ impl TableWriter {
             deletes: summary.properties.deletes,
             tail_bytes: summary.tail_bytes,
             oldest_unix_seconds: options.oldest_unix_seconds,
+            source: None,
         }))
     }
 }

@@ -4,18 +4,19 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use tombolo_env::{BoxFuture, Env};
 use tombolo_format::compression::Compression as FormatCompression;
 use tombolo_format::key::{InternalKey, Trailer};
 use tombolo_format::manifest::{TableDescription, TableName};
-use tombolo_storage::{Epoch, Incarnation, ObjectStore, Purpose, Request, Result};
+use tombolo_storage::{Epoch, Incarnation, ObjectName, ObjectStore, Purpose, Request, Result};
 
 use super::Handles;
 use crate::budget::{Category, Charge};
 use crate::cache::{BlockCache, Pinned};
 use crate::deadline;
 use crate::flash::FlashUse;
-use crate::manifest::names;
+use crate::manifest::{Places, names};
 use crate::options::{Compression, KeyspaceOptions};
 use crate::table::{
     KeyRange, Lookup, Near, NearProbe, NewTable, Probe, Step, Table, TableIterator, TableOptions, TableWriter as Writer, piece_bytes,
@@ -30,9 +31,18 @@ pub(crate) struct Tables {
     pub(crate) flash: FlashUse,
     pub(crate) incarnation: Incarnation,
     pub(crate) epoch: Epoch,
+    /// Where those lie that the manifest names.
+    pub(crate) places: Arc<Mutex<Places>>,
 }
 
 impl Tables {
+    /// The object of a table that the manifest names, and the store that has it.
+    pub(crate) fn locate(&self, table: &TableDescription) -> (Arc<dyn ObjectStore>, ObjectName) {
+        let places = self.places.lock();
+        let (store, object) = places.locate(table);
+        (Arc::clone(store), object)
+    }
+
     fn request(&self, purpose: Purpose) -> Request {
         Request::new(purpose, self.epoch)
     }
@@ -56,8 +66,8 @@ impl Drop for TableHandle {
 
 impl TableHandle {
     pub(super) fn new(tables: &Tables, description: &TableDescription, handles: Arc<Handles>) -> TableHandle {
-        let object = names::table(tables.incarnation, description.name);
-        let table = Table::new(description.clone(), object, Arc::clone(&tables.objects), Arc::clone(&tables.cache));
+        let (store, object) = tables.locate(description);
+        let table = Table::new(description.clone(), object, store, Arc::clone(&tables.cache));
         let table = table.with_flash(tables.flash.cache().cloned());
         TableHandle { table: Arc::new(table), epoch: tables.epoch, env: tables.env.clone(), handles }
     }

@@ -17,6 +17,7 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 use tombolo_format::manifest::{TableDescription, TableName};
+use tombolo_storage::Result;
 
 use crate::manifest::{KeyspaceState, Level, State};
 use crate::signal::Signal;
@@ -118,6 +119,14 @@ impl Versions {
     /// Where tables are read from and written to.
     pub(crate) fn tables(&self) -> &Tables {
         &self.tables
+    }
+
+    /// Opens the stores of the sources of a state, which is to be built next, if they are new.
+    ///
+    /// # Errors
+    /// Those of opening them.
+    pub(crate) fn learn(&self, state: &State) -> Result<()> {
+        self.tables.places.lock().learn(state)
     }
 
     /// Whether some version or read still uses a table.

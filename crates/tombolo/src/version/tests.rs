@@ -5,10 +5,11 @@ use tombolo_env::simulated::World;
 use tombolo_format::key::SequenceNumber;
 use tombolo_format::manifest::{Edit, KeyspaceOptions};
 use tombolo_storage::backend::memory::MemoryObjectStore;
-use tombolo_storage::{Epoch, Incarnation};
+use tombolo_storage::{Epoch, Incarnation, ObjectStore};
 
 use super::*;
 use crate::cache::BlockCache;
+use crate::manifest::Places;
 use crate::manifest::state::Origin;
 
 fn table(number: u64, level: u8) -> TableDescription {
@@ -28,13 +29,15 @@ fn table(number: u64, level: u8) -> TableDescription {
         deletes: 0,
         tail_bytes: 100,
         oldest_unix_seconds: 0,
+        source: None,
     }
 }
 
 fn versions() -> (World, Versions) {
     let world = World::new(1);
     let env = world.process("process").env();
-    let objects = Arc::new(MemoryObjectStore::unnamed(&env));
+    let objects: Arc<dyn ObjectStore> = Arc::new(MemoryObjectStore::unnamed(&env));
+    let places = Arc::new(Mutex::new(Places::own(&objects, Incarnation(1))));
     let tables = Tables {
         env,
         objects,
@@ -42,6 +45,7 @@ fn versions() -> (World, Versions) {
         flash: crate::flash::FlashUse::None,
         incarnation: Incarnation(1),
         epoch: Epoch(1),
+        places,
     };
     (world, Versions::new(tables))
 }

@@ -6,6 +6,7 @@ mod application;
 mod basics;
 mod checkpoint;
 mod clock;
+mod clones;
 mod compaction;
 mod credentials;
 mod cursor;

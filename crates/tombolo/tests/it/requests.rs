@@ -58,6 +58,7 @@ async fn requests_of_opening(env: &Env, tables: u64) -> (u128, BTreeMap<RequestK
             deletes: 0,
             tail_bytes: 4096,
             oldest_unix_seconds: 0,
+            source: None,
         })
     };
     for from in (0..tables).step_by(500) {

@@ -260,7 +260,7 @@ impl ObjectStore for FaultObjectStore {
         Box::pin(async move { self.ask(RequestKind::Sweep, request, "", 0, async |_: &Course| self.inner.sweep(request).await).await })
     }
 
-    leave_to_inner!(place facts pulse must_prove_put_if_absent meter survival describe);
+    leave_to_inner!(place facts pulse must_prove_put_if_absent meter home survival describe);
 }
 
 #[derive(Debug)]

@@ -85,6 +85,7 @@ fn table(name: TableName) -> TableDescription {
         deletes: 0,
         tail_bytes: 1,
         oldest_unix_seconds: 0,
+        source: None,
     }
 }
 

@@ -69,6 +69,7 @@ fn description(name: TableName) -> TableDescription {
         deletes: 0,
         tail_bytes: 1,
         oldest_unix_seconds: 0,
+        source: None,
     }
 }
 

@@ -95,7 +95,9 @@ impl Asked {
             LEVEL_LAST => {
                 let description = table.description();
                 let holds_unneeded = description.deletes > 0 || picking.busy.holds_older(table);
-                self.is_in_range(table) && holds_unneeded && description.last_sequence <= picking.oldest_snapshot
+                let drops = holds_unneeded && description.last_sequence <= picking.oldest_snapshot;
+                // What is asked for makes a clone's tables its own.
+                self.is_in_range(table) && (drops || description.source.is_some())
             }
             _ => self.is_in_range(table),
         };

@@ -6,16 +6,17 @@
 
 use std::fmt::Write as _;
 
+use parking_lot::Mutex;
 use tombolo_env::simulated::World;
 use tombolo_format::manifest::{Edit, KeyspaceOptions, TableDescription};
 use tombolo_storage::backend::memory::MemoryObjectStore;
-use tombolo_storage::{Epoch, Incarnation};
+use tombolo_storage::{Epoch, Incarnation, ObjectStore};
 
 use super::*;
 use crate::budget::MemoryBudget;
 use crate::cache::BlockCache;
 use crate::compaction::job::Below;
-use crate::manifest::State;
+use crate::manifest::{Places, State};
 use crate::version::{Tables, Version, Versions};
 
 struct Case {
@@ -36,9 +37,11 @@ impl Case {
     fn new() -> Case {
         let world = World::new(1);
         let env = world.process("process").env();
-        let objects = Arc::new(MemoryObjectStore::unnamed(&env));
+        let objects: Arc<dyn ObjectStore> = Arc::new(MemoryObjectStore::unnamed(&env));
         let cache = BlockCache::of(&MemoryBudget::new(1 << 20).unwrap());
-        let tables = Tables { env, objects, cache, flash: crate::flash::FlashUse::None, incarnation: Incarnation(1), epoch: Epoch(1) };
+        let places = Arc::new(Mutex::new(Places::own(&objects, Incarnation(1))));
+        let flash = crate::flash::FlashUse::None;
+        let tables = Tables { env, objects, cache, flash, incarnation: Incarnation(1), epoch: Epoch(1), places };
         Case {
             versions: Versions::new(tables),
             _world: world,
@@ -82,6 +85,7 @@ impl Case {
             deletes: deletes.parse().unwrap(),
             tail_bytes: 100,
             oldest_unix_seconds: 0,
+            source: None,
         };
         self.tables.push((name.to_owned(), table));
     }

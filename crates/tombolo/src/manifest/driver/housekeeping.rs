@@ -44,9 +44,10 @@ async fn write_snapshot(io: &Io, tip: &Tip, random: u64) -> Result<SnapshotEnd> 
     let name = names::snapshot(tip.incarnation, tip.slot, random);
     let placement = Placement::new(ObjectKind::Manifest, Life::Medium);
     let mut writer = io.store.create(io.request(), &name, placement).await?;
-    let mut encoder = SnapshotEncoder::new(identity);
-    for edit in tip.state.edits() {
-        let piece = encoder.push(&edit).map_err(|error| Error::new(ErrorKind::Bug, error.to_string()))?;
+    let edits = tip.state.edits();
+    let mut encoder = SnapshotEncoder::of(identity, &edits);
+    for edit in &edits {
+        let piece = encoder.push(edit).map_err(|error| Error::new(ErrorKind::Bug, error.to_string()))?;
         if let Some(piece) = piece {
             writer.append(piece.into()).await?;
         }

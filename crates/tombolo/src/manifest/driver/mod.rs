@@ -568,9 +568,18 @@ pub async fn load(env: &Env, store: &Arc<dyn ObjectStore>) -> Result<Loaded> {
 /// As [`load`], but for `NotFound`.
 pub(crate) async fn ended_life(env: &Env, store: &Arc<dyn ObjectStore>) -> Result<Option<(Incarnation, u64)>> {
     let io = Io { env: env.clone(), store: Arc::clone(store), epoch: Epoch::NONE, purpose: Purpose::Open };
+    let tip = newest_life(&io).await?.and_then(|(_, tip)| tip);
+    Ok(tip.filter(|tip| tip.state.is_destroyed()).map(|tip| (tip.incarnation, tip.slot)))
+}
+
+/// The newest life of a database, and its proven tip; `None` for the tip when its chain has no record, and for all when no life has begun.
+///
+/// # Errors
+/// As [`load`], but for `NotFound`.
+pub(crate) async fn newest_life(io: &Io) -> Result<Option<(Incarnation, Option<Tip>)>> {
     let Answer::Newest(Some(newest)) = io.perform(Effect::NewestIncarnation, Patience::Bounded).await? else { return Ok(None) };
     let tip = io.run(&mut Load::new(Incarnation(newest), Proof::List), Patience::Bounded).await.flatten()?;
-    Ok(tip.filter(|tip| tip.state.is_destroyed()).map(|tip| (tip.incarnation, tip.slot)))
+    Ok(Some((Incarnation(newest), tip)))
 }
 
 /// As [`load`].

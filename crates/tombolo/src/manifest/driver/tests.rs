@@ -315,6 +315,7 @@ fn large_tables(manifest: &Manifest, count: u64) -> Vec<Edit> {
             deletes: 0,
             tail_bytes: 100,
             oldest_unix_seconds: 0,
+            source: None,
         })
     };
     (0..count).map(table).collect()

@@ -77,6 +77,7 @@ async fn next(inner: &Inner) -> Option<Queued> {
 fn edit_bytes(edit: &Edit) -> usize {
     const FIXED: usize = 128;
     match edit {
+        Edit::SourceNamed(source) => FIXED + source.place.len(),
         Edit::TableAdded(table) => FIXED + table.first_key.len() + table.last_key.len(),
         Edit::LogNamed { configuration, .. } => FIXED + configuration.len(),
         Edit::KeyspaceCreated { name, options, .. } => FIXED + name.len() + options_bytes(options),

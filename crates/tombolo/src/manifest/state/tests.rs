@@ -1,4 +1,5 @@
 use proptest::prelude::*;
+use tombolo_format::manifest::TableSource;
 
 use super::*;
 
@@ -30,7 +31,40 @@ fn table(epoch: u64, random: u64, keyspace: u32, level: u8) -> TableDescription 
         deletes: 1,
         tail_bytes: 10,
         oldest_unix_seconds: 0,
+        source: None,
     }
+}
+
+fn source(number: u32) -> Source {
+    Source { number, place: format!("../{number}"), incarnation: 1, database: 2, pin: u128::from(number) }
+}
+
+fn shared(table: TableDescription, of: u32) -> TableDescription {
+    let name = TableName { epoch: 7, random: table.name.random };
+    TableDescription { source: Some(TableSource { source: of, name }), ..table }
+}
+
+/// A source is there before its first table and after its last, whatever became of those in between.
+#[test]
+fn a_source_is_named_as_long_as_its_tables() {
+    let create = Edit::KeyspaceCreated { id: 0, name: "k".into(), stream: 0, options: KeyspaceOptions::default() };
+    let shared = shared(table(1, 1, 0, 1), 4);
+    let name = shared.name;
+    let mut state = State { slot: 9, epoch: 1, ..State::default() };
+    let mut apply = |edit: Edit| state.apply_edits(&[edit], Origin::Record(Epoch(1))).map(|()| state.clone());
+    apply(Edit::SourceNamed(source(4))).unwrap();
+    assert!(apply(Edit::SourceNamed(source(4))).is_err());
+    apply(create).unwrap();
+    assert!(apply(Edit::SourceNamed(source(5))).is_err(), "after the first keyspace");
+    apply(Edit::TableAdded(shared)).unwrap();
+    for edit in [Edit::TableObsolete { name }, Edit::TableCondemned { name }] {
+        assert!(apply(Edit::SourceUnnamed { number: 4 }).is_err());
+        let state = apply(edit).unwrap();
+        assert_eq!((state.shared_tables(), state.unneeded_sources().count()), ((1, 100), 0));
+    }
+    let state = apply(Edit::TableUnnamed { name }).unwrap();
+    assert_eq!((state.shared_tables(), state.unneeded_sources().count()), ((0, 0), 1));
+    assert_eq!(apply(Edit::SourceUnnamed { number: 4 }).unwrap().sources().count(), 0);
 }
 
 /// Any edit, sensible or not, over few names, so that they meet.
@@ -48,6 +82,9 @@ fn edits() -> impl Strategy<Value = Edit> {
         }),
         2 => (id(), 0u64..9).prop_map(|(id, sequence)| Edit::KeyspaceFlushed { id, sequence: SequenceNumber(sequence) }),
         8 => (1u64..3, 0u64..12, id(), 0u8..3).prop_map(|(epoch, random, id, level)| Edit::TableAdded(table(epoch, random, id, level))),
+        4 => (1u64..3, 0u64..12, id(), 0u32..3).prop_map(|(epoch, random, id, of)| Edit::TableAdded(shared(table(epoch, random, id, 1), of))),
+        2 => (0u32..3).prop_map(|number| Edit::SourceNamed(source(number))),
+        2 => (0u32..3).prop_map(|number| Edit::SourceUnnamed { number }),
         3 => (name(), 0u8..3).prop_map(|(name, level)| Edit::TableMoved { name, level }),
         6 => name().prop_map(|name| Edit::TableObsolete { name }),
         5 => name().prop_map(|name| Edit::TableCondemned { name }),

@@ -1,5 +1,6 @@
 use std::collections::BTreeSet;
 
+use parking_lot::Mutex;
 use tombolo_env::simulated::World;
 use tombolo_format::key::{EntryKind, InternalKey, SequenceNumber};
 use tombolo_format::manifest::{Edit, KeyspaceOptions, TableName};
@@ -9,7 +10,7 @@ use tombolo_storage::{Epoch, Incarnation, ObjectStore, Request};
 
 use super::*;
 use crate::cache::BlockCache;
-use crate::manifest::{State, names};
+use crate::manifest::{Places, State, names};
 use crate::table::{NewTable, TableOptions, TableWriter};
 use crate::version::{Tables, Version, Versions};
 
@@ -56,6 +57,7 @@ impl Fixture {
             edits.push(Edit::TableAdded(description));
         }
         let state = State::from_snapshot(1, Epoch(0), &edits).unwrap();
+        let places = Arc::new(Mutex::new(Places::own(&objects, Incarnation(1))));
         let versions = Versions::new(Tables {
             env,
             objects,
@@ -63,6 +65,7 @@ impl Fixture {
             flash: crate::flash::FlashUse::None,
             incarnation: Incarnation(1),
             epoch: Epoch(1),
+            places,
         });
         let version = versions.build(&state, &Version::default());
         let run = Arc::clone(version.levels(1).unwrap().level(2).unwrap());

@@ -219,6 +219,7 @@ fn description(name: TableName) -> TableDescription {
         deletes: 0,
         tail_bytes: 0,
         oldest_unix_seconds: 0,
+        source: None,
     }
 }
 

@@ -299,6 +299,7 @@ impl World {
                     lease_ms: 0,
                     created_unix_seconds: 0,
                     tables: vec![name],
+                    clone: None,
                 };
                 let mut pin = PutPin::new(pin).expect("one table is not too many");
                 let step = pin.begin();

@@ -1,0 +1,141 @@
+//! Where a store lies among others, so that a database finds another one of the same service.
+//!
+//! A **place** says where another database lies, from one's own on: `../orders`. It holds no service, no parameter and no secret, so that it may be
+//! written down: whoever follows it asks with what its own URI says. Databases that are moved together find each other again.
+
+use std::fmt;
+
+use std::sync::Arc;
+
+use tombolo_env::Env;
+
+use crate::{Error, ErrorKind, ObjectStore, Registry, Result, Uri};
+
+/// Parameters of a URI that say how it is asked, and not what is there.
+const OF_ASKING: [&str; 9] =
+    ["trace", "retry_seconds", "bytes_per_second", "requests_per_second", "latency_ms", "latency", "form", "io", "timeout_seconds"];
+
+/// The URI of a store, and what opens others. Cheap to clone.
+#[derive(Clone)]
+pub struct Home(Arc<Inner>);
+
+struct Inner {
+    env: Env,
+    registry: Registry,
+    uri: Uri,
+}
+
+impl fmt::Debug for Home {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Home").field("uri", &self.0.uri.shown()).finish_non_exhaustive()
+    }
+}
+
+/// What a path goes through.
+fn segments(rest: &str) -> Vec<&str> {
+    rest.split('/').filter(|segment| !segment.is_empty() && *segment != ".").collect()
+}
+
+/// The path from one on to another.
+fn way(from: &str, to: &str) -> String {
+    let (from, to) = (segments(from), segments(to));
+    let common = from.iter().zip(&to).take_while(|(from, to)| from == to).count();
+    let up = std::iter::repeat_n("..", from.len() - common);
+    up.chain(to.into_iter().skip(common)).collect::<Vec<_>>().join("/")
+}
+
+/// Where `place` is, from `from` on; `None` when it goes up beyond the first segment.
+fn follow(from: &str, place: &str) -> Option<String> {
+    let mut at = segments(from);
+    for segment in segments(place) {
+        match segment {
+            ".." => {
+                at.pop()?;
+            }
+            segment => at.push(segment),
+        }
+    }
+    let root = if from.starts_with('/') { "/" } else { "" };
+    Some(format!("{root}{}", at.join("/")))
+}
+
+impl Home {
+    /// The home of the store that `registry` opens at `uri`.
+    pub fn new(env: &Env, registry: &Registry, uri: &Uri) -> Home {
+        Home(Arc::new(Inner { env: env.clone(), registry: registry.clone(), uri: uri.clone() }))
+    }
+
+    /// The place of another store, from this one on.
+    ///
+    /// # Errors
+    /// `Invalid` when it is this one, or of another service: a place does not say how that would be asked.
+    pub fn place_of(&self, other: &Home) -> Result<String> {
+        let (own, other) = (&self.0.uri, &other.0.uri);
+        let invalid = |what: &str| {
+            let error = Error::new(ErrorKind::Invalid, format!("{} and {} {what}", own.shown(), other.shown()));
+            error.advice("name two places of one store: tables are named where they lie, by their place on it")
+        };
+        let asked =
+            |uri: &Uri| uri.parameters.clone().into_iter().filter(|(name, _)| !OF_ASKING.contains(&name.as_str())).collect::<Vec<_>>();
+        if own.scheme != other.scheme || asked(own) != asked(other) {
+            return Err(invalid("are not of one store"));
+        }
+        // A name and a key before a host: of that host alone.
+        let host = |uri: &Uri| segments(&uri.rest).first().map(|host| (*host).to_owned()).filter(|host| host.contains('@'));
+        if host(own) != host(other) {
+            return Err(invalid("are not asked with the same key"));
+        }
+        let place = way(&own.rest, &other.rest);
+        if place.is_empty() { Err(invalid("are the same place")) } else { Ok(place) }
+    }
+
+    /// The place of this store as seen from the one at `place`.
+    ///
+    /// # Errors
+    /// `Corrupt` for a place that is none.
+    pub fn place_from(&self, place: &str) -> Result<String> {
+        Ok(way(&self.uri_of(place)?.rest, &self.0.uri.rest))
+    }
+
+    /// The path of this store on its service, in one spelling: the same store may be reached by several, and a place leads elsewhere from each.
+    pub fn path(&self) -> String {
+        segments(&self.0.uri.rest).join("/")
+    }
+
+    /// The URI of another place, which is asked as this one is.
+    ///
+    /// # Errors
+    /// `Corrupt` for a place that is none.
+    pub fn uri_of(&self, place: &str) -> Result<Uri> {
+        let mut uri = self.0.uri.clone();
+        let Some(rest) = follow(&uri.rest, place) else {
+            return Err(Error::corrupt(format!("a place beside {}", uri.shown()), 0, "a path on the same store", place));
+        };
+        uri.rest = rest;
+        // Each opening would begin another file.
+        uri.parameters.remove("trace");
+        Ok(uri)
+    }
+
+    /// Opens the store of another place.
+    ///
+    /// # Errors
+    /// `Corrupt` for a place that is none; those of opening it.
+    pub fn neighbour(&self, place: &str) -> Result<Arc<dyn ObjectStore>> {
+        self.0.registry.open_object_store(&self.0.env, &self.uri_of(place)?)
+    }
+}
+
+/// The home of a store that may have none.
+///
+/// # Errors
+/// `Unsupported`.
+pub fn home_of(store: &dyn ObjectStore) -> Result<&Home> {
+    store.home().ok_or_else(|| {
+        Error::new(ErrorKind::Unsupported, format!("where {} lies among others is not known", store.describe()))
+            .advice("open it by its URI: databases that share tables find each other by their places")
+    })
+}
+
+#[cfg(test)]
+mod tests;
