@@ -280,15 +280,15 @@ pub fn compare(directory: &Path, rounds: usize) -> Result<()> {
     let mut names: Vec<&String> = found.keys().map(|(_, name)| name).collect();
     names.sort();
     names.dedup();
-    println!("{:<24} {}", "medians (least to most)", CACHES.map(|cache| format!("{cache:>28}")).concat());
+    println!("{:<24} {}", "medians (least to most)", CACHES.map(|cache| format!("{cache:>36}")).concat());
     for name in names {
         let shown = CACHES.map(|cache| match found.get(&(cache, name.clone())) {
-            None => format!("{:>28}", "-"),
+            None => format!("{:>36}", "-"),
             Some(figures) => {
                 let mut figures = figures.clone();
                 figures.sort_by(f64::total_cmp);
                 let [least, median, most] = [0, figures.len() / 2, figures.len() - 1].map(|at| figures[at]);
-                format!("{:>28}", format!("{median:.3} ({least:.3} to {most:.3})"))
+                format!("{:>36}", format!("{median:.3} ({least:.3} to {most:.3})"))
             }
         });
         println!("{name:<24} {}", shown.concat());
