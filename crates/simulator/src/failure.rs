@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use tombolo_env::simulated::tape::Tape;
+
 /// Something that the engine must never do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation(pub String);
@@ -97,21 +99,65 @@ pub struct Failure {
     pub place: String,
     /// What happened.
     pub what: String,
+    /// The steps of the history, when it was played from a tape or for one.
+    pub steps: Vec<String>,
     /// The last events of the world.
     pub trace: Vec<String>,
+    /// The tape that it was played from; `None`: the seed alone says it.
+    pub tape: Option<Tape>,
+    /// The rule that is taken out in it, by its mutant's name.
+    pub mutant: Option<String>,
 }
 
+/// Words that say how a history failed.
+const CLASS_WORDS: usize = 8;
+/// Steps and events that are shown.
+const STEPS_SHOWN: usize = 400;
+const EVENTS_SHOWN: usize = 60;
+const EVENTS_SHOWN_BESIDE_STEPS: usize = 12;
+/// Bytes of a tape within a command; a longer one is shown below it.
+const TAPE_BYTES_IN_LINE: usize = 8 << 10;
+
 impl Failure {
+    pub(crate) fn new(scenario: &'static str, seed: u64, place: String, what: String) -> Failure {
+        Failure { scenario, seed, place, what, steps: Vec::new(), trace: Vec::new(), tape: None, mutant: None }
+    }
+
+    /// How it failed, without keys, numbers and names: two failures of one class have one cause, most likely.
+    pub fn class(&self) -> String {
+        let is_word = |word: &&str| word.len() > 1 && word.bytes().all(|byte| byte.is_ascii_alphabetic());
+        let words = self.what.split([' ', ',', ':', ';', '.']).filter(is_word);
+        words.take(CLASS_WORDS).collect::<Vec<_>>().join(" ")
+    }
+
     /// The command that runs the same history again.
     pub fn replay(&self) -> String {
-        format!("cargo xtask simulate --scenario {} --seed {} --runs 1", self.scenario, self.seed)
+        let Failure { scenario, seed, .. } = self;
+        let mutant = self.mutant.as_ref().map(|mutant| format!(" --mutant {mutant}")).unwrap_or_default();
+        let command = format!("cargo xtask simulate --scenario {scenario} --seed {seed}{mutant}");
+        match self.tape.as_ref().map(Tape::to_string) {
+            None => format!("{command} --runs 1"),
+            Some(tape) if tape.len() <= TAPE_BYTES_IN_LINE => format!("{command} --tape '{tape}'"),
+            Some(tape) => format!("{command} --tape FILE, where FILE holds the next line\n{tape}"),
+        }
     }
 }
 
 impl fmt::Display for Failure {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(formatter, "scenario {} of seed {} failed at {}: {}", self.scenario, self.seed, self.place, self.what)?;
-        for line in &self.trace {
+        let last = |lines: &[String], count: usize| lines[lines.len().saturating_sub(count)..].to_vec();
+        let events = if self.steps.is_empty() { EVENTS_SHOWN } else { EVENTS_SHOWN_BESIDE_STEPS };
+        if self.steps.len() > STEPS_SHOWN {
+            writeln!(formatter, "    the last {STEPS_SHOWN} of {} steps:", self.steps.len())?;
+        }
+        for line in last(&self.steps, STEPS_SHOWN) {
+            writeln!(formatter, "    {line}")?;
+        }
+        if !self.steps.is_empty() && !self.trace.is_empty() {
+            writeln!(formatter, "    the last operations:")?;
+        }
+        for line in last(&self.trace, events) {
             writeln!(formatter, "    {line}")?;
         }
         write!(formatter, "replay: {}", self.replay())

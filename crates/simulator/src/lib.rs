@@ -10,6 +10,7 @@
 //! - [`oracle`] keeps what each client called and what it was answered, and says which states of the database agree with that.
 //! - [`client`] drives one open database, and hands every answer to the oracle.
 //! - [`scenario`] has the scenarios: each is a function of a seed.
+//! - [`shrink`] makes a history that fails small enough to be read, whatever scenario it is of.
 //!
 //! Invariants that the oracle checks are those of the design's section 5; everything that a client reads is checked, in each of the ways
 //! to read it.
@@ -21,5 +22,6 @@ pub mod mutants;
 pub mod oracle;
 pub mod random;
 pub mod scenario;
+pub mod shrink;
 
 pub use failure::{Failure, Report, Violation};

@@ -1,17 +1,22 @@
 //! Runs scenarios by seed: `cargo xtask simulate`.
 
+mod pool;
+
 use std::io::{IsTerminal, Write};
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Parser;
-use tombolo_env::Env;
+use tombolo_env::simulated::tape::Tape;
+use tombolo_env::{Access, Env, Instant};
 use tombolo_simulator::scenario::metamorphic::{self, Real};
 use tombolo_simulator::scenario::{self, Scenario};
+use tombolo_simulator::shrink::{self, Bounds};
 use tombolo_simulator::{Failure, Report};
 use tombolo_storage::Uri;
 
-/// Runs the whole engine in a simulated world, by seed, and judges everything that it answers.
+/// Runs the whole engine in a simulated world, by seed, on all cores, and judges everything that it answers.
 #[derive(Parser)]
 #[command(
     name = "simulate",
@@ -19,9 +24,12 @@ use tombolo_storage::Uri;
     max_term_width = 110,
     after_help = "\
 Everything, bounded:        cargo xtask simulate
+The protocol of segments:   cargo xtask simulate --scenario segments --runs 1000000
+The whole engine:           cargo xtask simulate --histories 20000
 One failure again:          cargo xtask simulate --scenario random --seed 17 --runs 1
 Every byte of bit-rot:      cargo xtask simulate --scenario bit-rot --whole
 Each rule taken out:        cargo xtask simulate --mutants
+How one is noticed:         cargo xtask simulate --mutant SegmentTakesShortest --shrink
 The scenario `metamorphic` on a real store, in real time:
     cargo run --release -p tombolo-simulator --features cloud -- --store s3://bucket/test --seconds 60"
 )]
@@ -35,18 +43,27 @@ struct Arguments {
     /// How many seeds; a bounded number when not given.
     #[arg(long)]
     runs: Option<u64>,
+    /// So many histories of the whole engine: seeds of each of its scenarios until all have had their share.
+    #[arg(long, conflicts_with_all = ["runs", "whole", "scenario"])]
+    histories: Option<u64>,
     /// As many seeds as cover all of a scenario, where there is an all.
     #[arg(long, conflicts_with = "runs")]
     whole: bool,
+    /// Plays one history from its tape, as a failure that was shrunk names it, or from the file that holds it.
+    #[arg(long, conflicts_with_all = ["runs", "histories", "whole"], requires = "scenario")]
+    tape: Option<String>,
     /// Takes each rule out and looks for the violation that follows.
     #[arg(long)]
     mutants: bool,
-    /// With `--mutants`: only the mutant of this name.
+    /// Takes out the rule of the mutant of this name.
     #[arg(long)]
     mutant: Option<String>,
+    /// With mutants: makes each history that notices small, and shows it. What fails without a mutant is always made small.
+    #[arg(long)]
+    shrink: bool,
     /// Runs the histories of `metamorphic` on this store, in real time, each database in a place of its own below the URI. The feature `cloud` or `hdfs`
     /// of this program has such stores.
-    #[arg(long, value_name = "URI", conflicts_with_all = ["scenario", "runs", "whole", "mutants", "mutant"])]
+    #[arg(long, value_name = "URI", conflicts_with_all = ["scenario", "runs", "whole", "mutants", "mutant", "shrink"])]
     store: Option<String>,
     /// With `--store`: for how long.
     #[arg(long, default_value_t = 60, requires = "store")]
@@ -58,6 +75,7 @@ struct Arguments {
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
+    scenario::quiet_panics();
     if arguments.list {
         for scenario in scenario::ALL {
             println!("{:<36} {}", scenario.name, scenario.purpose);
@@ -66,9 +84,6 @@ fn main() -> ExitCode {
     }
     if let Some(store) = &arguments.store {
         return on_store(store, &arguments);
-    }
-    if arguments.mutants || arguments.mutant.is_some() {
-        return mutants(&arguments);
     }
     let chosen: Vec<Scenario> = match &arguments.scenario {
         None => scenario::ALL.to_vec(),
@@ -80,8 +95,17 @@ fn main() -> ExitCode {
             }
         },
     };
-    let failed = chosen.iter().filter(|scenario| !run(scenario, &arguments)).count();
-    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if arguments.mutants || arguments.mutant.is_some() {
+        return mutants(&chosen, &arguments);
+    }
+    if let Some(tape) = &arguments.tape {
+        return play(&chosen[0], arguments.seed, tape);
+    }
+    let all_passed = match arguments.histories {
+        Some(histories) => share(histories, &arguments),
+        None => chosen.iter().filter(|scenario| run(scenario, Goal::of(scenario, &arguments), &arguments).is_err()).count() == 0,
+    };
+    if all_passed { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// Runs histories on a real store.
@@ -111,76 +135,233 @@ fn on_store(store: &str, arguments: &Arguments) -> ExitCode {
     }
 }
 
-/// Runs the seeds of a scenario; `false` when one failed.
-fn run(scenario: &Scenario, arguments: &Arguments) -> bool {
-    let env = Env::real();
-    let begun = env.now();
-    let runs = match (arguments.runs, arguments.whole) {
-        (Some(runs), _) => runs,
-        (None, true) => scenario.runs_whole.unwrap_or(scenario.runs),
-        (None, false) => scenario.runs,
-    };
-    let mut total = Report::default();
-    let shown_every = 1 + runs / 1000;
-    for (nth, seed) in (arguments.seed..arguments.seed.saturating_add(runs)).enumerate() {
-        match (scenario.run)(seed) {
-            Ok(report) => total.add(&report),
-            Err(failure) => {
-                fail(&failure);
-                return false;
-            }
-        }
-        // Thousands of them may pass in a second.
-        if !(nth as u64 + 1).is_multiple_of(shown_every) {
-            continue;
-        }
-        let took = env.now().since(begun).as_secs_f64();
-        if std::io::stdout().is_terminal() {
-            print!("\r{}: {} of {runs} seeds, {} worlds, {took:.1} s ", scenario.name, nth + 1, total.worlds);
-            // A progress line that cannot be shown changes nothing.
-            let _ = std::io::stdout().flush();
+/// When a scenario has run for long enough.
+#[derive(Clone, Copy)]
+enum Goal {
+    Seeds(u64),
+    /// Histories: a seed of a scenario has one or many.
+    Worlds(u64),
+}
+
+impl Goal {
+    fn of(scenario: &Scenario, arguments: &Arguments) -> Goal {
+        Goal::Seeds(match (arguments.runs, arguments.whole) {
+            (Some(runs), _) => runs,
+            (None, true) => scenario.runs_whole.unwrap_or(scenario.runs),
+            (None, false) => scenario.runs,
+        })
+    }
+
+    fn is_reached(self, seeds: u64, total: &Report) -> bool {
+        match self {
+            Goal::Seeds(count) => seeds >= count,
+            Goal::Worlds(count) => total.worlds >= count,
         }
     }
-    let clear = if std::io::stdout().is_terminal() { "\r" } else { "" };
-    println!("{clear}{}: {runs} seeds passed in {:.1} s: {total}", scenario.name, env.now().since(begun).as_secs_f64());
+
+    fn words(self) -> String {
+        match self {
+            Goal::Seeds(count) => format!("of {count} seeds"),
+            Goal::Worlds(count) => format!("seeds, until {count} histories"),
+        }
+    }
+}
+
+/// Runs the seeds of a scenario on all cores.
+///
+/// # Errors
+/// The failure of the lowest seed that has one, when it was shown.
+fn run(scenario: &Scenario, goal: Goal, arguments: &Arguments) -> Result<Report, Box<Failure>> {
+    let env = Env::real();
+    let begun = env.now();
+    let mut total = Report::default();
+    let mut progress = Progress::new(env.clone());
+    let mut failure = None;
+    let (act, first) = (scenario.run, arguments.seed);
+    let most = if let Goal::Seeds(count) = goal { count } else { u64::MAX };
+    let mut seeds = 0;
+    pool::run(
+        &env,
+        most,
+        move |nth| act(first.saturating_add(nth)),
+        |outcome| {
+            seeds += 1;
+            match outcome {
+                Ok(report) => total.add(&report),
+                Err(failed) => failure = Some(Box::new(failed)),
+            }
+            progress.show(|took| {
+                let rate = total.worlds as f64 / took;
+                format!("{}: {seeds} {}, {} histories, {rate:.0} a second, {took:.1} s", scenario.name, goal.words(), total.worlds)
+            });
+            failure.is_none() && !goal.is_reached(seeds, &total)
+        },
+    );
+    progress.clear();
+    match failure {
+        Some(failure) => {
+            eprintln!("{failure}");
+            make_small(scenario, &failure);
+            Err(failure)
+        }
+        None => {
+            println!("{}: {seeds} seeds passed in {:.1} s: {total}", scenario.name, env.now().since(begun).as_secs_f64());
+            Ok(total)
+        }
+    }
+}
+
+/// Runs so many histories of the whole engine.
+fn share(histories: u64, arguments: &Arguments) -> bool {
+    let engine: Vec<Scenario> = scenario::ALL.into_iter().filter(|scenario| scenario.is_whole_engine()).collect();
+    let each = histories.div_ceil(engine.len() as u64);
+    let mut total = Report::default();
+    for scenario in engine {
+        match run(&scenario, Goal::Worlds(each), arguments) {
+            Ok(report) => total.add(&report),
+            Err(_) => return false,
+        }
+    }
+    println!("the whole engine: {total}");
     true
 }
 
-fn fail(failure: &Failure) {
-    println!();
-    eprintln!("{failure}");
+/// Shows a smaller history that fails in the same way.
+fn make_small(scenario: &Scenario, failure: &Failure) {
+    eprintln!("\nlooking for a smaller history that fails in the same way ...");
+    match shrink::shrink(scenario, failure.seed, Bounds::default()) {
+        None => eprintln!("it does not fail when it is run again: something in it follows from more than the seed"),
+        Some(shrunk) => {
+            let failure = Failure { mutant: failure.mutant.clone(), ..shrunk.failure };
+            eprintln!("after {} runs {} choices of {} are left:", shrunk.runs, shrunk.choices, shrunk.choices_found);
+            eprintln!("{failure}");
+        }
+    }
+}
+
+/// Most bytes of a file with a tape.
+const TAPE_BYTES_MAX: u64 = 64 << 20;
+
+/// What a file of that name holds; without one, the words themselves.
+fn text_of(words: &str) -> String {
+    let read = || -> std::io::Result<String> {
+        let file = Env::real().files().open(Path::new(words), Access::Read)?;
+        let mut bytes = vec![0; usize::try_from(file.length()?.min(TAPE_BYTES_MAX)).unwrap_or(0)];
+        tombolo_env::file::read_exact_at(file.as_ref(), &mut bytes, 0)?;
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    };
+    read().unwrap_or_else(|_| words.to_owned())
+}
+
+/// Plays a history from its tape.
+fn play(scenario: &Scenario, seed: u64, tape: &str) -> ExitCode {
+    match text_of(tape).parse::<Tape>().map(|tape| shrink::replay(scenario, seed, &tape)) {
+        Err(what) => {
+            eprintln!("--tape takes a tape as a failure names it, or a file that holds one: {what}");
+            ExitCode::from(2)
+        }
+        Ok(Err(failure)) => {
+            eprintln!("{failure}");
+            ExitCode::FAILURE
+        }
+        Ok(Ok(report)) => {
+            println!("{}: the history of this tape passes: {report}", scenario.name);
+            ExitCode::SUCCESS
+        }
+    }
+}
+
+/// A line that is written again and again, on a terminal; a line now and then, elsewhere.
+struct Progress {
+    env: Env,
+    begun: Instant,
+    shown: Instant,
+    is_terminal: bool,
+}
+
+impl Progress {
+    fn new(env: Env) -> Progress {
+        let now = env.now();
+        Progress { env, begun: now, shown: now, is_terminal: std::io::stdout().is_terminal() }
+    }
+
+    fn show(&mut self, words: impl FnOnce(f64) -> String) {
+        let now = self.env.now();
+        let pause = if self.is_terminal { Duration::from_millis(200) } else { Duration::from_secs(60) };
+        if now.since(self.shown) < pause {
+            return;
+        }
+        self.shown = now;
+        let words = words(now.since(self.begun).as_secs_f64());
+        if self.is_terminal {
+            print!("\r\x1b[K{words}")
+        } else {
+            println!("{words}")
+        }
+        // A progress line that cannot be shown changes nothing.
+        let _ = std::io::stdout().flush();
+    }
+
+    fn clear(&self) {
+        if self.is_terminal {
+            print!("\r\x1b[K");
+        }
+    }
 }
 
 #[cfg(feature = "mutants")]
-fn mutants(arguments: &Arguments) -> ExitCode {
-    use tombolo_simulator::mutants;
-    // Panics are how some mutants are noticed; each would print a page.
-    std::panic::set_hook(Box::new(|_| {}));
+fn mutants(chosen: &[Scenario], arguments: &Arguments) -> ExitCode {
+    use tombolo_simulator::mutants::{self, Hunt};
+    let is_chosen = |hunt: &&Hunt| {
+        chosen.iter().any(|scenario| scenario.name == hunt.scenario)
+            && arguments.mutant.as_deref().is_none_or(|name| name == format!("{:?}", hunt.mutant))
+    };
+    let hunts: Vec<Hunt> = mutants::ALL.iter().filter(is_chosen).copied().collect();
+    if hunts.is_empty() {
+        let name = arguments.mutant.as_deref().unwrap_or_default();
+        eprintln!("no scenario hunts {name:?}: `cargo xtask simulate --mutants` names those that are hunted");
+        return ExitCode::from(2);
+    }
+    if let Some(tape) = &arguments.tape {
+        let _out = hunts[0].take_out();
+        return play(&chosen[0], arguments.seed, tape);
+    }
     let env = Env::real();
     let mut survived = 0;
-    let chosen = mutants::ALL
-        .iter()
-        .filter(|hunt| arguments.scenario.as_deref().is_none_or(|name| name == hunt.scenario))
-        .filter(|hunt| arguments.mutant.as_deref().is_none_or(|name| name == format!("{:?}", hunt.mutant)));
-    for hunt in chosen {
-        let begun = env.now();
-        let caught = hunt.run();
-        let took = env.now().since(begun).as_secs_f64();
-        match caught {
+    let mut caught = Vec::new();
+    let work = hunts.clone();
+    let timer = env.clone();
+    let hunted = move |nth: u64| {
+        let hunt = usize::try_from(nth).ok().and_then(|nth| work.get(nth)).copied();
+        let begun = timer.now();
+        (hunt, hunt.and_then(|hunt| hunt.run()), timer.now().since(begun).as_secs_f64())
+    };
+    pool::run(&env, hunts.len() as u64, hunted, |(hunt, found, took)| {
+        let Some(hunt) = hunt else { return true };
+        match found {
             Some((seeds, failure)) => {
                 println!("{:?}: caught by {} after {seeds} seeds in {took:.1} s: {}", hunt.mutant, hunt.scenario, failure.what);
+                caught.push((hunt, failure));
             }
             None => {
                 survived += 1;
                 println!("{:?}: SURVIVED {} seeds of {} in {took:.1} s", hunt.mutant, hunt.seeds, hunt.scenario);
             }
         }
+        true
+    });
+    println!("{} mutants caught, {survived} survived", caught.len());
+    for (hunt, failure) in caught.iter().filter(|_| arguments.shrink) {
+        if let Some(scenario) = scenario::by_name(hunt.scenario) {
+            let _out = hunt.take_out();
+            make_small(&scenario, failure);
+        }
     }
     if survived == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 #[cfg(not(feature = "mutants"))]
-fn mutants(_arguments: &Arguments) -> ExitCode {
+fn mutants(_chosen: &[Scenario], _arguments: &Arguments) -> ExitCode {
     eprintln!("built without mutants: use `cargo xtask simulate --mutants`, or build with `--features mutants`");
     ExitCode::from(2)
 }

@@ -74,18 +74,41 @@ pub const ALL: &[Hunt] = &[
     hunt(Mutant::SegmentSettledIgnored, "segments", 20_000),
     hunt(Mutant::SegmentCountsUnsealed, "segments", 20_000),
     hunt(Mutant::SegmentListsBeforeClaim, "segments", 20_000),
+    hunt(Mutant::SegmentRegionNamesRepeated, "segments", 20_000),
     hunt(Mutant::RegionSealEpochFalls, "segments", 20_000),
+    hunt(Mutant::RegionCheckedApart, "segments", 20_000),
+    hunt(Mutant::RegionForgetsUnknown, "segments", 20_000),
+    hunt(Mutant::RegionIgnoresEpoch, "segments", 20_000),
+    hunt(Mutant::RegionFreedByStaleEpoch, "segments", 20_000),
     hunt(Mutant::SegmentFollowerShowsUncommitted, "segments", 20_000),
     hunt(Mutant::DestagedFreedBeforeNamed, "near-log", 400),
     hunt(Mutant::NearTakeoverFreesBeforePublished, "near-log", 400),
     hunt(Mutant::OldLogNotMoved, "near-log", 64),
+    hunt(Mutant::NearInFlightTakenAsFailed, "near-log", 400),
+    hunt(Mutant::NodeAnswersBeforeSync, "near-log", 400),
+    hunt(Mutant::NodeTrustsUncleanCopy, "near-log", 400),
+    hunt(Mutant::NodeTrustsDamagedDisk, "near-log", 400),
+    hunt(Mutant::CompactionForgetsSnapshots, "random", 64),
 ];
 
+/// A rule that is out while this lives.
+#[derive(Debug)]
+pub struct TakenOut {
+    _guards: (mutant::Guard, Option<mutant::Guard>),
+}
+
 impl Hunt {
+    /// Takes the rule out on this thread, until what it gives is dropped.
+    pub fn take_out(&self) -> TakenOut {
+        TakenOut { _guards: (mutant::enable(self.mutant), self.with.map(mutant::enable)) }
+    }
+
     /// Runs seeds with the rule taken out until one fails; says after how many, and how.
     pub fn run(&self) -> Option<(u64, Failure)> {
         let scenario = scenario::by_name(self.scenario)?;
-        let _guards = (mutant::enable(self.mutant), self.with.map(mutant::enable));
-        (0..self.seeds).find_map(|seed| (scenario.run)(seed).err().map(|failure| (seed + 1, failure)))
+        let _out = self.take_out();
+        let failure = (0..self.seeds).find_map(|seed| (scenario.run)(seed).err().map(|failure| (seed + 1, failure)));
+        let mutant = Some(format!("{:?}", self.mutant));
+        failure.map(|(seeds, failure)| (seeds, Failure { mutant, ..failure }))
     }
 }

@@ -39,6 +39,8 @@ pub enum Mutant {
     TableNameReused,
     StaleJobInstalled,
     DeadInputsReplaced,
+    // Invariant 4 of the design's section 5
+    CompactionForgetsSnapshots,
     // Rule 7
     LogReplayBeforeSealRecorded,
     LogIgnoreRecordedSeal,
@@ -160,6 +162,7 @@ pub enum Mutant {
     RegionIgnoresIncarnation,
     RegionIgnoresEpoch,
     RegionSealEpochFalls,
+    RegionCheckedApart,
     // Whom a node listens to
     NodeKeepsEarlierConnection,
     NodeForgetsProof,
@@ -195,10 +198,13 @@ pub enum Mutant {
     SegmentSettledIgnored,
     SegmentCountsUnsealed,
     SegmentListsBeforeClaim,
+    SegmentRegionNamesRepeated,
     NearSealsLastOnly,
     // When the regions of a segment that became an object are freed (rule 6)
     DestagedFreedBeforePut,
     DestagedFreedBeforeNamed,
+    // What is said of an append that was in flight when the log ended (rule 3)
+    NearInFlightTakenAsFailed,
     // What a follower shows (rule 6)
     SegmentFollowerShowsUncommitted,
     // When a takeover of a whole lane frees what was there before (rule 5)
@@ -254,6 +260,14 @@ mod switch {
 
 #[cfg(feature = "mutants")]
 pub use switch::{Guard, enable, is_enabled, notices};
+
+/// Does something with `mutant` on: what another mutant stands for. Without the feature it is just done.
+pub fn with<T>(mutant: Mutant, act: impl FnOnce() -> T) -> T {
+    #[cfg(feature = "mutants")]
+    let _out = enable(mutant);
+    let _ = mutant;
+    act()
+}
 
 /// Whether `mutant` is on: never, without the feature.
 #[cfg(not(feature = "mutants"))]

@@ -132,7 +132,7 @@ pub struct Simulate {
 /// Runs scenarios of the simulator in release.
 pub fn simulate(root: &Path, arguments: &Simulate) -> Result<(), String> {
     let mut command = words("run --quiet --release --package tombolo-simulator");
-    if arguments.rest.iter().any(|argument| argument == "--mutants") {
+    if arguments.rest.iter().any(|argument| argument.to_string_lossy().starts_with("--mutant")) {
         command.extend(words("--features mutants"));
     }
     command.push("--".into());

@@ -62,6 +62,7 @@ mod platform;
 mod random;
 mod scheduler;
 mod state;
+pub mod tape;
 mod trace;
 mod wire;
 
@@ -177,6 +178,11 @@ impl World {
     /// Adds a line to the trace, as a landmark.
     pub fn note(&self, note: &str) {
         self.state().note(note.to_owned());
+    }
+
+    /// Adds a line to the notes of a history that is played from a [`tape`], and to nothing otherwise.
+    pub fn say(&self, words: impl FnOnce() -> String) {
+        tape::note(|| trace::line(self.now().as_nanos(), words()));
     }
 
     /// How often (0 to 1, by default 0.05) other processes run at a preemption point or disk operation.

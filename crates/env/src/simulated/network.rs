@@ -297,7 +297,7 @@ impl Sender {
         }
         let State { network, now, trace, .. } = &mut *state;
         let (delay, reply) = (network.delay(), network.delay());
-        let split = network.random.chance(0.3).then(|| network.random.next());
+        let split = network.random.chance(0.3).then(|| network.random.below(u64::MAX));
         let Some(pipe) = network.pipes.get_mut(&self.pipe) else { return Poll::Ready(Err(ErrorKind::BrokenPipe.into())) };
         if pipe.broken.is_some_and(|at| at <= *now) {
             return Poll::Ready(Err(ErrorKind::ConnectionReset.into()));

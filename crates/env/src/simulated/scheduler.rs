@@ -114,7 +114,15 @@ impl Shared {
         if choices == 0 {
             return Choice::Nothing;
         }
-        let index = state.schedule.index(choices);
+        let index = {
+            let State { schedule, runnable, .. } = &mut *state;
+            let by_age = || {
+                let mut order: Vec<usize> = (0..choices).collect();
+                order.sort_by_key(|index| eligible.get(*index).map_or(u64::MAX, |index| runnable[*index].2));
+                order
+            };
+            schedule.index_by_age(choices, by_age)
+        };
         let mixed = (choices as u64) << 32 | index as u64;
         state.trace.mix(mixed);
         state.now += POLL_NANOS;
@@ -122,7 +130,7 @@ impl Shared {
         let (steps, steps_max) = (state.steps, state.steps_max);
         match eligible.get(index) {
             Some(index) => {
-                let (process, runnable) = state.runnable.swap_remove(*index);
+                let (process, runnable, _) = state.runnable.swap_remove(*index);
                 drop(state);
                 if steps > steps_max {
                     self.give_up(&format!("the world has run {steps_max} steps without an end"));
@@ -246,7 +254,7 @@ impl Shared {
             if state.standing.len() >= STANDING_MAX || !state.is_alive(process) || probability <= 0.0 {
                 return;
             }
-            let others = state.runnable.iter().any(|(other, _)| *other != process && state.may_run(*other));
+            let others = state.runnable.iter().any(|(other, ..)| *other != process && state.may_run(*other));
             let idle = !others && state.timers.is_empty();
             if idle || !state.schedule.chance(probability) {
                 return;
@@ -320,7 +328,9 @@ impl Shared {
     fn schedule(&self, process: ProcessId, runnable: Runnable) {
         let mut state = self.state.lock();
         if state.is_alive(process) {
-            state.runnable.push((process, runnable));
+            state.woken += 1;
+            let woken = state.woken;
+            state.runnable.push((process, runnable, woken));
         } else {
             drop(state);
             // Cancels the task.
@@ -343,9 +353,9 @@ impl Shared {
             state.process(process).alive = false;
             state.host_of(process).disk.unlock_all(process);
             let tasks = std::mem::take(&mut state.process(process).tasks);
-            let (dead, living) = std::mem::take(&mut state.runnable).into_iter().partition(|(other, _)| *other == process);
+            let (dead, living) = std::mem::take(&mut state.runnable).into_iter().partition(|(other, ..)| *other == process);
             state.runnable = living;
-            let dead: Vec<(ProcessId, Runnable)> = dead;
+            let dead: Vec<(ProcessId, Runnable, u64)> = dead;
             let now = state.now;
             let wakers = state.network.process_ended(process, now);
             (tasks, dead, wakers)

@@ -71,7 +71,10 @@ pub(super) struct State {
     pub(super) schedule: Random,
     pub(super) values: Random,
     pub(super) disk_chance: Random,
-    pub(super) runnable: Vec<(ProcessId, Runnable)>,
+    /// Tasks that may run, with the number of their wake-up: the lowest has waited longest.
+    pub(super) runnable: Vec<(ProcessId, Runnable, u64)>,
+    /// Wake-ups so far.
+    pub(super) woken: u64,
     pub(super) timers: BTreeMap<(u64, u64), Waker>,
     pub(super) hosts: Vec<HostState>,
     pub(super) processes: Vec<ProcessState>,
@@ -103,6 +106,7 @@ impl State {
             values: Random::new(seed, 2),
             disk_chance: Random::new(seed, 3),
             runnable: Vec::new(),
+            woken: 0,
             timers: BTreeMap::new(),
             hosts: Vec::new(),
             processes: Vec::new(),

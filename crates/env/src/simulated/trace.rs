@@ -1,9 +1,11 @@
 //! What happened, for people (the last events as text) and for comparing two runs (a digest of all events).
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::path::Path;
 
 use super::fault::Operation;
+use super::tape;
 
 /// Events kept for people.
 const EVENTS_MAX: usize = 4096;
@@ -48,6 +50,7 @@ impl Trace {
     pub(super) fn note(&mut self, now: u64, note: String) {
         self.mix(now);
         self.mix_path(Path::new(&note));
+        tape::note(|| line(now, &note));
         self.push(now, Event::Note(note));
     }
 
@@ -63,12 +66,17 @@ impl Trace {
     }
 
     pub(super) fn lines(&self) -> Vec<String> {
-        let line = |(now, event): &(u64, Event)| match event {
-            Event::Operation(operation) => format!("{:>12.3} µs  {operation}", micros(*now)),
-            Event::Note(note) => format!("{:>12.3} µs  {note}", micros(*now)),
+        let shown = |(now, event): &(u64, Event)| match event {
+            Event::Operation(operation) => line(*now, operation),
+            Event::Note(note) => line(*now, note),
         };
-        self.events.iter().map(line).collect()
+        self.events.iter().map(shown).collect()
     }
+}
+
+/// Something that happened, with the moment.
+pub(super) fn line(now: u64, what: impl fmt::Display) -> String {
+    format!("{:>12.3} µs  {what}", micros(now))
 }
 
 #[expect(clippy::cast_precision_loss, reason = "shown to people only")]

@@ -7,11 +7,16 @@ mod read;
 mod step;
 
 use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use tombolo::{Batch, Builder, Db, Durability, Error, ErrorKind, Keyspace, KeyspaceOptions, Op, OpenMode, Options, Registry, Snapshot};
+use tombolo_env::Env;
 use tombolo_env::simulated::Process;
+use tombolo_storage::layer::fault::{Chances, FaultObjectStore, FaultPlan};
+use tombolo_storage::{ObjectStore, Uri};
 
 use crate::failure::Violation;
 use crate::oracle::{Change, SessionId, Shared, State, View, WriteId};
@@ -113,12 +118,47 @@ pub struct Setup {
     pub automatic_compaction: bool,
     /// How long an open may take, in virtual time.
     pub open_deadline: Duration,
+    /// Where the objects are; `None`: on the disk of the process's host.
+    pub store: Option<SharedStore>,
+}
+
+/// A store in memory that all hosts reach, and what goes wrong on the way to it.
+#[derive(Clone)]
+pub struct SharedStore {
+    registry: Registry,
+    plan: FaultPlan,
+}
+
+impl fmt::Debug for SharedStore {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("SharedStore").finish_non_exhaustive()
+    }
+}
+
+impl SharedStore {
+    /// An empty one.
+    pub fn new(plan: FaultPlan) -> SharedStore {
+        let (plain, faults) = (Registry::with_defaults(), plan.clone());
+        let mut registry = plain.clone();
+        let open = move |env: &Env, uri: &Uri| {
+            let store = FaultObjectStore::new(env, plain.open_object_store(env, uri)?, faults.clone());
+            Ok(Arc::new(store) as Arc<dyn ObjectStore>)
+        };
+        registry.register_object_store("mem", Arc::new(open));
+        SharedStore { registry, plan }
+    }
+
+    /// Nothing goes wrong any more.
+    pub fn heal(&self) {
+        self.plan.clear();
+        self.plan.set_chances(Chances::NONE);
+    }
 }
 
 impl Setup {
     /// Small memtables, so that few writes meet flush and compaction.
     pub fn small(form: Form) -> Setup {
-        Setup { form, memtable_bytes: 4 << 10, automatic_compaction: true, open_deadline: Duration::from_secs(60) }
+        Setup { form, memtable_bytes: 4 << 10, automatic_compaction: true, open_deadline: Duration::from_secs(60), store: None }
     }
 
     /// Where the database lies.
@@ -130,9 +170,12 @@ impl Setup {
         options.memory_bytes = 1 << 20;
         options.memtable_bytes = Some(self.memtable_bytes);
         options.automatic_compaction = self.automatic_compaction;
-        let mut registry = Registry::with_defaults();
+        let (mut registry, objects) = match &self.store {
+            None => (Registry::with_defaults(), format!("file://{}", Setup::DIRECTORY)),
+            Some(store) => (store.registry.clone(), "mem://orders".to_owned()),
+        };
         tombolo_near_compute_log::register(&mut registry, Ok(None));
-        Db::builder(format!("file://{}", Setup::DIRECTORY))
+        Db::builder(objects)
             .registry(registry)
             .log(self.form.uri(Setup::DIRECTORY))
             .env(process.env())

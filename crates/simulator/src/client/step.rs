@@ -1,11 +1,13 @@
 //! What a client does next: written down for scripted histories, drawn by chance for random ones.
 
+use std::fmt;
 use std::time::Duration;
 
 use tombolo::Durability;
+use tombolo_env::simulated::tape::Stream;
 
 use super::{Client, Stop};
-use crate::oracle::{Change, SessionId};
+use crate::oracle::{Change, SessionId, show};
 use crate::random::Random;
 
 /// One entry of a write.
@@ -28,7 +30,7 @@ impl Entry {
         match self {
             Entry::Put(keyspace, key, length) => {
                 let mut value = format!("{}.{place}.{nth}:", session.0).into_bytes();
-                let mut filler = Random::new(session.0, (place * 64 + nth) as u64);
+                let mut filler = Random::fixed(session.0, (place * 64 + nth) as u64);
                 while value.len() < *length {
                     value.extend_from_slice(&filler.next().to_le_bytes());
                 }
@@ -75,6 +77,34 @@ pub enum Step {
     Sleep(Duration),
 }
 
+/// What a session's stream of the tape is named by.
+const STEPS: u64 = 1 << 33;
+
+impl fmt::Display for Entry {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Entry::Put(keyspace, key, length) => write!(formatter, "put {keyspace}/{} of {length} bytes", show(key)),
+            Entry::Delete(keyspace, key) => write!(formatter, "delete {keyspace}/{}", show(key)),
+        }
+    }
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let all = |entries: &[Entry]| entries.iter().map(Entry::to_string).collect::<Vec<_>>().join(", ");
+        match self {
+            Step::Begin(entries, durability) => write!(formatter, "begins, {durability:?}: {}", all(entries)),
+            Step::Write(entries, durability) => write!(formatter, "writes, {durability:?}: {}", all(entries)),
+            Step::Get(keyspace, key) => write!(formatter, "gets {keyspace}/{}", show(key)),
+            Step::Scan(keyspace, from, to) => write!(formatter, "scans {keyspace}/{}..{}", show(from), show(to)),
+            Step::Create(keyspace) => write!(formatter, "creates {keyspace}"),
+            Step::Drop(keyspace) => write!(formatter, "drops {keyspace}"),
+            Step::Sleep(duration) => write!(formatter, "sleeps {duration:?}"),
+            step => write!(formatter, "{step:?}"),
+        }
+    }
+}
+
 impl Client {
     /// Does one step.
     ///
@@ -82,6 +112,7 @@ impl Client {
     /// A violation, or the error that ends the session.
     pub async fn step(&mut self, step: &Step) -> Result<(), Stop> {
         self.alive()?;
+        self.process.world().say(|| format!("{}: {step}", self.process.name()));
         match step {
             Step::Begin(entries, durability) => self.begin(entries, *durability),
             Step::Write(entries, durability) => self.write(entries, *durability).await,
@@ -112,8 +143,12 @@ impl Client {
     /// # Errors
     /// As [`Client::step`].
     pub async fn steps(&mut self, steps: &[Step]) -> Result<(), Stop> {
+        // A history that is shrunk leaves some out.
+        let stream = Stream::open(self.id().0, STEPS);
         for step in steps {
-            self.step(step).await?;
+            if stream.happens(true) {
+                self.step(step).await?;
+            }
         }
         Ok(())
     }

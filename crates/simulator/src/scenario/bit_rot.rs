@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use tombolo::{Durability, Error, ErrorKind, Keyspace};
 use tombolo_env::simulated::{DiskImage, Process, World};
 
-use super::{Run, form_of, guarded, mix};
+use super::{Run, form_of, guarded, mix, needed};
 use crate::client::{Client, Entry, Form, Setup, Step, Stop};
 use crate::failure::{Failure, Report, Violation};
 use crate::oracle::{Content, show};
@@ -101,7 +101,7 @@ fn damages(specimen: &Specimen, offset: u64, seed: u64) -> Vec<(PathBuf, Damage)
 pub(super) fn run(seed: u64) -> Result<Report, Failure> {
     let (form, offset) = (form_of(seed), seed / 2 % STRIDE);
     let mut made = None;
-    let mut report = guarded(
+    let mut report = needed(
         NAME,
         seed,
         || "making the specimen".to_owned(),

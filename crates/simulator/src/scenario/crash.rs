@@ -5,7 +5,7 @@ use std::time::Duration;
 use tombolo::Durability::{Accepted, Durable, Unlogged};
 use tombolo_env::simulated::{Crash, Process};
 
-use super::{Run, crash_of, form_of, guarded, mix};
+use super::{Run, crash_of, form_of, guarded, mix, needed};
 use crate::client::{Entry, Setup, Step, random_steps};
 use crate::failure::{Failure, Report, Violation};
 use crate::random::Random;
@@ -138,7 +138,7 @@ fn count(setup: &Setup, points: Points, first: &[Step], second: &[Step]) -> Resu
 
 fn counted(scenario: &'static str, seed: u64, counting: impl FnOnce() -> Result<u64, Violation>) -> Result<u64, Failure> {
     let mut count = 0;
-    guarded(
+    needed(
         scenario,
         seed,
         || "counting its crash points".to_owned(),
@@ -199,8 +199,10 @@ pub(super) fn in_recovery(seed: u64) -> Result<Report, Failure> {
         let at = history_count / 3 + Random::new(world_seed, 9).below(history_count * 2 / 3) + 1;
         let place =
             || format!("{crash:?} at operation {number} of the recovery, after a crash at {at} of {history_count}, log {}", form.name());
-        let mut reached = false;
+        // A world that is left out says nothing.
+        let mut reached = true;
         report.add(&guarded(NAME, seed, place, world_seed, |run| {
+            reached = false;
             let process = run.world.process("writer");
             process.crash_at(at, crash);
             history(run, &process, &setup, first_part(), second_part())?;

@@ -15,9 +15,12 @@ mod stale_appender;
 mod standbys;
 mod two_writers;
 
+use std::any::Any;
+use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
+use tombolo_env::simulated::tape::{self, Stream};
 use tombolo_env::simulated::{Crash, Process, World};
 
 use crate::client::{Client, Form, Setup, Step, Stop};
@@ -37,6 +40,13 @@ pub struct Scenario {
     pub runs_whole: Option<u64>,
     /// Runs one seed.
     pub run: fn(u64) -> Result<Report, Failure>,
+}
+
+impl Scenario {
+    /// Whether its histories are of the whole engine; else of a protocol alone.
+    pub fn is_whole_engine(&self) -> bool {
+        self.name != segments::NAME
+    }
 }
 
 impl std::fmt::Debug for Scenario {
@@ -226,7 +236,7 @@ impl Run {
     }
 }
 
-/// Runs one world and turns violations, panics and hangs into a failure with its place.
+/// One of the worlds that a seed runs: a history that is shrunk leaves out those that are well.
 fn guarded(
     scenario: &'static str,
     seed: u64,
@@ -234,24 +244,65 @@ fn guarded(
     world_seed: u64,
     act: impl FnOnce(&Run) -> Result<(), Violation>,
 ) -> Result<Report, Failure> {
+    if !Stream::open(world_seed, WORLDS).happens(true) {
+        return Ok(Report::default());
+    }
+    needed(scenario, seed, place, world_seed, act)
+}
+
+/// What a world's stream of the tape is named by.
+const WORLDS: u64 = 1 << 32;
+
+/// Runs one world and turns violations, panics and hangs into a failure with its place.
+fn needed(
+    scenario: &'static str,
+    seed: u64,
+    place: impl FnOnce() -> String,
+    world_seed: u64,
+    act: impl FnOnce(&Run) -> Result<(), Violation>,
+) -> Result<Report, Failure> {
+    tape::note(|| format!("world of seed {world_seed:x}"));
     let run = Run::new(world_seed);
-    let outcome = catch_unwind(AssertUnwindSafe(|| act(&run)));
-    let what = match outcome {
-        Ok(Ok(())) => return Ok(run.report()),
-        Ok(Err(violation)) => violation.0,
+    let Err(what) = judged(|| act(&run)) else { return Ok(run.report()) };
+    Err(Failure { trace: run.world.trace(), ..Failure::new(scenario, seed, place(), what) })
+}
+
+thread_local! {
+    /// The first panic since a world began, with its place.
+    static PANIC: RefCell<Option<String>> = const { RefCell::new(None) };
+}
+
+/// From here on a panic says nothing by itself: what it said, and where, is in the failure of its history.
+pub fn quiet_panics() {
+    std::panic::set_hook(Box::new(|panic| {
+        let words = words_of(panic.payload());
+        let place = panic.location().map(|place| format!(" at {}:{}", place.file(), place.line())).unwrap_or_default();
+        PANIC.with_borrow_mut(|first| {
+            first.get_or_insert_with(|| format!("panic: {words}{place}"));
+        });
+    }));
+}
+
+fn words_of(panic: &(dyn Any + Send)) -> String {
+    let words = panic.downcast_ref::<String>().cloned().or_else(|| panic.downcast_ref::<&str>().map(|words| (*words).to_owned()));
+    words.unwrap_or_else(|| "without words".to_owned())
+}
+
+/// Runs a history; what it did wrong, or what a panic says.
+fn judged<T>(act: impl FnOnce() -> Result<T, Violation>) -> Result<T, String> {
+    PANIC.with_borrow_mut(Option::take);
+    match catch_unwind(AssertUnwindSafe(act)) {
+        Ok(outcome) => outcome.map_err(|violation| violation.0),
         Err(panic) => {
-            let words = panic.downcast_ref::<String>().cloned().or_else(|| panic.downcast_ref::<&str>().map(|words| (*words).to_owned()));
-            format!("panic: {}", words.unwrap_or_else(|| "without words".to_owned()))
+            let first = PANIC.with_borrow_mut(Option::take);
+            Err(first.unwrap_or_else(|| format!("panic: {}", words_of(panic.as_ref()))))
         }
-    };
-    let lines = run.world.trace();
-    let trace = lines[lines.len().saturating_sub(60)..].to_vec();
-    Err(Failure { scenario, seed, place: place(), what, trace })
+    }
 }
 
 /// Mixes two numbers into a seed.
 fn mix(left: u64, right: u64) -> u64 {
-    crate::random::Random::new(left, right).next()
+    crate::random::Random::fixed(left, right).next()
 }
 
 fn form_of(seed: u64) -> Form {

@@ -1,96 +1,40 @@
-//! The whole engine on a near-compute log: processes of one host that take one database from each other, paused and killed anywhere, and nodes of other
-//! hosts that are cut off, paused, killed and started again.
+//! The whole engine on a near-compute log: processes that take one database from each other, paused and killed anywhere, and nodes of other hosts that are
+//! cut off, paused, killed and started again, that drain, lend less, and lose what they hold ([`neighbours`]).
 //!
-//! One node, by seed, loses its memory as often as chance wants: no configuration names two regions of it, so that no log loses more than its failure
-//! model allows, whoever is alive. The other nodes keep theirs. One seed in eight is about nodes that are all started again ([`rolling`]).
+//! The writers are on one host, with the database on its disk, or on several, with the database in a store that all reach and that has bad days. Clocks jump.
+//! One seed in eight is about nodes that are all started again under a writer that lives ([`rolling`]).
+//!
+//! Checked beside what the oracle knows: when all is well again every writer comes to its end within a stated time.
 
+mod neighbours;
 mod rolling;
 mod takeovers;
 
 use std::time::Duration;
 
-use tombolo_env::TaskClass;
 use tombolo_env::simulated::{Crash, Host, Process};
-use tombolo_segment::node::{CONNECTIONS_MAX, Node, NodeOptions};
+use tombolo_storage::layer::fault::{Chances, FaultPlan};
 
+use self::neighbours::{Keeps, Neighbours};
 use self::takeovers::Takeovers;
 use super::two_writers::{Contest, stall, start};
 use super::{Run, guarded, mix};
-use crate::client::{Form, Setup};
+use crate::client::{Form, Setup, SharedStore};
 use crate::failure::{Failure, Report, Violation};
 use crate::random::Random;
 
 const NAME: &str = "near-log";
 
-/// Bytes that a node lends.
-const NODE_BYTES: u64 = 256 << 20;
+/// Hosts of writers, when there are several.
+const HOSTS: u64 = 3;
 
-/// A host with a node on it.
-struct Neighbour {
-    host: Host,
-    node: Process,
-    is_cut: bool,
-}
-
-impl Neighbour {
-    fn start(host: Host) -> Neighbour {
-        let node = host.process("node");
-        let env = node.env();
-        let serve = async move {
-            let options = NodeOptions {
-                listen: format!("0.0.0.0:{}", Form::NODE_PORT),
-                bytes_max: NODE_BYTES,
-                domain: "a rack".into(),
-                credentials: None,
-                connections_max: CONNECTIONS_MAX,
-                disk: None,
-                share: None,
-                rdma: None,
-            };
-            // Until the process ends.
-            let _node = Node::start(&env, options).await;
-            std::future::pending::<()>().await;
-        };
-        node.spawn(TaskClass::Foreground, "a node", serve).detach();
-        Neighbour { host, node, is_cut: false }
-    }
-}
-
-/// Something happens to a node.
-fn trouble(run: &Run, neighbours: &mut [Neighbour], victim: usize, random: &mut Random) {
-    let nth = random.index(neighbours.len());
-    let writers = run.world.host(0);
-    let neighbour = &mut neighbours[nth];
-    match random.below(10) {
-        0..3 if !neighbour.is_cut => {
-            neighbour.is_cut = true;
-            match random.below(3) {
-                0 => run.world.partition(&writers, &neighbour.host),
-                1 => run.world.partition_one_way(&writers, &neighbour.host),
-                _ => run.world.partition_one_way(&neighbour.host, &writers),
-            }
-        }
-        3..5 => run.world.reset_connections(&writers, &neighbour.host),
-        5 => neighbour.node.pause(),
-        6..8 => {
-            neighbours[victim].node.kill();
-            neighbours[victim] = Neighbour::start(neighbours[victim].host.clone());
-        }
-        _ => heal(run, neighbours),
-    }
-}
-
-fn heal(run: &Run, neighbours: &mut [Neighbour]) {
-    for neighbour in neighbours {
-        neighbour.node.resume();
-        run.world.heal(&run.world.host(0), &neighbour.host);
-        neighbour.is_cut = false;
-    }
-}
+/// Within that every writer has come to the end of what it was at, once all is well: an opening may take a minute.
+const END: Duration = Duration::from_secs(90);
 
 /// Half of the contests are about a log that outgrows its memory, so that segments become objects.
-fn contest(run: &Run, random: &mut Random) -> Contest {
-    let mut contest = Contest::new(run, Setup::small(Form::Near));
+fn contest(run: &Run, store: Option<SharedStore>, random: &mut Random) -> Contest {
+    let setup = Setup { store, ..Setup::small(Form::Near) };
+    let mut contest = Contest::new(run, setup);
     if random.percent(50) {
         contest.setup.memtable_bytes = 256 << 10;
         contest.large_percent = 25;
@@ -120,42 +64,94 @@ fn judged(seed: u64) -> Result<Report, Failure> {
     )
 }
 
+/// Who writes, where, and to what.
+struct Writers<'a> {
+    run: &'a Run,
+    contest: Contest,
+    hosts: Vec<Host>,
+    processes: Vec<Process>,
+    started: u64,
+}
+
+impl Writers<'_> {
+    fn start(&mut self, random: &mut Random) -> Process {
+        let host = &self.hosts[random.index(self.hosts.len())];
+        self.started += 1;
+        start(host, &self.contest, self.started - 1, random)
+    }
+
+    /// Something happens to a writer.
+    fn trouble(&mut self, random: &mut Random) {
+        let nth = random.index(self.processes.len());
+        match random.below(12) {
+            0..5 => self.processes.iter().for_each(Process::resume),
+            5..8 => self.processes[nth].pause(),
+            8 => stall(&self.processes[nth], random),
+            9 => self.processes[nth].host().jump_unix_time(i64::from(random.percent(50)) * 200_000 - 100_000),
+            _ => {
+                self.processes[nth].kill();
+                self.processes[nth] = self.start(random);
+            }
+        }
+    }
+
+    /// All is well: everybody comes to an end, and whoever comes last finds everything.
+    fn end(self) -> Result<(), Violation> {
+        let Writers { run, contest, processes, .. } = self;
+        processes.iter().for_each(Process::resume);
+        run.world.run_for(Duration::from_millis(500));
+        *contest.over.lock() = true;
+        let deadline = run.world.now() + END;
+        while contest.is_running() && contest.violation.lock().is_none() {
+            if run.world.now() > deadline {
+                let violation = format!("all is well for {END:?}, and {} has not come to its end", contest.who_runs());
+                return Err(Violation::new(violation));
+            }
+            run.world.run_for(Duration::from_secs(1));
+        }
+        if let Some(violation) = contest.violation.lock().take() {
+            return Err(violation);
+        }
+        run.crash(&processes, Crash::Kill);
+        run.life(&run.world.process("last"), &contest.setup, Vec::new(), true, "opening after the contest")?;
+        run.verify(&contest.setup)
+    }
+}
+
 fn compete(run: &Run, random: &mut Random) -> Result<(), Violation> {
-    let mut neighbours: Vec<Neighbour> = Form::NODES.iter().map(|name| Neighbour::start(run.world.add_host(name))).collect();
-    let victim = random.index(neighbours.len());
-    let contest = contest(run, random);
-    let mut started = 1 + random.below(2);
-    let mut processes: Vec<Process> = (0..started).map(|number| start(run, &contest, number, random)).collect();
+    let keeps = [Keeps::Nothing, Keeps::Synced, Keeps::Copied][random.index(3)];
+    let mut neighbours = Neighbours::start(run, keeps, random);
+    let mut hosts = vec![run.world.host(0)];
+    let mut store = None;
+    if random.percent(50) {
+        hosts.extend((1..HOSTS).map(|number| run.world.add_host(&format!("writers-{number}"))));
+        let chances = if random.percent(50) { Chances { lateness_max: Duration::from_secs(1), ..Chances::ROUGH } } else { Chances::NONE };
+        store = Some(SharedStore::new(FaultPlan::random(random.next(), chances)));
+    }
+    let contest = contest(run, store, random);
+    let plan = contest.setup.store.clone();
+    let mut writers = Writers { run, contest, hosts, processes: Vec::new(), started: 0 };
+    for _ in 0..=random.below(2) {
+        let process = writers.start(random);
+        writers.processes.push(process);
+    }
     for _ in 0..40 {
         run.world.run_for(Duration::from_micros(random.below(60_000)));
-        if contest.violation.lock().is_some() {
+        if writers.contest.violation.lock().is_some() {
             break;
         }
-        let nth = random.index(processes.len());
         match random.below(20) {
-            0..=2 => processes[nth].pause(),
-            3..=6 => processes.iter().for_each(Process::resume),
-            7 => stall(&processes[nth], random),
-            8..=9 => {
-                processes[nth].kill();
-                processes[nth] = start(run, &contest, started, random);
-                started += 1;
-            }
-            10..=16 => trouble(run, &mut neighbours, victim, random),
+            0..4 => {}
+            4..10 => writers.trouble(random),
             // Long enough that a lost region is missed and replaced.
-            17 if random.percent(40) => run.world.run_for(Duration::from_millis(random.below(2500))),
-            _ => {}
+            10 if random.percent(40) => run.world.run_for(Duration::from_millis(random.below(2500))),
+            _ => neighbours.trouble(run, &writers.hosts, random),
         }
     }
-    heal(run, &mut neighbours);
-    processes.iter().for_each(Process::resume);
-    run.world.run_for(Duration::from_millis(500));
-    *contest.over.lock() = true;
-    run.world.run_for(Duration::from_secs(5));
-    if let Some(violation) = contest.violation.lock().take() {
-        return Err(violation);
+    neighbours.heal(run, &writers.hosts);
+    if let Some(store) = plan {
+        store.heal();
     }
-    run.crash(&processes, Crash::Kill);
-    run.life(&run.world.process("last"), &contest.setup, Vec::new(), true, "opening after the contest")?;
-    run.verify(&contest.setup)
+    neighbours.return_all(run);
+    writers.end()
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tombolo::ErrorKind;
 use tombolo_env::TaskClass;
-use tombolo_env::simulated::{Crash, Process};
+use tombolo_env::simulated::{Crash, Host, Process};
 
 use super::{Run, guarded, log_of, mix};
 use crate::client::{Client, Setup, Step, Stop, large_write, random_step};
@@ -28,16 +28,32 @@ pub(super) struct Contest {
     pub(super) over: Arc<Mutex<bool>>,
     /// How many steps of a hundred are large writes.
     pub(super) large_percent: u64,
+    /// Writers that have begun, and have neither ended by themselves nor with their process.
+    running: Arc<Mutex<Vec<Process>>>,
 }
 
 impl Contest {
     pub(super) fn new(run: &Run, setup: Setup) -> Contest {
         let (violation, over) = (Arc::new(Mutex::new(None)), Arc::new(Mutex::new(false)));
-        Contest { setup, oracle: run.oracle.clone(), violation, over, large_percent: 0 }
+        Contest { setup, oracle: run.oracle.clone(), violation, over, large_percent: 0, running: Arc::default() }
     }
 
     fn violated(&self, violation: Violation) {
         self.violation.lock().get_or_insert(violation);
+    }
+
+    /// Whether a writer has not come to its end.
+    pub(super) fn is_running(&self) -> bool {
+        self.running.lock().iter().any(Process::is_alive)
+    }
+
+    /// A writer that has not.
+    pub(super) fn who_runs(&self) -> String {
+        self.running.lock().iter().find(|process| process.is_alive()).map_or_else(|| "nobody".to_owned(), |process| process.name())
+    }
+
+    fn ends(&self, process: &Process) {
+        self.running.lock().retain(|other| other.id() != process.id());
     }
 
     fn is_over(&self) -> bool {
@@ -47,8 +63,14 @@ impl Contest {
 
 /// A writer's life: open, write, be fenced, again.
 async fn compete(process: Process, contest: Contest, mut random: Random) {
+    contest.running.lock().push(process.clone());
+    write_again_and_again(&process, &contest, &mut random).await;
+    contest.ends(&process);
+}
+
+async fn write_again_and_again(process: &Process, contest: &Contest, random: &mut Random) {
     while !contest.is_over() {
-        match session(&process, &contest, &mut random).await {
+        match session(process, contest, random).await {
             Ok(()) => {}
             Err(Stop::Ended) => return,
             Err(Stop::Violation(violation)) => return contest.violated(violation.at(process.name())),
@@ -85,8 +107,8 @@ async fn session(process: &Process, contest: &Contest, random: &mut Random) -> R
     if random.percent(50) { client.close().await } else { Ok(()) }
 }
 
-pub(super) fn start(run: &Run, contest: &Contest, number: u64, random: &mut Random) -> Process {
-    let process = run.world.process(&format!("writer {number}"));
+pub(super) fn start(host: &Host, contest: &Contest, number: u64, random: &mut Random) -> Process {
+    let process = host.process(&format!("writer {number}"));
     let chance = Random::new(random.next(), 3);
     process.spawn(TaskClass::Foreground, "compete", compete(process.clone(), contest.clone(), chance)).detach();
     process
@@ -104,7 +126,7 @@ pub(super) fn run(seed: u64) -> Result<Report, Failure> {
             run.world.set_preemption_probability([0.01, 0.05, 0.3][random.index(3)]);
             let contest = Contest::new(run, Setup::small(log_of(seed)));
             let mut started = 2 + random.below(2);
-            let mut processes: Vec<Process> = (0..started).map(|number| start(run, &contest, number, &mut random)).collect();
+            let mut processes: Vec<Process> = (0..started).map(|number| start(&run.world.host(0), &contest, number, &mut random)).collect();
             for _ in 0..40 {
                 run.world.run_for(Duration::from_micros(random.below(20_000)));
                 if contest.violation.lock().is_some() {
@@ -112,18 +134,18 @@ pub(super) fn run(seed: u64) -> Result<Report, Failure> {
                 }
                 let nth = random.index(processes.len());
                 match random.below(20) {
-                    0..=6 => processes[nth].pause(),
-                    7..=13 => processes.iter().for_each(Process::resume),
+                    0..=6 => processes.iter().for_each(Process::resume),
+                    7..=13 => processes[nth].pause(),
                     14..=15 => stall(&processes[nth], &mut random),
                     16..=17 => {
                         processes[nth].kill();
-                        processes[nth] = start(run, &contest, started, &mut random);
+                        processes[nth] = start(&run.world.host(0), &contest, started, &mut random);
                         started += 1;
                     }
                     18 if random.percent(30) => {
                         run.crash(&processes, Crash::PowerLoss);
                         for process in &mut processes {
-                            *process = start(run, &contest, started, &mut random);
+                            *process = start(&run.world.host(0), &contest, started, &mut random);
                             started += 1;
                         }
                     }

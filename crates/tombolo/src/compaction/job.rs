@@ -15,6 +15,7 @@ use parking_lot::Mutex;
 use tombolo_env::{Completion, Task, TaskClass, completion};
 use tombolo_format::key::SequenceNumber;
 use tombolo_format::manifest::{TableDescription, TableName};
+use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Error, ErrorKind, Purpose, Result};
 
 use super::merge::{Failure, Merge, Merged};
@@ -56,7 +57,7 @@ impl Run {
             engine: Arc::clone(engine),
             job: Arc::clone(job),
             keyspace: Arc::clone(keyspace),
-            snapshots: engine.snapshots.list(),
+            snapshots: if is_enabled(Mutant::CompactionForgetsSnapshots) { Vec::new() } else { engine.snapshots.list() },
             oldest_unix_seconds: job.inputs().map(|table| table.description().oldest_unix_seconds).min().unwrap_or(0),
             failed: AtomicBool::new(false),
             outputs: Mutex::default(),

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use tombolo::Durability;
 use tombolo_env::simulated::Crash;
+use tombolo_env::simulated::tape::Stream;
 
 use crate::client::key;
 use crate::random::Random;
@@ -23,7 +24,7 @@ impl Write {
     /// The value that operation `number` writes: it names its operation, so that no two are equal; half of it compresses.
     pub(super) fn value(&self, number: usize) -> Option<Vec<u8>> {
         let mut value = format!("{number}:").into_bytes();
-        let mut filler = Random::new(number as u64, 7);
+        let mut filler = Random::fixed(number as u64, 7);
         let bytes = self.bytes?;
         while value.len() < bytes {
             value.extend_from_slice(&filler.next().to_le_bytes());
@@ -211,8 +212,14 @@ fn action(random: &mut Random) -> Action {
     }
 }
 
+/// What the stream of the tape is named by that says which actions there are.
+const ACTIONS: u64 = 1 << 34;
+
 /// The history of a seed.
 pub(super) fn history(seed: u64, count: usize) -> Vec<Action> {
     let mut random = Random::new(seed, 8);
-    (0..count).map(|_| action(&mut random)).collect()
+    let actions = (0..count).map(|_| action(&mut random)).collect::<Vec<_>>();
+    // One that is shrunk leaves some out.
+    let stream = Stream::open(seed, ACTIONS);
+    actions.into_iter().filter(|_| stream.happens(true)).collect()
 }

@@ -9,7 +9,8 @@ use tombolo::Durability;
 use tombolo_env::TaskClass;
 use tombolo_env::simulated::{Crash, Process};
 
-use super::{Neighbour, Run};
+use super::Run;
+use super::neighbours::{Keeps, Neighbour};
 use crate::client::{Client, Entry, Form, Setup, Step, Stop, key, large_write};
 use crate::failure::Violation;
 use crate::oracle::Shared;
@@ -58,17 +59,17 @@ fn restart_all(run: &Run, neighbours: &mut [Neighbour], random: &mut Random) {
     for nth in 0..neighbours.len() {
         run.world.run_for(REPAIR + Duration::from_millis(random.below(3000)));
         let neighbour = &mut neighbours[(first + nth) % 4];
-        neighbour.node.kill();
+        neighbour.kill();
         if random.percent(50) {
             run.world.run_for(Duration::from_millis(random.below(3000)));
         }
-        *neighbour = Neighbour::start(neighbour.host.clone());
+        neighbour.start();
     }
     run.world.run_for(REPAIR);
 }
 
 pub(super) fn run(run: &Run, random: &mut Random) -> Result<(), Violation> {
-    let mut neighbours: Vec<Neighbour> = Form::NODES.iter().map(|name| Neighbour::start(run.world.add_host(name))).collect();
+    let mut neighbours: Vec<Neighbour> = Form::NODES.iter().map(|name| Neighbour::new(run.world.add_host(name), Keeps::Nothing)).collect();
     let setup = Setup { memtable_bytes: 256 << 10, ..Setup::small(Form::Near) };
     let count = 1 + random.index(4);
     let writes = (0..count).map(|_| large_write(random)).collect();

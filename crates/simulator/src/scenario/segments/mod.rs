@@ -1,22 +1,26 @@
 //! The protocol of replicated segments alone: its state machines, real nodes without IO, and a network that drops, delays, repeats and reorders.
 //!
 //! Processes claim one after the other, or on top of each other, take older logs over and write their own; they are paused and killed anywhere.
-//! Nodes lose their memory. Thousands of histories in a second: what the whole engine does with a log is judged elsewhere.
+//! Nodes lose their memory, and bytes in it rot. Thousands of histories in a second: what the whole engine does with a log is judged elsewhere.
 
 mod chain;
 mod checker;
 mod process;
+mod words;
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use tombolo_env::Instant;
+use tombolo_env::simulated::tape;
 use tombolo_format::segment_record::first_digest;
 use tombolo_segment::call::{Call, CallId, Lost, Member, Node, Outcome, Shape};
 use tombolo_segment::follow::committed;
-use tombolo_segment::message::{Answer, Body, NodeIncarnation, Request};
+use tombolo_segment::message::{Answer, Body, NodeIncarnation, RegionId, Request};
 use tombolo_segment::region::Regions;
 use tombolo_segment::writer::Published;
 use tombolo_storage::Epoch;
+use tombolo_storage::mutant::{self, Mutant, is_enabled};
 
 use self::chain::{Chain, Newest, Record};
 use self::checker::Checker;
@@ -24,7 +28,7 @@ use self::process::{DATABASE, Process, Put, Tag, identity};
 use crate::failure::{Failure, Report, Violation};
 use crate::random::Random;
 
-const NAME: &str = "segments";
+pub(super) const NAME: &str = "segments";
 
 /// Bytes that a node lends: room for many regions.
 const NODE_BYTES: u64 = 16 << 20;
@@ -35,10 +39,32 @@ const END_STEPS_MAX: u32 = 4000;
 /// Something on its way.
 #[derive(Clone, Debug)]
 enum Message {
-    Request { process: usize, tag: Tag, call: Call },
-    Answer { process: usize, tag: Tag, id: CallId, outcome: Outcome },
-    Put { process: usize, put: Put },
-    PutEnded { process: usize, attempt: u64, outcome: Published },
+    Request {
+        process: usize,
+        tag: Tag,
+        call: Call,
+    },
+    /// An append that its node has checked, and appends now; only where a mutant makes two steps of it.
+    Checked {
+        process: usize,
+        tag: Tag,
+        call: Call,
+    },
+    Answer {
+        process: usize,
+        tag: Tag,
+        id: CallId,
+        outcome: Outcome,
+    },
+    Put {
+        process: usize,
+        put: Put,
+    },
+    PutEnded {
+        process: usize,
+        attempt: u64,
+        outcome: Published,
+    },
 }
 
 struct World {
@@ -52,6 +78,8 @@ struct World {
     messages: Vec<Message>,
     checker: Checker,
     now: Instant,
+    /// Regions of which a byte in memory has changed since the node checked it.
+    rotten: BTreeSet<(NodeIncarnation, RegionId)>,
     /// A node that answers nobody.
     silent: Option<usize>,
     /// No message is lost, and none repeated.
@@ -75,6 +103,7 @@ impl World {
             messages: Vec::new(),
             checker: Checker::default(),
             now: Instant::from_nanos(1),
+            rotten: BTreeSet::new(),
             silent: None,
             is_healed: false,
             steps: 0,
@@ -84,6 +113,7 @@ impl World {
     fn begin(&mut self) {
         let random = Random::new(self.random.next(), 5);
         let process = Process::begin(&mut self.chain, self.shape, &self.nodes, random);
+        self.say(|| format!("process {} claims epoch {}", self.processes.len(), process.epoch));
         self.processes.push(Some(process));
     }
 
@@ -104,19 +134,14 @@ impl World {
 
     /// Takes something that is on its way to where it goes.
     fn deliver(&mut self, message: Message) -> Result<(), Violation> {
+        self.say(|| words::message(&message));
         match message {
-            Message::Request { process, tag, call } => {
-                let node = self.nodes.iter().position(|node| node.address == call.node).filter(|node| self.silent != Some(*node));
-                let (region, epoch) = (call.request.region, call.request.epoch);
-                let said = node.map(|node| self.regions[node].handle(call.request));
-                if let Some(said) = &said {
-                    self.checker.answered(process, tag.1, region, epoch, said)?;
-                }
-                if call.id != CallId::nobodys() {
-                    self.messages.push(Message::Answer { process, tag, id: call.id, outcome: said.ok_or(Lost) });
-                }
+            Message::Request { process, tag, call } if is_enabled(Mutant::RegionCheckedApart) && self.would_append(&call) => {
+                self.messages.push(Message::Checked { process, tag, call });
                 Ok(())
             }
+            Message::Request { process, tag, call } => self.request(process, tag, call),
+            Message::Checked { process, tag, call } => mutant::with(Mutant::RegionAppendsAfterSeal, || self.request(process, tag, call)),
             Message::Answer { process, tag, id, outcome } => {
                 let now = self.now;
                 if let Some(process) = &mut self.processes[process] {
@@ -144,8 +169,55 @@ impl World {
         }
     }
 
+    /// A request arrives at its node.
+    fn request(&mut self, process: usize, tag: Tag, call: Call) -> Result<(), Violation> {
+        let node = self.node(&call.node).filter(|node| self.silent != Some(*node));
+        let (region, epoch, life) = (call.request.region, call.request.epoch, call.request.incarnation);
+        let said = node.map(|node| self.regions[node].handle(call.request)).map(|said| self.as_it_is_now((life, region), said));
+        self.say(|| format!("    {}", words::answer(said.as_ref())));
+        if let Some(said) = &said {
+            self.checker.answered(process, tag.1, region, epoch, said)?;
+        }
+        if call.id != CallId::nobodys() {
+            self.messages.push(Message::Answer { process, tag, id: call.id, outcome: said.ok_or(Lost) });
+        }
+        Ok(())
+    }
+
+    fn node(&self, address: &str) -> Option<usize> {
+        self.nodes.iter().position(|node| *node.address == *address)
+    }
+
+    /// Whether a call is an append to a region that takes appends now.
+    fn would_append(&mut self, call: &Call) -> bool {
+        let Body::Append { predecessor, .. } = call.request.body else { return false };
+        let nothing = Body::Append { offset: 0, predecessor, records: Default::default() };
+        let request = Request { body: nothing, ..call.request.clone() };
+        let node = self.node(&call.node).filter(|node| self.silent != Some(*node));
+        node.is_some_and(|node| matches!(self.regions[node].handle(request), Answer::Held(_)))
+    }
+
+    /// What a node reads of a region is what lies there: it checked it when it came.
+    fn as_it_is_now(&self, region: (NodeIncarnation, RegionId), said: Answer) -> Answer {
+        match said {
+            Answer::Bytes(bytes) if !bytes.is_empty() && self.rotten.contains(&region) => {
+                let mut bytes = bytes.to_vec();
+                let middle = bytes.len() / 2;
+                bytes[middle] ^= 4;
+                Answer::Bytes(bytes.into())
+            }
+            said => said,
+        }
+    }
+
+    /// A note, if somebody will read it.
+    fn say(&self, words: impl FnOnce() -> String) {
+        tape::note(|| format!("{:>5} {:>10.3} ms  {}", self.steps, words::milliseconds(self.now), words()));
+    }
+
     /// Something is lost on its way: whoever waits may be told so.
     fn lose(&mut self, message: Message) {
+        self.say(|| format!("lost: {}", words::message(&message)));
         match message {
             Message::Request { process, tag, call } if self.random.percent(50) && call.id != CallId::nobodys() => {
                 self.messages.push(Message::Answer { process, tag, id: call.id, outcome: Err(Lost) });
@@ -157,7 +229,7 @@ impl World {
             Message::PutEnded { process, attempt, .. } => {
                 self.messages.push(Message::PutEnded { process, attempt, outcome: Published::Unknown });
             }
-            Message::Request { .. } | Message::Answer { .. } => {}
+            Message::Request { .. } | Message::Checked { .. } | Message::Answer { .. } => {}
         }
     }
 
@@ -170,6 +242,7 @@ impl World {
     }
 
     fn tick(&mut self, by: Duration) -> Result<(), Violation> {
+        self.say(|| format!("{by:?} pass"));
         self.now = self.now + by;
         for at in 0..self.processes.len() {
             let now = self.now;
@@ -207,8 +280,8 @@ impl World {
         match self.random.below(1000) {
             0..780 => match self.take_message() {
                 Some(message) => match self.random.below(100) {
-                    0..3 => self.lose(message),
-                    3..6 => {
+                    94..97 => self.lose(message),
+                    97.. => {
                         self.messages.push(message.clone());
                         self.deliver(message)?;
                     }
@@ -225,6 +298,7 @@ impl World {
             975..980 => self.begin_one(),
             980..984 => {
                 if let Some(at) = self.any_process() {
+                    self.say(|| format!("process {at} is killed"));
                     self.processes[at] = None;
                 }
             }
@@ -233,16 +307,40 @@ impl World {
                     && let Some(process) = &mut self.processes[at]
                 {
                     process.is_paused = !process.is_paused;
+                    let words = if process.is_paused { "stands still" } else { "goes on" };
+                    self.say(|| format!("process {at} {words}"));
                 }
             }
             _ if loses_memory && self.random.percent(30) => {
                 let node = self.random.index(self.regions.len());
-                self.lives += 1;
-                self.regions[node] = Regions::new(NodeIncarnation(self.lives), NODE_BYTES);
+                if self.random.percent(30) {
+                    self.rot(node);
+                } else {
+                    self.say(|| format!("node {node} begins again without its memory"));
+                    self.lives += 1;
+                    self.regions[node] = Regions::new(NodeIncarnation(self.lives), NODE_BYTES);
+                }
             }
             _ => {}
         }
         Ok(())
+    }
+
+    /// A byte changes in a region of a node, one that is named if there is one.
+    fn rot(&mut self, node: usize) {
+        let life = self.regions[node].incarnation();
+        let logs = self.chain.logs(self.chain.tip());
+        let there: Vec<RegionId> = logs
+            .iter()
+            .flat_map(|(_, members, _)| members)
+            .filter(|member| member.incarnation == life)
+            .map(|member| member.region)
+            .collect();
+        if !there.is_empty() {
+            let region = there[self.random.index(there.len())];
+            self.say(|| format!("a byte of {} on node {node} changes", words::region(region)));
+            self.rotten.insert((life, region));
+        }
     }
 
     /// Some process appends.
@@ -251,6 +349,7 @@ impl World {
         let now = self.now;
         if let Some(process) = self.processes[at].as_mut().filter(|process| !process.is_paused) {
             process.append(&mut self.checker, now);
+            self.say(|| format!("process {at} appends"));
         }
         self.step_process(at)
     }
@@ -265,7 +364,8 @@ impl World {
     fn is_recoverable(&self, (_, members, settled): &Newest) -> bool {
         let answers = |member: &&Member| {
             let node = self.nodes.iter().position(|node| node.address == member.node);
-            node.is_some_and(|node| self.silent != Some(node) && self.regions[node].incarnation() == member.incarnation)
+            let is_sound = !self.rotten.contains(&(member.incarnation, member.region));
+            is_sound && node.is_some_and(|node| self.silent != Some(node) && self.regions[node].incarnation() == member.incarnation)
         };
         let missing = members.len() - members.iter().filter(answers).count();
         if settled.is_some() { missing < members.len() } else { missing < self.shape.quorum }
@@ -281,6 +381,7 @@ impl World {
                 self.silent = None;
             }
         }
+        self.say(|| format!("all is well; silent: {:?}", self.silent));
         self.begin();
         let last = self.processes.len() - 1;
         for _ in 0..END_STEPS_MAX {
@@ -306,7 +407,7 @@ impl World {
 
     fn run(&mut self, seed: u64) -> Result<(), Violation> {
         self.begin();
-        let (events, loses_memory) = (100 + self.random.below(900), (seed / 4).is_multiple_of(2));
+        let (events, loses_memory) = (self.random.below(1000), (seed / 4).is_multiple_of(2));
         for _ in 0..events {
             self.event(loses_memory)?;
         }
@@ -317,25 +418,20 @@ impl World {
 /// Runs a seed.
 pub(super) fn run(seed: u64) -> Result<Report, Failure> {
     let mut world = World::new(seed);
-    let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| world.run(seed)));
-    let what = match outcome {
-        Ok(Ok(())) => {
-            let checker = &world.checker;
-            let digest = super::mix(checker.acknowledgements << 32 | checker.served, world.steps);
-            return Ok(Report {
-                worlds: 1,
-                writes: checker.acknowledgements,
-                durable: checker.acknowledgements,
-                opened: world.processes.len() as u64,
-                verified: checker.served,
-                operations: world.steps,
-                digest,
-                ..Report::default()
-            });
-        }
-        Ok(Err(violation)) => violation.0,
-        Err(_) => "a panic".to_owned(),
+    let Err(what) = super::judged(|| world.run(seed)) else {
+        let checker = &world.checker;
+        let digest = super::mix(checker.acknowledgements << 32 | checker.served, world.steps);
+        return Ok(Report {
+            worlds: 1,
+            writes: checker.acknowledgements,
+            durable: checker.acknowledgements,
+            opened: world.processes.len() as u64,
+            verified: checker.served,
+            operations: world.steps,
+            digest,
+            ..Report::default()
+        });
     };
     let place = format!("n {}, q {}, {} nodes, step {}", world.shape.copies, world.shape.quorum, world.nodes.len(), world.steps);
-    Err(Failure { scenario: NAME, seed, place, what, trace: Vec::new() })
+    Err(Failure::new(NAME, seed, place, what))
 }
