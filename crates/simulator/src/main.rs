@@ -1,5 +1,7 @@
 //! Runs scenarios by seed: `cargo xtask simulate`.
 
+#![allow(clippy::result_large_err, reason = "a failure ends the run, and is made once in it")]
+
 mod pool;
 
 use std::io::{IsTerminal, Write};
@@ -213,7 +215,7 @@ fn run(scenario: &Scenario, goal: Goal, arguments: &Arguments) -> Result<Report,
 
 /// Runs so many histories of the whole engine.
 fn share(histories: u64, arguments: &Arguments) -> bool {
-    let engine: Vec<Scenario> = scenario::ALL.into_iter().filter(|scenario| scenario.is_whole_engine()).collect();
+    let engine: Vec<Scenario> = scenario::ALL.into_iter().filter(Scenario::is_whole_engine).collect();
     let each = histories.div_ceil(engine.len() as u64);
     let mut total = Report::default();
     for scenario in engine {
@@ -294,9 +296,9 @@ impl Progress {
         self.shown = now;
         let words = words(now.since(self.begun).as_secs_f64());
         if self.is_terminal {
-            print!("\r\x1b[K{words}")
+            print!("\r\x1b[K{words}");
         } else {
-            println!("{words}")
+            println!("{words}");
         }
         // A progress line that cannot be shown changes nothing.
         let _ = std::io::stdout().flush();

@@ -155,7 +155,7 @@ fn limits_of_edits_are_errors() {
 const IDENTITY: SnapshotIdentity = SnapshotIdentity { incarnation: 1, slot: 30, random: 0x5eed };
 
 fn snapshot(edits: &[Edit]) -> (Vec<u8>, SnapshotEnd) {
-    let mut encoder = SnapshotEncoder::new(IDENTITY);
+    let mut encoder = SnapshotEncoder::of(IDENTITY, edits);
     let mut object = Vec::new();
     for edit in edits {
         if let Some(piece) = encoder.push(edit).unwrap() {

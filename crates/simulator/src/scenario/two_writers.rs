@@ -49,7 +49,11 @@ impl Contest {
 
     /// A writer that has not.
     pub(super) fn who_runs(&self) -> String {
-        self.running.lock().iter().find(|process| process.is_alive()).map_or_else(|| "nobody".to_owned(), |process| process.name())
+        self.running
+            .lock()
+            .iter()
+            .find(|process| process.is_alive())
+            .map_or_else(|| "nobody".to_owned(), tombolo_env::simulated::Process::name)
     }
 
     fn ends(&self, process: &Process) {

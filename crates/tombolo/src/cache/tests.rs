@@ -322,7 +322,7 @@ fn what_costs_little_to_miss_puts_others_out_only_when_it_is_missed_again() {
 fn a_hint_leads_to_the_entry_wherever_it_went_and_never_to_another() {
     let cache = BlockCache::new(4 << 20);
     let hints: Vec<Hint> = (0..200).map(|_| Hint::default()).collect();
-    let find = |number: u64| cache.get_by(&hints[number as usize], &key(number));
+    let find = |number: u64| cache.get_by(&hints[usize::try_from(number).unwrap()], &key(number));
     assert!(find(1).is_none());
     for number in 0..200 {
         cache.insert(key(number), block(number, 4000));
