@@ -77,17 +77,10 @@ pub const ALL: &[Hunt] = &[
     hunt(Mutant::SegmentRegionNamesRepeated, "segments", 20_000),
     hunt(Mutant::RegionSealEpochFalls, "segments", 20_000),
     hunt(Mutant::RegionCheckedApart, "segments", 20_000),
-    hunt(Mutant::RegionForgetsUnknown, "segments", 20_000),
-    hunt(Mutant::RegionIgnoresEpoch, "segments", 20_000),
-    hunt(Mutant::RegionFreedByStaleEpoch, "segments", 20_000),
     hunt(Mutant::SegmentFollowerShowsUncommitted, "segments", 20_000),
     hunt(Mutant::DestagedFreedBeforeNamed, "near-log", 400),
     hunt(Mutant::NearTakeoverFreesBeforePublished, "near-log", 400),
     hunt(Mutant::OldLogNotMoved, "near-log", 64),
-    hunt(Mutant::NearInFlightTakenAsFailed, "near-log", 400),
-    hunt(Mutant::NodeAnswersBeforeSync, "near-log", 400),
-    hunt(Mutant::NodeTrustsUncleanCopy, "near-log", 400),
-    hunt(Mutant::NodeTrustsDamagedDisk, "near-log", 400),
     hunt(Mutant::CompactionForgetsSnapshots, "random", 64),
 ];
 

@@ -12,6 +12,8 @@
 #[cfg(test)]
 mod tests;
 
+use std::panic::catch_unwind;
+
 use tombolo_env::simulated::tape::{Entry, Name, Played, Tape, play};
 
 use crate::failure::{Failure, Report};
@@ -78,7 +80,12 @@ pub fn replay(scenario: &Scenario, seed: u64, tape: &Tape) -> Result<Report, Fai
 }
 
 fn run(scenario: &Scenario, seed: u64, tape: Option<&Tape>, choices_max: u64) -> Played<Result<Report, Failure>> {
-    let mut played = play(tape, choices_max, || (scenario.run)(seed));
+    let mut played = play(tape, choices_max, || {
+        // Also what happens outside of a world, where nobody else catches it.
+        let outcome = catch_unwind(|| (scenario.run)(seed));
+        outcome
+            .unwrap_or_else(|_| Err(Failure::new(scenario.name, seed, "the scenario".to_owned(), "a panic outside of a world".to_owned())))
+    });
     if let Err(failure) = &mut played.outcome {
         failure.steps = std::mem::take(&mut played.notes);
     }

@@ -203,8 +203,6 @@ pub enum Mutant {
     // When the regions of a segment that became an object are freed (rule 6)
     DestagedFreedBeforePut,
     DestagedFreedBeforeNamed,
-    // What is said of an append that was in flight when the log ended (rule 3)
-    NearInFlightTakenAsFailed,
     // What a follower shows (rule 6)
     SegmentFollowerShowsUncommitted,
     // When a takeover of a whole lane frees what was there before (rule 5)

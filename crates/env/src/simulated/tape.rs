@@ -285,13 +285,13 @@ impl Stream {
             stream.at += 1;
             let made = if is_given { taped(entry) } else { drawn };
             recorder.made += 1;
-            let is_over = recorder.made > recorder.made_max;
-            if !is_over {
+            let is_over = recorder.made == recorder.made_max.saturating_add(1);
+            if recorder.made <= recorder.made_max {
                 stream.made.push(made);
             }
             Some((made, is_over))
         })?;
-        // While a panic unwinds, what is dropped may choose as well.
+        // Once only: what is dropped afterwards may choose as well.
         assert!(!is_over || std::thread::panicking(), "the history makes more choices than it may");
         Some(made)
     }

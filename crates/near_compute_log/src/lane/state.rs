@@ -3,7 +3,6 @@
 use tombolo_env::{Completer, Instant};
 use tombolo_segment::call::Member;
 use tombolo_segment::writer::{Ended, Published, Writer};
-use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Error, ErrorKind, LogOffset, Result};
 
 use super::{Done, Lane, Mode, PATIENCE, Place, Segment, State, unknown};
@@ -68,7 +67,6 @@ impl State {
             // An entry that is on its way may take effect, whatever ended the log (rule 3).
             let is_unknown = !self.waiters.is_empty() && error.kind() != ErrorKind::Fenced;
             let error = if is_unknown { ended(error) } else { error.clone() };
-            let error = if is_enabled(Mutant::NearInFlightTakenAsFailed) { Error::new(ErrorKind::Retry, "not written") } else { error };
             let waiters = std::mem::take(&mut self.waiters).into_iter().map(|(_, waiter)| waiter);
             let waiters = waiters.chain(self.opened.take()).collect();
             self.memory.set(0);

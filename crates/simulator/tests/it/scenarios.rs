@@ -66,7 +66,7 @@ fn one_history_under_many_option_sets_gives_one_result() {
 
 #[test]
 fn a_near_compute_log_loses_nothing_acknowledged() {
-    passes("near-log", 0..12);
+    passes("near-log", 0..48);
 }
 
 #[test]

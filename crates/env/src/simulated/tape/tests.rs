@@ -59,6 +59,16 @@ fn a_history_that_goes_on_for_too_long_is_ended() {
 }
 
 #[test]
+fn what_is_dropped_after_that_may_still_choose() {
+    let played = play(None, 2, || {
+        let ended = catch_unwind(AssertUnwindSafe(|| history(&[3, 4, 5])));
+        (ended.is_err(), history(&[6]).0)
+    });
+    assert_eq!(played.outcome, (true, vec![6]));
+    assert!(played.overran);
+}
+
+#[test]
 fn a_panic_ends_the_recording() {
     let outcome = catch_unwind(|| play(None, 9, || panic!("of the history")));
     assert!(outcome.is_err());
