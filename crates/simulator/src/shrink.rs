@@ -7,7 +7,7 @@
 //! 3. When it fails in the same way ([`Failure::class`]), what it chose is the new tape; else the old one stays.
 //! 4. Until nothing helps any more, or the bounds are reached. Neither asks the clock: the same failure shrinks to the same history.
 //!
-//! Invariant: each tape that is kept is smaller than the one before, by [`size`].
+//! Invariant: each tape that is kept is smaller than the one before, by `size`.
 
 #[cfg(test)]
 mod tests;

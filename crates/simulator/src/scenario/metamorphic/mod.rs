@@ -5,9 +5,9 @@
 //!             └──────▶ engine × sets  (what it answers)
 //! ```
 //!
-//! - [`history`] draws the operations, and says what an ordered map answers.
-//! - [`sets`] has the option sets: memory, blocks, compression, filters, forms of the log, stores.
-//! - [`real`] runs histories on a real store, in real time.
+//! - `history` draws the operations, and says what an ordered map answers.
+//! - `sets` has the option sets: memory, blocks, compression, filters, forms of the log, stores.
+//! - `real` runs histories on a real store, in real time.
 //!
 //! So that the answers are the same under every set, what a crash may or may not keep is settled before it: unlogged writes are flushed, and a
 //! durable write ends what was only accepted. The other scenarios crash anywhere.
