@@ -61,10 +61,12 @@ pub(crate) async fn run(engine: Arc<Engine>) {
                 loop {
                     let next = Ahead::begin(&engine, &sealed);
                     let flushed = flush(&engine, &sealed, ahead.take(), last_ended).await;
-                    match next {
-                        Some(next) if flushed.is_ok() => ahead = next.if_begun(),
-                        Some(next) => next.discard(&engine).await,
-                        None => {}
+                    match (next, &flushed) {
+                        (Some(next), Ok(())) => ahead = next.if_begun(),
+                        // Nobody flushes it any more, here: what it has written is garbage, as after a crash.
+                        (Some(_), Err(error)) if is_last(error) => {}
+                        (Some(next), Err(_)) => next.discard(&engine).await,
+                        (None, _) => {}
                     }
                     match retries.after(&engine, Work::FLUSH, flushed).await {
                         Ok(true) => break,
@@ -91,6 +93,11 @@ pub(crate) async fn run(engine: Arc<Engine>) {
             }
         }
     }
+}
+
+/// Whether the handle ends with this error: nothing is asked of its store any more.
+fn is_last(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Fenced | ErrorKind::Closed | ErrorKind::OutcomeUnknown)
 }
 
 /// Whether the log asks for its oldest data to be flushed, and something in memory keeps it.
