@@ -25,6 +25,16 @@ pub struct Counted {
     pub bytes_received: u64,
 }
 
+impl Counted {
+    /// Counts another store's requests of the same purpose and kind as well.
+    pub fn add(&mut self, more: &Counted) {
+        self.requests += more.requests;
+        self.failed += more.failed;
+        self.bytes_sent += more.bytes_sent;
+        self.bytes_received += more.bytes_received;
+    }
+}
+
 #[derive(Debug, Default)]
 struct Cell {
     requests: AtomicU64,

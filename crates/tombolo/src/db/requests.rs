@@ -11,7 +11,7 @@ use super::Db;
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Requests {
-    /// By purpose and kind. The log is among them where it is kept as objects.
+    /// By purpose and kind. The log is among them where it is kept as objects, and reads of tables that a clone shares.
     ///
     /// Of a store behind a network each request that goes out counts, as its service counts them: parts of an upload, pages of a list, attempts
     /// that were made again. Of others each call. A ready-made store that several databases share is counted for all of them.
@@ -35,9 +35,18 @@ impl Db {
         // The databases that have them pay for those.
         let (_, shared) = state.shared_tables();
         let unneeded = state.unneeded().map(|table| table.description.length).sum::<u64>();
+        let mut counted = meter.counted();
+        // A clone reads most of what it names under its sources.
+        let places = engine.versions.tables().places.lock().clone();
+        for more in places.sources().filter_map(|place| place.store.meter()).flat_map(|meter| meter.counted()) {
+            match counted.iter_mut().find(|of| (of.purpose, of.kind) == (more.purpose, more.kind)) {
+                Some(of) => of.add(&more),
+                None => counted.push(more),
+            }
+        }
         let opening = Duration::from_nanos(engine.counters.open_nanos.load(Ordering::Relaxed));
         Requests {
-            counted: meter.counted(),
+            counted,
             go_over_network: meter.goes_over_network(),
             since_open: engine.env.now().since(engine.assembled) + opening,
             space_bytes: (named + unneeded).saturating_sub(shared),

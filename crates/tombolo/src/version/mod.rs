@@ -126,7 +126,11 @@ impl Versions {
     /// # Errors
     /// Those of opening them.
     pub(crate) fn learn(&self, state: &State) -> Result<()> {
-        self.tables.places.lock().learn(state)
+        // Stores are opened outside of the lock, under which tables are looked up. One task follows, so nothing is lost in between.
+        let mut places = self.tables.places.lock().clone();
+        places.learn(state)?;
+        *self.tables.places.lock() = places;
+        Ok(())
     }
 
     /// Whether some version or read still uses a table.
