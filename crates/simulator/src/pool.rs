@@ -36,7 +36,13 @@ pub fn run<T: Send + 'static>(env: &Env, most: u64, work: impl Fn(u64) -> T + Se
             let number = state.taken;
             let ended = state.done.remove(&number);
             state.taken += u64::from(ended.is_some());
-            (ended, workers.iter().all(tombolo_env::Task::is_finished))
+            // A worker ends when all have begun. One that ended before has taken its history with it, and the others would wait for that for ever.
+            let is_idle = if state.next < state.most {
+                workers.iter().any(tombolo_env::Task::is_finished)
+            } else {
+                workers.iter().all(tombolo_env::Task::is_finished)
+            };
+            (ended, is_idle)
         };
         match ended {
             Some(outcome) => {
@@ -72,5 +78,31 @@ async fn worker<T: Send>(env: Env, state: Arc<Mutex<State<T>>>, work: Arc<impl F
             }
             None => env.sleep(LOOK).await,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn outcomes_come_in_their_order_until_enough() {
+        let mut taken = Vec::new();
+        run(
+            &Env::real(),
+            u64::MAX,
+            |number| number * number,
+            |square| {
+                taken.push(square);
+                taken.len() < 100
+            },
+        );
+        assert_eq!(taken, (0..100).map(|number| number * number).collect::<Vec<u64>>());
+    }
+
+    #[test]
+    #[should_panic(expected = "a worker ended by a panic")]
+    fn a_panic_outside_of_a_history_ends_the_run_however_many_are_left() {
+        run(&Env::real(), u64::MAX, |number| assert_ne!(number, 7), |()| true);
     }
 }

@@ -9,7 +9,6 @@ mod step;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use parking_lot::Mutex;
 use tombolo::{Batch, Builder, Db, Durability, Error, ErrorKind, Keyspace, KeyspaceOptions, Op, OpenMode, Options, Registry, Snapshot};
@@ -116,8 +115,6 @@ pub struct Setup {
     pub memtable_bytes: u64,
     /// Whether compaction runs by itself.
     pub automatic_compaction: bool,
-    /// How long an open may take, in virtual time.
-    pub open_deadline: Duration,
     /// Where the objects are; `None`: on the disk of the process's host.
     pub store: Option<SharedStore>,
 }
@@ -158,7 +155,7 @@ impl SharedStore {
 impl Setup {
     /// Small memtables, so that few writes meet flush and compaction.
     pub fn small(form: Form) -> Setup {
-        Setup { form, memtable_bytes: 4 << 10, automatic_compaction: true, open_deadline: Duration::from_secs(60), store: None }
+        Setup { form, memtable_bytes: 4 << 10, automatic_compaction: true, store: None }
     }
 
     /// Where the database lies.
