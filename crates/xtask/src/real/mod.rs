@@ -141,6 +141,12 @@ pub fn bounded_where_built(root: &Path) -> Result<String, String> {
     Ok(if passed.is_empty() { format!("skipped: no server is built here; {built}") } else { list(&passed) })
 }
 
+/// Builds the suites of both interfaces.
+fn build_conformance(root: &Path, server: &Server) -> Result<(), String> {
+    let build = format!("build --quiet --profile test --package tombolo-storage --features {} --example conformance", server.feature());
+    cargo(root, server, &build, &[])
+}
+
 fn conformance(root: &Path, server: &Server) -> Result<(), String> {
     // As tests are built: most of it is there already when they have run.
     let conformance =
