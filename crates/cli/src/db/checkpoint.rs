@@ -29,18 +29,11 @@ pub enum Command {
     /// Makes one. Opens the database as its writer.
     Create(One),
     /// Lists them, oldest first. Disturbs no writer.
-    List(All),
+    List(DatabaseArguments),
     /// Deletes one. Disturbs no writer, which gives the space back when it next collects.
     Delete(OneOrId),
     /// Makes a database of its own of one, somewhere else. Disturbs no writer.
     Restore(Restore),
-}
-
-/// A database.
-#[derive(Args)]
-pub struct All {
-    #[command(flatten)]
-    database: DatabaseArguments,
 }
 
 /// A checkpoint.
@@ -153,7 +146,7 @@ pub fn run(command: &Command, output: &Output) -> Result<()> {
             db.close().wait()?;
             output.result(|| to_json(&checkpoint), || to_text(&checkpoint))
         }
-        Command::List(All { database }) => {
+        Command::List(database) => {
             let checkpoints = interrupt::wait(database.builder()?.checkpoints(), &interrupted, || ())?;
             checkpoints.iter().try_for_each(|checkpoint| output.result(|| to_json(checkpoint), || to_text(checkpoint)))
         }

@@ -25,16 +25,9 @@ its pin: `release` gives it back once the clone's place shows that nobody needs 
 shows nothing, as the place may be out of reach: if you know that the clone is gone for good, say --force.")]
 pub enum Command {
     /// Lists them, each asked whether it needs what it shares. Disturbs nobody.
-    List(All),
+    List(DatabaseArguments),
     /// Gives back what is kept for one that is no more.
     Release(One),
-}
-
-/// A database.
-#[derive(Args)]
-pub struct All {
-    #[command(flatten)]
-    database: DatabaseArguments,
 }
 
 /// A clone.
@@ -77,7 +70,7 @@ fn to_text(clone: &SharedClone) -> String {
 pub fn run(command: &Command, output: &Output) -> Result<()> {
     let interrupted = interrupt::listen()?;
     match command {
-        Command::List(All { database }) => {
+        Command::List(database) => {
             let clones = interrupt::wait(database.builder()?.clones(), &interrupted, || ())?;
             clones.iter().try_for_each(|clone| output.result(|| to_json(clone), || to_text(clone)))
         }

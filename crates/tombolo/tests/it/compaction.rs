@@ -1,40 +1,18 @@
 //! Compaction through the public interface: the tree keeps its shape, loses nothing, ends, and lives with damage and refusals.
 
-use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::time::Duration;
 
 use tombolo::{Compression, Db, Durability, Env, ErrorKind, Keyspace, KeyspaceOptions, Options, Stats};
 use tombolo_env::TaskClass;
 use tombolo_env::simulated::World;
-use tombolo_storage::backend::memory::{MemoryLogStore, MemoryObjectStore};
+use tombolo_storage::Purpose;
 use tombolo_storage::layer::RequestKind;
-use tombolo_storage::layer::fault::{Asked, Fault, FaultObjectStore, FaultPlan, Rule};
-use tombolo_storage::{Epoch, LogStore, ObjectStore, Purpose, Request};
+use tombolo_storage::layer::fault::{Asked, Fault, Rule};
 
-struct Stores {
-    env: Env,
-    plan: FaultPlan,
-    objects: Arc<dyn ObjectStore>,
-    log: Arc<dyn LogStore>,
-}
-
-impl Stores {
-    async fn open(&self, options: &[&str]) -> Db {
-        let all = ["memory_bytes=4194304", "memtable_bytes=16384"].into_iter().chain(options.iter().copied());
-        let builder = Db::builder("mem://compaction").env(self.env.clone()).options(Options::parse(all).unwrap());
-        builder.stores(Arc::clone(&self.objects), Arc::clone(&self.log)).open().await.unwrap()
-    }
-}
+use crate::stores::{Stores, run as run_with};
 
 fn run<F: Future<Output = ()> + Send + 'static>(test: impl FnOnce(Stores) -> F) {
-    let world = World::new(1);
-    let process = world.process("writer");
-    let env = process.env();
-    let plan = FaultPlan::scripted();
-    let objects = Arc::new(FaultObjectStore::new(&env, Arc::new(MemoryObjectStore::unnamed(&env)), plan.clone()));
-    let log = Arc::new(MemoryLogStore::unnamed(&env));
-    process.run(test(Stores { env, plan, objects, log })).unwrap();
+    run_with(&["memory_bytes=4194304", "memtable_bytes=16384"], test);
 }
 
 fn value(key: u64, round: u64) -> Vec<u8> {
@@ -409,15 +387,6 @@ fn runs_stay_few_above_a_damaged_table() {
             assert!(stats.table_bytes < 3000 * 110 * 6, "{} bytes", stats.table_bytes);
             check(&keys, 3000, 39).await;
         });
-    }
-}
-
-impl Stores {
-    /// Names of the tables in the store.
-    async fn tables(&self) -> BTreeSet<String> {
-        let request = Request::new(Purpose::Verify, Epoch::NONE);
-        let listed = self.objects.list(request, "", None, 100_000).await.unwrap();
-        listed.objects.iter().map(|object| object.name.to_string()).filter(|name| name.contains("/table/")).collect()
     }
 }
 

@@ -1,44 +1,16 @@
 //! The tables of the next memtable are written while the one before is flushed, and named after it. In virtual time.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use tombolo::{Db, Durability, Env, ErrorKind, Keyspace, KeyspaceOptions, Options};
-use tombolo_env::simulated::World;
-use tombolo_storage::backend::memory::{MemoryLogStore, MemoryObjectStore};
-use tombolo_storage::layer::fault::{Asked, Fault, FaultObjectStore, FaultPlan, Rule};
-use tombolo_storage::{Epoch, LogStore, ObjectStore, Purpose, Request};
+use tombolo::{Durability, ErrorKind, Keyspace, KeyspaceOptions};
+use tombolo_storage::Purpose;
+use tombolo_storage::layer::fault::{Asked, Fault, Rule};
 
-struct Stores {
-    env: Env,
-    plan: FaultPlan,
-    objects: Arc<dyn ObjectStore>,
-    log: Arc<dyn LogStore>,
-}
+use crate::stores::{Stores, run as run_with};
 
-impl Stores {
-    /// A database of four memtables of 256 KiB that does not compact.
-    async fn open(&self) -> Db {
-        let options = Options::parse(["memory_bytes=4194304", "memtable_bytes=262144", "automatic_compaction=false"]).unwrap();
-        let builder = Db::builder("mem://ahead").env(self.env.clone()).options(options);
-        builder.stores(Arc::clone(&self.objects), Arc::clone(&self.log)).open().await.unwrap()
-    }
-
-    /// Names of the tables that the store holds.
-    async fn tables(&self) -> usize {
-        let listed = self.objects.list(Request::new(Purpose::Verify, Epoch::NONE), "", None, 100_000).await.unwrap();
-        listed.objects.iter().filter(|object| object.name.as_str().contains("/table/")).count()
-    }
-}
-
+/// Runs a test of a database of four memtables of 256 KiB that does not compact.
 fn run<F: Future<Output = ()> + Send + 'static>(test: impl FnOnce(Stores) -> F) {
-    let world = World::new(1);
-    let process = world.process("writer");
-    let env = process.env();
-    let plan = FaultPlan::scripted();
-    let objects = Arc::new(FaultObjectStore::new(&env, Arc::new(MemoryObjectStore::unnamed(&env)), plan.clone()));
-    let log = Arc::new(MemoryLogStore::unnamed(&env));
-    process.run(test(Stores { env, plan, objects, log })).unwrap();
+    run_with(&["memory_bytes=4194304", "memtable_bytes=262144", "automatic_compaction=false"], test);
 }
 
 /// Puts a megabyte: four memtables.
@@ -62,7 +34,7 @@ fn of(purpose: Purpose) -> impl Fn(&Asked<'_>) -> bool {
 #[test]
 fn tables_are_written_while_the_memtable_before_is_named() {
     run(|stores| async move {
-        let db = stores.open().await;
+        let db = stores.open(&[]).await;
         let keys = db.default_keyspace();
         for purpose in [Purpose::Flush, Purpose::Manifest] {
             stores.plan.inject(Rule::new(of(purpose), Fault::Delay(Duration::from_secs(1))));
@@ -82,14 +54,14 @@ fn tables_are_written_while_the_memtable_before_is_named() {
         holds(&keys, 4).await;
         drop((db, keys));
         stores.plan.clear();
-        holds(&stores.open().await.default_keyspace(), 4).await;
+        holds(&stores.open(&[]).await.default_keyspace(), 4).await;
     });
 }
 
 #[test]
 fn what_was_written_ahead_of_a_flush_that_failed_is_deleted_and_written_again() {
     run(|stores| async move {
-        let db = stores.open().await;
+        let db = stores.open(&[]).await;
         let keys = db.default_keyspace();
         // The first is not named for a while, and the next ones must not be before it, nor take room meanwhile.
         stores.plan.inject(Rule::new(of(Purpose::Manifest), Fault::Error(ErrorKind::PermissionDenied)));
@@ -99,19 +71,19 @@ fn what_was_written_ahead_of_a_flush_that_failed_is_deleted_and_written_again() 
         };
         stores.env.sleep(Duration::from_secs(60)).await;
         assert!(db.stats().flushes == 0 && db.background_errors().iter().any(|told| told.error.kind() == ErrorKind::PermissionDenied));
-        assert_eq!(stores.tables().await, 0, "no table is kept while none can be named");
+        assert_eq!(stores.tables().await.len(), 0, "no table is kept while none can be named");
         stores.plan.clear();
         loading.await;
         db.flush().await.unwrap();
         holds(&keys, 1).await;
-        assert_eq!(stores.tables().await as u64, db.stats().flushes, "each flush has one table, and no other was left");
+        assert_eq!(stores.tables().await.len() as u64, db.stats().flushes, "each flush has one table, and no other was left");
     });
 }
 
 #[test]
 pub(crate) fn keyspaces_made_and_dropped_between_memtables_are_seen_by_what_is_written_ahead() {
     run(|stores| async move {
-        let db = stores.open().await;
+        let db = stores.open(&[]).await;
         let keys = db.default_keyspace();
         for purpose in [Purpose::Flush, Purpose::Manifest] {
             stores.plan.inject(Rule::new(of(purpose), Fault::Delay(Duration::from_secs(1))));
@@ -128,7 +100,7 @@ pub(crate) fn keyspaces_made_and_dropped_between_memtables_are_seen_by_what_is_w
         holds(&keys, 1).await;
         holds(&made, 2).await;
         drop((db, keys, made));
-        let db = stores.open().await;
+        let db = stores.open(&[]).await;
         holds(&db.default_keyspace(), 1).await;
         holds(&db.keyspace("made").unwrap(), 2).await;
         assert!(db.keyspace("dropped").is_err());

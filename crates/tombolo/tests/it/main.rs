@@ -34,6 +34,7 @@ mod salvage;
 mod simulation;
 mod stalls;
 mod standby;
+mod stores;
 mod sweep;
 mod threads;
 mod verification;

@@ -5,39 +5,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tombolo::{Batch, Db, Durability, Env, ErrorKind, Options};
-use tombolo_env::simulated::World;
-use tombolo_storage::backend::memory::{MemoryLogStore, MemoryObjectStore};
+use tombolo::{Batch, Durability, ErrorKind};
 use tombolo_storage::layer::RequestKind;
-use tombolo_storage::layer::fault::{Asked, Fault, FaultLogStore, FaultObjectStore, FaultPlan, Rule};
-use tombolo_storage::{Epoch, Life, LogStore, ObjectKind, ObjectStore, Placement, Purpose, Registry, Request, Uri};
+use tombolo_storage::layer::fault::{Asked, Fault, FaultLogStore, Rule};
+use tombolo_storage::{Epoch, Life, ObjectKind, Placement, Purpose, Registry, Request, Uri};
 
-/// Stores in memory whose faults `plan` says.
-struct Stores {
-    env: Env,
-    plan: FaultPlan,
-    objects: Arc<dyn ObjectStore>,
-    log: Arc<dyn LogStore>,
-}
+use crate::stores::{Stores, run as run_with};
 
-impl Stores {
-    fn new(env: &Env) -> Stores {
-        let plan = FaultPlan::scripted();
-        let objects = Arc::new(FaultObjectStore::new(env, Arc::new(MemoryObjectStore::unnamed(env)), plan.clone()));
-        let log = Arc::new(FaultLogStore::new(env, Arc::new(MemoryLogStore::unnamed(env)), plan.clone()));
-        Stores { env: env.clone(), plan, objects, log }
-    }
-
-    async fn open(&self, options: &[&str]) -> Db {
-        let builder = Db::builder("mem://refused").env(self.env.clone()).options(Options::parse(options.iter().copied()).unwrap());
-        builder.stores(Arc::clone(&self.objects), Arc::clone(&self.log)).open().await.unwrap()
-    }
-}
-
+/// Runs a test of stores of which the log has faults as well.
 fn run<F: Future<Output = ()> + Send + 'static>(test: impl FnOnce(Stores) -> F) {
-    let world = World::new(1);
-    let process = world.process("writer");
-    process.run(test(Stores::new(&process.env()))).unwrap();
+    run_with(&[], |mut stores| {
+        stores.log = Arc::new(FaultLogStore::new(&stores.env, Arc::clone(&stores.log), stores.plan.clone()));
+        test(stores)
+    });
 }
 
 #[test]
@@ -198,13 +178,6 @@ fn a_compaction_that_fails_keeps_no_flush_from_going_well() {
     });
 }
 
-/// Names of the tables that the store holds.
-async fn tables(stores: &Stores) -> Vec<String> {
-    let request = Request::new(Purpose::Verify, Epoch::NONE);
-    let listed = stores.objects.list(request, "", None, 100_000).await.unwrap();
-    listed.objects.iter().map(|object| object.name.to_string()).filter(|name| name.contains("/table/")).collect()
-}
-
 #[test]
 pub(crate) fn a_flush_whose_log_is_not_durable_in_time_leaves_no_table_behind() {
     run(|mut stores| async move {
@@ -220,7 +193,7 @@ pub(crate) fn a_flush_whose_log_is_not_durable_in_time_leaves_no_table_behind() 
             stores.env.sleep(Duration::from_millis(100)).await;
         }
         assert_eq!(stores.plan.injected(), 3);
-        assert_eq!(tables(&stores).await.len(), 1, "only the table that is named");
+        assert_eq!(stores.tables().await.len(), 1, "only the table that is named");
     });
 }
 
@@ -242,7 +215,7 @@ fn tables_that_could_not_be_deleted_are_deleted_once_they_can_be() {
             let told = db.stats().background_error.unwrap_or_default();
             assert!(told.contains("collection"), "{kind}: {told:?}");
             stores.env.sleep(Duration::from_secs(60)).await;
-            assert_eq!((stores.plan.injected(), tables(&stores).await.len()), (3, 1), "{kind}: an idle database tries it again");
+            assert_eq!((stores.plan.injected(), stores.tables().await.len()), (3, 1), "{kind}: an idle database tries it again");
             assert_eq!(db.stats().background_error, None);
         });
     }
@@ -266,10 +239,10 @@ fn a_damaged_pin_keeps_all_tables_and_is_told_of() {
         stores.env.sleep(Duration::from_secs(60)).await;
         let told = db.stats().background_error.unwrap_or_default();
         assert!(told.contains("collection") && told.contains(pin.as_str()), "{told:?}");
-        assert_eq!(tables(&stores).await.len(), 3);
+        assert_eq!(stores.tables().await.len(), 3);
         stores.objects.delete(request, &pin).await.unwrap();
         stores.env.sleep(Duration::from_secs(60)).await;
-        assert_eq!((db.stats().background_error, tables(&stores).await.len()), (None, 1));
+        assert_eq!((db.stats().background_error, stores.tables().await.len()), (None, 1));
     });
 }
 
@@ -291,10 +264,10 @@ fn tables_that_a_verification_kept_are_deleted_after_it() {
         stores.env.sleep(Duration::from_secs(1)).await;
         db.compact().await.unwrap();
         stores.env.sleep(Duration::from_secs(10)).await;
-        assert_eq!(tables(&stores).await.len(), 3, "what it reads is kept");
+        assert_eq!(stores.tables().await.len(), 3, "what it reads is kept");
         assert!(verifying.await.unwrap().damage.is_empty());
         stores.env.sleep(Duration::from_secs(1)).await;
-        assert_eq!((stores.plan.injected(), tables(&stores).await.len()), (1, 1));
+        assert_eq!((stores.plan.injected(), stores.tables().await.len()), (1, 1));
     });
 }
 
