@@ -37,12 +37,12 @@ type Sector = Option<Box<[u8; SECTOR]>>;
 pub(super) struct Disk {
     inodes: BTreeMap<InodeNumber, Inode>,
     next_inode: InodeNumber,
-    /// Name changes that the medium may not hold yet, oldest first.
-    pending: Vec<NameChange>,
+    /// Name changes that the medium may not hold yet, oldest first; and in which directories.
+    pending: BTreeMap<u64, NameChange>,
+    pending_in: BTreeMap<InodeNumber, BTreeSet<u64>>,
+    next_change: u64,
     /// Files with something in `dirty` or another length than the durable one.
     dirty_files: BTreeSet<InodeNumber>,
-    /// Files without a visible name: freed once nothing durable or open leads to them.
-    nameless: BTreeSet<InodeNumber>,
     /// Paths that cannot be found although they are there.
     pub(super) hidden: BTreeSet<PathBuf>,
     pub(super) capacity: Option<u64>,
@@ -74,8 +74,11 @@ struct FileNode {
     dirty: BTreeMap<u64, Sector>,
     /// Sectors that a failed sync gave up, with what the medium holds now.
     lost: BTreeMap<u64, Sector>,
+    /// Visible names.
     links: u64,
     handles: u64,
+    /// Durable names, and changes in flight that give it one.
+    held: u64,
     /// The open file that holds the advisory lock.
     lock: Option<LockHolder>,
 }
@@ -92,8 +95,8 @@ pub(super) struct LockHolder {
 struct NameChange(Vec<(InodeNumber, String, Option<InodeNumber>)>);
 
 impl NameChange {
-    fn touches(&self, directory: InodeNumber) -> bool {
-        self.0.iter().any(|(at, ..)| *at == directory)
+    fn touches(&self, directory: InodeNumber, name: &str) -> bool {
+        self.0.iter().any(|(at, held, _)| *at == directory && held == name)
     }
 }
 
@@ -200,9 +203,10 @@ impl Disk {
         Disk {
             inodes: BTreeMap::from([(ROOT, Inode::Directory(DirectoryNode::default()))]),
             next_inode: ROOT + 1,
-            pending: Vec::new(),
+            pending: BTreeMap::new(),
+            pending_in: BTreeMap::new(),
+            next_change: 0,
             dirty_files: BTreeSet::new(),
-            nameless: BTreeSet::new(),
             hidden: BTreeSet::new(),
             capacity: None,
             read_only: false,
@@ -265,27 +269,35 @@ impl Disk {
     // Names.
 
     fn change(&mut self, edits: Vec<(InodeNumber, String, Option<InodeNumber>)>) {
+        let targets = || edits.iter().filter_map(|(.., target)| *target);
+        targets().for_each(|target| self.count(target, |file| file.held += 1));
         for (directory, name, target) in &edits {
             if let Some(Inode::Directory(directory)) = self.inodes.get_mut(directory) {
                 let before = match target {
                     Some(target) => directory.names.insert(name.clone(), *target),
                     None => directory.names.remove(name),
                 };
-                self.count_link(before, false);
-                self.count_link(*target, true);
+                if let Some(target) = target {
+                    self.count(*target, |file| file.links += 1);
+                }
+                if let Some(before) = before {
+                    self.count(before, |file| file.links = file.links.saturating_sub(1));
+                }
             }
         }
-        self.pending.push(NameChange(edits));
+        for (directory, ..) in &edits {
+            self.pending_in.entry(*directory).or_default().insert(self.next_change);
+        }
+        self.pending.insert(self.next_change, NameChange(edits));
+        self.next_change += 1;
     }
 
-    fn count_link(&mut self, inode: Option<InodeNumber>, more: bool) {
-        let Some(inode) = inode else { return };
+    /// Counts what leads to a file. One that nothing leads to any more, no name, no handle, no durable name and no change in flight, is freed.
+    fn count(&mut self, inode: InodeNumber, count: impl FnOnce(&mut FileNode)) {
         if let Some(Inode::File(file)) = self.inodes.get_mut(&inode) {
-            file.links = if more { file.links + 1 } else { file.links.saturating_sub(1) };
-            if file.links == 0 {
-                self.nameless.insert(inode);
-            } else {
-                self.nameless.remove(&inode);
+            count(file);
+            if (file.links, file.handles, file.held) == (0, 0, 0) {
+                self.forget(inode);
             }
         }
     }
@@ -381,7 +393,6 @@ impl Disk {
         self.writable()?;
         let (parent, name) = self.find_parent(path)?;
         self.change(vec![(parent, name, None)]);
-        self.free_nameless();
         Ok(())
     }
 
@@ -411,66 +422,41 @@ impl Disk {
 
     /// Makes the changes that touch `directory` durable, and with them every earlier change of the same names.
     fn flush_names(&mut self, directory: InodeNumber) {
-        let mut needed: BTreeSet<(InodeNumber, String)> = BTreeSet::new();
-        let mut flushed = vec![false; self.pending.len()];
-        for (index, change) in self.pending.iter().enumerate().rev() {
-            let linked = change.0.iter().any(|(at, name, _)| needed.contains(&(*at, name.clone())));
-            if change.touches(directory) || linked {
-                flushed[index] = true;
-                needed.extend(change.0.iter().map(|(at, name, _)| (*at, name.clone())));
+        let mut flushed = self.pending_in.get(&directory).cloned().unwrap_or_default();
+        let mut look: Vec<u64> = flushed.iter().copied().collect();
+        while let Some(number) = look.pop() {
+            let Some(change) = self.pending.get(&number) else { continue };
+            // Of this directory all are.
+            for (at, name, _) in change.0.iter().filter(|(at, ..)| *at != directory) {
+                let earlier = self.pending_in.get(at).into_iter().flat_map(|numbers| numbers.range(..number));
+                look.extend(earlier.filter(|earlier| self.pending[*earlier].touches(*at, name) && flushed.insert(**earlier)));
             }
         }
-        let mut kept = Vec::new();
-        for (change, flush) in std::mem::take(&mut self.pending).into_iter().zip(flushed) {
-            if flush {
-                self.persist(&change);
-            } else {
-                kept.push(change);
-            }
-        }
-        self.pending = kept;
-        self.free_nameless();
+        flushed.into_iter().for_each(|number| self.persist(number));
     }
 
-    fn persist(&mut self, change: &NameChange) {
+    /// Makes a change durable that was in flight.
+    fn persist(&mut self, number: u64) {
+        let Some(change) = self.pending.remove(&number) else { return };
         for (directory, name, target) in &change.0 {
+            if let Some(numbers) = self.pending_in.get_mut(directory) {
+                numbers.remove(&number);
+            }
             if let Some(Inode::Directory(directory)) = self.inodes.get_mut(directory) {
-                match target {
+                let before = match target {
                     Some(target) => directory.durable.insert(name.clone(), *target),
                     None => directory.durable.remove(name),
                 };
-            }
-        }
-    }
-
-    /// Frees files to which nothing leads any more: no name, no handle, no durable name, no change in flight.
-    fn free_nameless(&mut self) {
-        let free = |inode: &InodeNumber| match self.inodes.get(inode) {
-            Some(Inode::File(file)) => file.links == 0 && file.handles == 0,
-            _ => true,
-        };
-        let mut candidates: BTreeSet<InodeNumber> = self.nameless.iter().copied().filter(free).collect();
-        if candidates.is_empty() {
-            return;
-        }
-        // One look at each change and name: names that nobody syncs gather here by the thousand.
-        for (.., target) in self.pending.iter().flat_map(|change| &change.0) {
-            if let Some(inode) = target {
-                candidates.remove(inode);
-            }
-        }
-        for inode in self.inodes.values() {
-            if let Inode::Directory(directory) = inode
-                && !candidates.is_empty()
-            {
-                for held in directory.durable.values() {
-                    candidates.remove(held);
+                if let Some(target) = target {
+                    self.count(*target, |file| file.held += 1);
+                }
+                if let Some(before) = before {
+                    self.count(before, |file| file.held = file.held.saturating_sub(1));
                 }
             }
         }
-        for inode in candidates {
-            self.nameless.remove(&inode);
-            self.forget(inode);
+        for target in change.0.iter().filter_map(|(.., target)| *target) {
+            self.count(target, |file| file.held = file.held.saturating_sub(1));
         }
     }
 
@@ -517,12 +503,7 @@ impl Disk {
     }
 
     pub(super) fn close(&mut self, inode: InodeNumber) {
-        if let Some(Inode::File(file)) = self.inodes.get_mut(&inode) {
-            file.handles = file.handles.saturating_sub(1);
-            if file.handles == 0 && file.links == 0 {
-                self.free_nameless();
-            }
-        }
+        self.count(inode, |file| file.handles = file.handles.saturating_sub(1));
     }
 
     pub(super) fn add_handle(&mut self, inode: InodeNumber) {
@@ -631,14 +612,15 @@ impl Disk {
     /// The kernel writes back whatever it likes, at any time.
     pub(super) fn write_back(&mut self, random: &mut Random) {
         if !self.pending.is_empty() && random.chance(0.3) {
+            // Some change, unless an earlier one is of the same name.
             let index = random.index(self.pending.len());
-            let (earlier, later) = self.pending.split_at(index);
-            let conflict = |(at, name, _): &(InodeNumber, String, Option<InodeNumber>)| {
-                earlier.iter().any(|change| change.0.iter().any(|(other, held, _)| other == at && held == name))
-            };
-            if !later[0].0.iter().any(conflict) {
-                let change = self.pending.remove(index);
-                self.persist(&change);
+            if let Some((number, change)) = self.pending.iter().nth(index)
+                && !change
+                    .0
+                    .iter()
+                    .any(|(at, name, _)| self.pending_in[at].range(..number).any(|earlier| self.pending[earlier].touches(*at, name)))
+            {
+                self.persist(*number);
             }
         }
         if self.dirty_files.is_empty() {
@@ -671,11 +653,14 @@ impl Disk {
         let kept_names = [0.0, 0.5, 1.0][random.index(3)];
         // A journal keeps a prefix; other file systems keep what they like.
         let prefix = random.chance(0.5).then(|| random.index(self.pending.len() + 1));
-        for (index, change) in std::mem::take(&mut self.pending).into_iter().enumerate() {
+        let numbers: Vec<u64> = self.pending.keys().copied().collect();
+        for (index, number) in numbers.into_iter().enumerate() {
             if prefix.map_or_else(|| random.chance(kept_names), |prefix| index < prefix) {
-                self.persist(&change);
+                self.persist(number);
             }
         }
+        self.pending.clear();
+        self.pending_in.clear();
         for inode in self.inodes.values_mut() {
             if let Inode::Directory(directory) = inode {
                 directory.names = directory.durable.clone();
@@ -689,7 +674,6 @@ impl Disk {
             }
         }
         self.dirty_files.clear();
-        self.nameless.clear();
         self.count_all();
     }
 
@@ -704,19 +688,19 @@ impl Disk {
         self.inodes.retain(|inode, _| reached.contains(inode));
     }
 
+    /// Counts anew what leads to each file, when no change is in flight.
     fn count_all(&mut self) {
-        let mut links: BTreeMap<InodeNumber, u64> = BTreeMap::new();
+        let mut counts: BTreeMap<InodeNumber, (u64, u64)> = BTreeMap::new();
         for inode in self.inodes.values() {
             if let Inode::Directory(directory) = inode {
-                for target in directory.names.values() {
-                    *links.entry(*target).or_default() += 1;
-                }
+                directory.names.values().for_each(|target| counts.entry(*target).or_default().0 += 1);
+                directory.durable.values().for_each(|target| counts.entry(*target).or_default().1 += 1);
             }
         }
         self.used = 0;
         for (number, inode) in &mut self.inodes {
             if let Inode::File(file) = inode {
-                file.links = links.get(number).copied().unwrap_or(0);
+                (file.links, file.held) = counts.get(number).copied().unwrap_or_default();
                 self.used += file.length();
             }
         }
@@ -724,9 +708,9 @@ impl Disk {
 
     /// Everything becomes durable and nothing is open: the state of a disk that was unmounted in peace.
     pub(super) fn settle(&mut self) {
-        for change in std::mem::take(&mut self.pending) {
-            self.persist(&change);
-        }
+        let numbers: Vec<u64> = self.pending.keys().copied().collect();
+        numbers.into_iter().for_each(|number| self.persist(number));
+        self.pending_in.clear();
         self.drop_unreachable();
         for inode in self.inodes.values_mut() {
             if let Inode::File(file) = inode {
@@ -738,7 +722,6 @@ impl Disk {
             }
         }
         self.dirty_files.clear();
-        self.nameless.clear();
         self.count_all();
     }
 
