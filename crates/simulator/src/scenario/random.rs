@@ -119,6 +119,8 @@ fn life(run: &Run, process: &Process, setup: &Setup, fate: Fate, random: &mut Ra
             world.clear_faults();
             inside.host().set_capacity(None);
             client.step(&healing[0]).await?;
+            // What was called before the faults ended may be told of them now only.
+            client.settle().await?;
             // Errors may still be answered, a second time for the same cause; what a full disk refused must work again.
             client.set_tolerant(!fate.must_heal());
             client.step(&healing[1]).await.map_err(|stop| match stop {
