@@ -288,8 +288,9 @@ impl Db {
         self.limited("sync", || write::sync(self.engine()))
     }
 
-    /// A handle of which writes, [`Db::sync`], [`Db::flush`], [`Db::compact`] and [`Db::confirm`] end within `limit` of their call, and the verbs of keyspaces
-    /// that it gives: see [`Keyspace::within`]. What goes on in the background goes on; the other verbs take the time that they take.
+    /// A handle of which writes, [`Db::sync`], [`Db::flush`], [`Db::compact`], [`Db::confirm`], [`Db::verify`] and [`Db::checkpoints`] end within `limit` of their
+    /// call, and the verbs of keyspaces that it gives: see [`Keyspace::within`]. What goes on in the background goes on. Verbs that put several things
+    /// into a store, of which a part would be left there (checkpoints, clones, closing), take the time that they take.
     #[must_use]
     pub fn within(&self, limit: Duration) -> Db {
         Db { limit: Limit(Some(limit)), ..self.clone() }
@@ -456,7 +457,9 @@ impl Db {
             return Op::ready(Err(error));
         }
         let env = engine.env.clone();
-        Op::start(&env, TaskClass::Foreground, "list checkpoints", async move { lifecycle::checkpoints(&engine).await })
+        self.limited("list of checkpoints", || {
+            Op::start(&env, TaskClass::Foreground, "list checkpoints", async move { lifecycle::checkpoints(&engine).await })
+        })
     }
 
     /// Deletes a checkpoint, which is named by its name or else by its id as 32 hexadecimal digits: one that cannot be read has only that.
@@ -493,7 +496,9 @@ impl Db {
             return Op::ready(Err(error));
         }
         let env = engine.env.clone();
-        Op::start(&env, TaskClass::Background, "verify", async move { lifecycle::verify(&engine, progress).await })
+        self.limited("verification", || {
+            Op::start(&env, TaskClass::Background, "verify", async move { lifecycle::verify(&engine, progress).await })
+        })
     }
 
     /// Resolves when this process is known still to own the database: reads that returned before were not stale at the call.

@@ -135,6 +135,18 @@ fn every_read_of_a_limited_handle_ends_in_time() {
     }
 }
 
+#[test]
+fn a_verification_that_a_store_holds_up_ends_in_time() {
+    run(|stores| async move {
+        let db = stores.cold().await.within(SECOND);
+        stores.hold_read(HOUR);
+        let began = stores.env.now();
+        let error = db.verify().await.unwrap_err();
+        stores.assert_late(began, &error, "the verification waited for");
+        assert!(db.verify().await.unwrap().damage.is_empty(), "it hung once");
+    });
+}
+
 /// The request that several wait for is that of the first, with its deadline, which the store heeds. Who has longer is not disturbed by it.
 #[test]
 fn whoever_waits_for_the_same_block_longer_gets_it() {
