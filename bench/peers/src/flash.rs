@@ -1,12 +1,15 @@
 //! Flash caches on the same reads: that of Tombolo within its engine, and foyer's hybrid cache with nothing around it, each in a process of its own.
 //!
 //! `fill once → rounds → for each cache: a process → open, warm up, measure, close, open again, measure → medians`. The data, its store, the latency of
-//! that store's requests, the keys and the threads are those of `cargo run -p tombolo --example flash`. Tombolo is the whole engine: it finds the table, its index
-//! and the block, and checks and decompresses what it reads. foyer is given less to do, which is to its advantage: the number of the block that
-//! has the key, on objects that are an array of such blocks.
+//! that store's requests, the keys (zipfian, popular ones spread over all blocks) and the threads are the same. Tombolo is the whole engine: it finds the table,
+//! its index and the block, and checks and decompresses what it reads. foyer is given less to do, which is to its advantage: the number of the block
+//! that has the key, on objects that are an array of such blocks. Without the feature `foyer` Tombolo stands beside no flash cache alone.
 //!
 //! Equal: 8 MiB of memory (Tombolo's whole budget; foyer's values alone), 40 MiB of the same disk in pieces of 1 MiB, pages of the kernel's between.
 //! foyer's is its engine of blocks with its pool of threads for IO; it writes what memory evicts, as it does by default.
+
+#[cfg(feature = "foyer")]
+mod foyer;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -14,13 +17,11 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
-use foyer::{BlockEngineConfig, DeviceBuilder, FsDeviceBuilder, HybridCache, HybridCacheBuilder, PsyncIoEngineConfig};
 use serde_json::{Value, json};
 use tombolo::{Db, Durability, Env, Options, Registry};
 use tombolo_storage::layer::throttle::{Latency, Throttle, ThrottleObjectStore};
 use tombolo_storage::layer::trace::{TraceObjectStore, Tracer};
-use tombolo_storage::{Epoch, Life, LogStore, ObjectKind, ObjectName, ObjectStore, Placement, Purpose, Request, Uri};
+use tombolo_storage::{LogStore, ObjectStore, Purpose, Uri};
 
 use crate::measure;
 
@@ -32,17 +33,14 @@ const LATENCY: Duration = Duration::from_millis(2);
 const EXPONENT: f64 = 0.99;
 const MEMORY_BYTES: usize = 8 << 20;
 const FLASH_BYTES: usize = 40 << 20;
-/// Of foyer's disk; Tombolo's regions are as large.
-const PIECE_BYTES: usize = 1 << 20;
-/// Entries of a block: a key of 8 bytes and a value, 8 KiB as in Tombolo's tables.
-const BLOCK_KEYS: u64 = 20;
-const ENTRY_BYTES: usize = 8 + VALUE_BYTES;
-const BLOCK_BYTES: u64 = BLOCK_KEYS * ENTRY_BYTES as u64;
-/// Blocks of an object.
-const OBJECT_BLOCKS: u64 = 1000;
 
 /// What is compared, in this order.
-const CACHES: [&str; 3] = ["none", "tombolo", "foyer"];
+const CACHES: &[&str] = &[
+    "none",
+    "tombolo",
+    #[cfg(feature = "foyer")]
+    "foyer",
+];
 
 type Result<T> = std::result::Result<T, String>;
 
@@ -109,51 +107,6 @@ fn open(data: &Path, flash: Option<&Path>, memory_bytes: usize) -> Result<(Engin
     Ok((Engine(db), tracer))
 }
 
-struct Foyer {
-    runtime: tokio::runtime::Runtime,
-    cache: HybridCache<u64, Vec<u8>>,
-    objects: Arc<dyn ObjectStore>,
-}
-
-impl Foyer {
-    fn open(data: &Path, flash: &Path) -> Result<(Foyer, Tracer)> {
-        let (objects, _, tracer, _) = store(&data.join("blocks"))?;
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().map_err(failed)?;
-        let device = FsDeviceBuilder::new(flash).with_capacity(FLASH_BYTES).build().map_err(failed)?;
-        let cache = runtime.block_on(async {
-            HybridCacheBuilder::new()
-                .memory(MEMORY_BYTES)
-                .with_weighter(|_key: &u64, value: &Vec<u8>| value.len())
-                .storage()
-                .with_io_engine_config(PsyncIoEngineConfig::new())
-                .with_engine_config(BlockEngineConfig::new(device).with_block_size(PIECE_BYTES))
-                .build()
-                .await
-        });
-        Ok((Foyer { runtime, cache: cache.map_err(failed)?, objects }, tracer))
-    }
-}
-
-fn object(number: u64) -> Result<ObjectName> {
-    ObjectName::new(format!("table/{number}")).map_err(failed)
-}
-
-impl Reads for Foyer {
-    fn get(&self, key: u64) -> Result<Vec<u8>> {
-        let (block, objects) = (key / BLOCK_KEYS, Arc::clone(&self.objects));
-        let fetch = move || async move {
-            let name = object(block / OBJECT_BLOCKS).map_err(std::io::Error::other)?;
-            let start = block % OBJECT_BLOCKS * BLOCK_BYTES;
-            let read = objects.read(Request::new(Purpose::Get, Epoch::NONE), &name, start..start + BLOCK_BYTES).await;
-            read.map(|bytes| bytes.to_vec()).map_err(std::io::Error::other)
-        };
-        let entry = self.runtime.block_on(async { self.cache.get_or_fetch(&block, fetch).await }).map_err(failed)?;
-        let start = usize::try_from(key % BLOCK_KEYS).map_err(failed)? * ENTRY_BYTES;
-        let found = entry.value().get(start..start + ENTRY_BYTES).ok_or("a block that is too short")?;
-        if found[..8] == key.to_be_bytes() { Ok(found[8..].to_vec()) } else { Err(format!("key {key} is missing")) }
-    }
-}
-
 fn read(from: &impl Reads, seed: u64, reads: u64) -> Result<Vec<u64>> {
     let one = |thread: u64| -> Result<Vec<u64>> {
         let (mut state, mut nanos) = (seed * THREADS + thread, Vec::new());
@@ -206,16 +159,8 @@ fn fill(data: &Path) -> Result<()> {
     engine.0.flush().wait().map_err(failed)?;
     engine.0.compact().wait().map_err(failed)?;
     engine.0.close().wait().map_err(failed)?;
-    let (env, (objects, ..)) = (Env::real(), store(&data.join("blocks"))?);
-    let object_keys = OBJECT_BLOCKS * BLOCK_KEYS;
-    let mut state = 1;
-    for number in 0..KEYS.div_ceil(object_keys) {
-        let keys = number * object_keys..KEYS.min((number + 1) * object_keys);
-        let bytes: Vec<u8> = keys.flat_map(|key| [key.to_be_bytes().to_vec(), value(&mut state)].concat()).collect();
-        let name = object(number)?;
-        let (request, placement) = (Request::new(Purpose::Flush, Epoch::NONE), Placement::new(ObjectKind::Other, Life::Long));
-        env.block_on(objects.put_if_absent(request, &name, placement, Bytes::from(bytes))).map_err(failed)?;
-    }
+    #[cfg(feature = "foyer")]
+    foyer::fill(data)?;
     Ok(())
 }
 
@@ -226,14 +171,18 @@ pub fn one(cache: &str, directory: &Path) -> Result<()> {
     let mut figures = Vec::new();
     for life in ["", "restarted_"] {
         let flash = (cache != "none").then_some(flash.as_path());
-        if cache == "foyer" {
-            let (foyer, tracer) = Foyer::open(&data, &directory.join("flash"))?;
-            figures.extend(look(&foyer, &tracer, life)?);
-            foyer.runtime.block_on(foyer.cache.close()).map_err(failed)?;
-        } else {
-            let (engine, tracer) = open(&data, flash, MEMORY_BYTES)?;
-            figures.extend(look(&engine, &tracer, life)?);
-            engine.0.close().wait().map_err(failed)?;
+        match (cache, flash) {
+            #[cfg(feature = "foyer")]
+            ("foyer", Some(flash)) => {
+                let (foyer, tracer) = foyer::Foyer::open(&data, flash)?;
+                figures.extend(look(&foyer, &tracer, life)?);
+                foyer.close()?;
+            }
+            _ => {
+                let (engine, tracer) = open(&data, flash, MEMORY_BYTES)?;
+                figures.extend(look(&engine, &tracer, life)?);
+                engine.0.close().wait().map_err(failed)?;
+            }
         }
         if life.is_empty() {
             #[allow(clippy::cast_precision_loss, reason = "megabytes for people")]
@@ -280,9 +229,9 @@ pub fn compare(directory: &Path, rounds: usize) -> Result<()> {
     let mut names: Vec<&String> = found.keys().map(|(_, name)| name).collect();
     names.sort();
     names.dedup();
-    println!("{:<24} {}", "medians (least to most)", CACHES.map(|cache| format!("{cache:>36}")).concat());
+    println!("{:<24} {}", "medians (least to most)", CACHES.iter().map(|cache| format!("{cache:>36}")).collect::<String>());
     for name in names {
-        let shown = CACHES.map(|cache| match found.get(&(cache, name.clone())) {
+        let shown = CACHES.iter().map(|cache| match found.get(&(*cache, name.clone())) {
             None => format!("{:>36}", "-"),
             Some(figures) => {
                 let mut figures = figures.clone();
@@ -291,7 +240,7 @@ pub fn compare(directory: &Path, rounds: usize) -> Result<()> {
                 format!("{:>36}", format!("{median:.3} ({least:.3} to {most:.3})"))
             }
         });
-        println!("{name:<24} {}", shown.concat());
+        println!("{name:<24} {}", shown.collect::<String>());
     }
     std::fs::remove_dir_all(directory).map_err(failed)
 }

@@ -7,7 +7,6 @@
 
 mod delay;
 mod engine;
-#[cfg(feature = "foyer")]
 mod flash;
 mod measure;
 mod runner;
@@ -85,7 +84,6 @@ fn run(arguments: &[String]) -> Result<(), String> {
     {
         return delay::serve(server, latency);
     }
-    #[cfg(feature = "foyer")]
     match arguments {
         [verb, directory, rounds] if verb == "flash" => {
             let rounds = rounds.parse::<usize>().ok().filter(|rounds| (1..=100).contains(rounds)).ok_or("rounds: 1 to 100")?;
