@@ -283,6 +283,7 @@ fn mutants_are_noticed() {
     notices(Mutant::NearSealsLastOnly, old_logs::all_segments_are_sealed);
     notices(Mutant::SegmentSettledIgnored, what_was_published_binds);
     notices(Mutant::SegmentKeepsSlow, slow::a_slow_one_is_replaced);
+    notices(Mutant::NearInFlightTakenAsFailed, reclaim::a_writer_without_room_is_told_that_and_others_go_on);
     notices(Mutant::NearReclaimNotDestaged, reclaim::a_drain_without_a_spare_node_ends);
 }
 

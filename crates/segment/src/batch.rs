@@ -112,6 +112,14 @@ impl Batches {
         self.closed.push(Batch { start, predecessor, records, end, digest: self.digest });
     }
 
+    /// Gives up what lies behind `byte`, where a batch begins, as if nobody could have it.
+    pub(crate) fn take_back(&mut self, byte: u32) {
+        while self.open.is_empty() && self.closed.last().is_some_and(|batch| batch.start >= byte) {
+            self.closed.pop();
+        }
+        self.digest = self.closed.last().map_or(self.first, |batch| batch.digest);
+    }
+
     /// The batch of that number.
     pub(crate) fn get(&self, number: usize) -> Option<&Batch> {
         self.closed.get(number)

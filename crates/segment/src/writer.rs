@@ -247,10 +247,22 @@ impl Writer {
     pub fn tell(&mut self, parts: &[&[u8]], now: Instant) -> u32 {
         let bytes = parts.iter().map(|part| part.len()).sum();
         assert!(self.has_room(bytes), "a record beyond the segment's end");
+        if is_enabled(Mutant::SegmentSendsOtherBytes) && self.batches.open_bytes() == 0 && self.replicas.values().any(Replica::has_failed) {
+            self.take_back_unheard();
+        }
         self.batches.append(self.acknowledged, parts);
         self.told = self.acknowledged;
         self.pump(now);
         self.batches.end()
+    }
+
+    /// What a writer would do who takes what no region has answered for as never sent: another record gets its place.
+    #[cold]
+    fn take_back_unheard(&mut self) {
+        let heard = self.replicas.values().map(|replica| replica.held).max().unwrap_or(0);
+        self.batches.take_back(heard.max(self.acknowledged).max(self.needed));
+        let count = self.batches.count();
+        self.replicas.values_mut().for_each(|replica| replica.next = replica.next.min(count));
     }
 
     /// All records that were sent or may be, in order.

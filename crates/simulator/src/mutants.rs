@@ -32,6 +32,7 @@ impl Hunt {
 /// All hunts of the whole engine. What a unit or model test of the owner's crate notices more directly is not repeated.
 pub const ALL: &[Hunt] = &[
     hunt(Mutant::LogBadFrameIsAlwaysTail, "bit-rot", 32),
+    hunt(Mutant::TableBlockUnchecked, "bit-rot", 32),
     hunt(Mutant::LogDurableWithoutSync, "crash-everywhere", 64),
     hunt(Mutant::ObjectNamedBeforeSync, "crash-everywhere", 64),
     hunt(Mutant::ObjectCreatedBeforeDirectorySync, "crash-everywhere", 64),
@@ -55,6 +56,7 @@ pub const ALL: &[Hunt] = &[
     hunt(Mutant::RegionAppendsAfterSeal, "segments", 20_000),
     hunt(Mutant::RegionIgnoresIncarnation, "segments", 20_000),
     hunt(Mutant::SegmentAcknowledgesWithFewer, "segments", 20_000),
+    hunt(Mutant::SegmentSendsOtherBytes, "segments", 20_000),
     hunt(Mutant::SegmentChangeCountsOldOnly, "segments", 20_000),
     hunt(Mutant::SegmentChangeCountsNewOnly, "segments", 20_000),
     hunt(Mutant::SegmentPublishedBeforeCaughtUp, "segments", 20_000),

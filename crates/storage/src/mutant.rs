@@ -41,6 +41,8 @@ pub enum Mutant {
     DeadInputsReplaced,
     // Invariant 4 of the design's section 5
     CompactionForgetsSnapshots,
+    // Invariant 5 of the same
+    TableBlockUnchecked,
     // Rule 7
     LogReplayBeforeSealRecorded,
     LogIgnoreRecordedSeal,
@@ -179,6 +181,7 @@ pub enum Mutant {
     RdmaHeldOncePosted,
     // What a writer of a segment counts, and when (rules 3 and 6)
     SegmentAcknowledgesWithFewer,
+    SegmentSendsOtherBytes,
     SegmentChangeCountsOldOnly,
     SegmentChangeCountsNewOnly,
     SegmentPublishedBeforeCaughtUp,
@@ -211,6 +214,8 @@ pub enum Mutant {
     // What is done when a node wants memory back, or is slow
     NearReclaimNotDestaged,
     SegmentKeepsSlow,
+    // What those are told whose entries are on their way (rule 3)
+    NearInFlightTakenAsFailed,
     // What becomes of a log that was taken over while its new writer lives (rules 1 and 6)
     OldLogNotMoved,
     OldLogFreedBeforeNamed,

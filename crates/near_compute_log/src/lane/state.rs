@@ -3,6 +3,7 @@
 use tombolo_env::{Completer, Instant};
 use tombolo_segment::call::Member;
 use tombolo_segment::writer::{Ended, Published, Writer};
+use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Error, ErrorKind, LogOffset, Result};
 
 use super::{Done, Lane, Mode, PATIENCE, Place, Segment, State, unknown};
@@ -65,7 +66,8 @@ impl State {
         }
         if let Mode::Ended(error) = &self.mode {
             // An entry that is on its way may take effect, whatever ended the log (rule 3).
-            let is_unknown = !self.waiters.is_empty() && error.kind() != ErrorKind::Fenced;
+            let is_unknown =
+                !self.waiters.is_empty() && error.kind() != ErrorKind::Fenced && !is_enabled(Mutant::NearInFlightTakenAsFailed);
             let error = if is_unknown { ended(error) } else { error.clone() };
             let waiters = std::mem::take(&mut self.waiters).into_iter().map(|(_, waiter)| waiter);
             let waiters = waiters.chain(self.opened.take()).collect();
@@ -128,7 +130,7 @@ impl State {
             .object(lane.name())
             .advice("bring nodes back, or start others: the log goes on by itself");
         self.below = (!is_opening).then(|| below.clone());
-        let error = if is_opening { below } else { unknown(&below) };
+        let error = if is_opening || is_enabled(Mutant::NearInFlightTakenAsFailed) { below } else { unknown(&below) };
         let waiters = std::mem::take(&mut self.waiters).into_iter().map(|(_, waiter)| waiter);
         (waiters.chain(self.opened.take()).collect(), Err(error))
     }

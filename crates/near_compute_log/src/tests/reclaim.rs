@@ -104,7 +104,7 @@ fn memory_that_all_nodes_want_back_is_given_back() {
 
 /// Two databases on nodes with room for four segments: one that has none left is told so, and goes on once there is room; the other one writes on.
 #[test]
-fn a_writer_without_room_is_told_that_and_others_go_on() {
+pub(super) fn a_writer_without_room_is_told_that_and_others_go_on() {
     let world = World::new(7);
     let env = world.process("tester").env();
     let nodes = Local::default();
