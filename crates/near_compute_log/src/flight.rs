@@ -8,6 +8,7 @@ use std::task::{Context, Poll, Waker};
 use tombolo_env::{Completion, Env, within};
 use tombolo_segment::call::{Call, CallId, Lost, Outcome};
 use tombolo_segment::message::{Answer, Request};
+use tombolo_segment::peer::Peer;
 use tombolo_storage::Result;
 
 use crate::peers::{Neighbours, Troubles};
@@ -23,10 +24,16 @@ struct Waiting<T> {
     answer: Completion<Result<Answer>>,
 }
 
+/// Nodes that a flight knows by the very names that its calls have.
+const KNOWN_MAX: usize = 16;
+
 /// Calls without an answer yet.
 #[derive(Debug)]
 pub(crate) struct Flight<T> {
     waiting: Vec<Waiting<T>>,
+    /// Answers that came with their calls.
+    at_once: Vec<Landed<T>>,
+    known: Vec<(Arc<str>, Arc<dyn Peer>)>,
     /// Whoever waits for answers.
     waker: Option<Waker>,
     /// Where it is noted why calls failed.
@@ -35,26 +42,38 @@ pub(crate) struct Flight<T> {
 
 impl<T> Default for Flight<T> {
     fn default() -> Flight<T> {
-        Flight { waiting: Vec::new(), waker: None, troubles: None }
+        Flight { waiting: Vec::new(), at_once: Vec::new(), known: Vec::new(), waker: None, troubles: None }
     }
 }
 
 impl<T: Copy> Flight<T> {
     /// Sends a call on its way.
     pub(crate) fn send(&mut self, neighbours: &Neighbours, whose: T, call: Call) {
-        let answer = match neighbours.peer(&call.node) {
-            Ok(peer) => peer.call(call.request),
-            Err(error) => {
-                let (completer, answer) = tombolo_env::completion();
-                completer.complete(Err(error));
-                answer
-            }
+        let Call { id, node, request } = call;
+        let troubles = self.troubles.get_or_insert_with(|| Arc::clone(neighbours.troubles()));
+        let at_once = match known(&mut self.known, neighbours, &node) {
+            Ok(peer) => match peer.answer_at_once(&request) {
+                None => {
+                    let answer = peer.call(request);
+                    // What nobody waits for is let go.
+                    if id != CallId::nobodys() {
+                        self.waiting.push(Waiting { whose, id, node, answer });
+                    }
+                    return;
+                }
+                Some(answer) => answer,
+            },
+            Err(error) => Err(error),
         };
-        // What nobody waits for is let go.
-        if call.id != CallId::nobodys() {
-            self.troubles.get_or_insert_with(|| Arc::clone(neighbours.troubles()));
-            self.waiting.push(Waiting { whose, id: call.id, node: call.node, answer });
+        if id != CallId::nobodys() {
+            troubles.hear(&node, Some(&at_once));
+            self.at_once.push((whose, id, at_once.map_err(|_| Lost)));
         }
+    }
+
+    /// Answers that came with their calls.
+    pub(crate) fn at_once(&mut self) -> Vec<Landed<T>> {
+        std::mem::take(&mut self.at_once)
     }
 
     /// Answers that are there. Whoever waits is woken by those that are not.
@@ -64,7 +83,7 @@ impl<T: Copy> Flight<T> {
     }
 
     fn poll(&mut self, context: &mut Context<'_>) -> Vec<Landed<T>> {
-        let mut landed = Vec::new();
+        let mut landed = self.at_once();
         let mut at = 0;
         while at < self.waiting.len() {
             match Pin::new(&mut self.waiting[at].answer).poll(context) {
@@ -99,6 +118,22 @@ impl<T: Copy> Flight<T> {
     pub(crate) async fn next(&mut self, env: &Env, patience: std::time::Duration) -> Vec<Landed<T>> {
         within(env, patience, std::future::poll_fn(|context| self.poll_landed(context))).await.unwrap_or_default()
     }
+}
+
+/// The peer of a node.
+fn known<'a>(known: &'a mut Vec<(Arc<str>, Arc<dyn Peer>)>, neighbours: &Neighbours, node: &Arc<str>) -> Result<&'a dyn Peer> {
+    let at = match known.iter().position(|(name, _)| Arc::ptr_eq(name, node)) {
+        Some(at) => at,
+        None => {
+            let peer = neighbours.peer(node)?;
+            if known.len() == KNOWN_MAX {
+                known.clear();
+            }
+            known.push((Arc::clone(node), peer));
+            known.len() - 1
+        }
+    };
+    Ok(known[at].1.as_ref())
 }
 
 /// One call, and its answer; `Lost` when none came within `patience`.

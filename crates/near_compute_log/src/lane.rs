@@ -1,7 +1,7 @@
 //! One lane of this epoch's log: its segments, what is on its way to their regions, and the configuration that names them.
 //!
 //! Write path, steps 3 and 4, which are one here: an append is on its way to all regions before the call returns, unless so many are that it waits for
-//! the next batch. It is accepted, and durable, when q regions have it and all before it.
+//! the next batch. It is accepted, and durable, when q regions have it and all before it: before the call returns where nodes of this host are written to.
 //!
 //! Invariants:
 //! 1. `durable` is the end of what is acknowledged in a segment, all segments before it being acknowledged to their ends.
@@ -12,6 +12,7 @@ mod state;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
@@ -167,6 +168,8 @@ pub(crate) struct Lane {
     replication: Replication,
     segment_bytes: u32,
     pub(crate) state: Mutex<State>,
+    /// The state's, for whoever only asks for it. Invariant: at most that.
+    durable: AtomicU64,
     flight: Mutex<Flight<u32>>,
     /// Whoever looks at the time has nothing to look for.
     parked: Mutex<Option<Completer<()>>>,
@@ -212,6 +215,7 @@ impl Lane {
             replication,
             segment_bytes,
             state: Mutex::new(state),
+            durable: AtomicU64::new(LogOffset::ZERO.0),
             flight: Mutex::default(),
             parked: Mutex::new(None),
         });
@@ -304,11 +308,18 @@ impl Lane {
             self.add_segment(&mut state, self.segment_bytes, now);
         }
         state.count();
-        let (completer, accepted) = completion();
         let end = state.end;
-        state.waiters.push((end, completer));
-        self.go_on(state);
-        Ok(Appended { end, accepted: Some(accepted) })
+        let mut done = self.advance(&mut state);
+        // Nodes of this host have answered.
+        let accepted = (state.durable < end).then(|| {
+            let (completer, accepted) = completion();
+            state.waiters.push((end, completer));
+            // What was sent may have ended the lane.
+            done.push(state.settle(self));
+            accepted
+        });
+        self.rest(state, done);
+        Ok(Appended { end, accepted })
     }
 
     fn check_memory(&self, state: &State, bytes: usize) -> Result<()> {
@@ -351,25 +362,48 @@ impl Lane {
 
     /// Sends what is to be sent and wakes whose wait is over, until nothing more follows from it.
     pub(crate) fn go_on<'a>(self: &'a Arc<Lane>, mut state: MutexGuard<'a, State>) {
+        let done = self.advance(&mut state);
+        self.rest(state, done);
+    }
+
+    /// Sends what is to be sent, until nothing more follows from the answers that come with it. Whose wait is over is to be woken.
+    fn advance(self: &Arc<Lane>, state: &mut State) -> Vec<Done> {
+        let mut all = Vec::new();
         loop {
             let done = state.settle(self);
-            self.begin_publication(&mut state);
-            self.begin_destaging(&mut state);
+            if !done.0.is_empty() {
+                all.push(done);
+            }
+            self.begin_publication(state);
+            self.begin_destaging(state);
             let mut flight = self.flight.lock();
             for segment in &mut state.segments {
                 let number = segment.number;
-                let calls = segment.writer().map(Writer::take_calls).unwrap_or_default();
-                calls.into_iter().for_each(|call| flight.send(&self.neighbours, number, call));
+                if let Some(writer) = segment.writer() {
+                    writer.drain_calls().for_each(|call| flight.send(&self.neighbours, number, call));
+                }
             }
-            drop(state);
-            let landed = flight.landed();
+            let answers = flight.at_once();
             drop(flight);
-            wake(done);
+            if answers.is_empty() {
+                return all;
+            }
+            state.hear(answers, self.env().now());
+        }
+    }
+
+    /// What follows from [`Lane::advance`] without the state's lock, and from answers that have come meanwhile.
+    fn rest<'a>(self: &'a Arc<Lane>, mut state: MutexGuard<'a, State>, mut done: Vec<Done>) {
+        loop {
+            drop(state);
+            let landed = self.flight.lock().landed();
+            done.drain(..).for_each(wake);
             if landed.is_empty() {
                 break;
             }
             state = self.state.lock();
             state.hear(landed, self.env().now());
+            done = self.advance(&mut state);
         }
         if let Some(parked) = self.parked.lock().take() {
             parked.complete(());
@@ -515,6 +549,10 @@ impl Lane {
     /// A ticket for `end` being durable.
     pub(crate) fn durable(&self, end: LogOffset) -> Completion<Result<()>> {
         let (completer, waiting) = completion();
+        if end <= self.durable_through() {
+            completer.complete(Ok(()));
+            return waiting;
+        }
         let known = {
             let mut state = self.state.lock();
             match (&state.mode, &state.below) {
@@ -535,7 +573,7 @@ impl Lane {
     }
 
     pub(crate) fn durable_through(&self) -> LogOffset {
-        self.state.lock().durable
+        LogOffset(self.durable.load(Ordering::Acquire))
     }
 
     /// Frees segments that lie before `before` whole.

@@ -136,6 +136,23 @@ fn a_takeover_copies_only_what_too_few_hold() {
     takes(12);
 }
 
+#[test]
+fn an_append_that_nodes_answer_at_once_is_durable_when_it_returns_and_one_after_the_fence_is_refused() {
+    let world = World::new(7);
+    let nodes = Local::with(&NODES);
+    let subject = subject(&world.process("tester").env(), &nodes, 64 << 10);
+    let history = LogHistory::new(&subject);
+    let log = history.open(5, 1).expect("opening");
+    append(&subject.env, &*log, 0, &entry(0, 900)).expect("appending");
+    // In the first segment, whose configuration is published.
+    for number in 1..40 {
+        let appended = log.append(0, &entry(number, 900)).expect("appending");
+        assert!(appended.accepted.is_none() && log.durable_through(0) == appended.end, "entry {number}");
+    }
+    history.fence(5, 0, 9, LogOffset::ZERO).expect("all nodes answer");
+    assert_eq!(append(&subject.env, &*log, 0, &entry(40, 900)).expect_err("fenced").kind(), ErrorKind::Fenced);
+}
+
 /// A follower on a machine of its own.
 fn follower(env: &Env, nodes: &Local, history: &LogHistory<'_>) -> Result<usize> {
     let store = NearLogStore::new(env, Arc::new(nodes.clone()), Neighbours::at(&NODES), Replication::default());

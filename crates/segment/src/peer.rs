@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use tombolo_env::{Completion, completion};
 use tombolo_storage::Result;
 
-use crate::message::{Answer, NodeMedium, NodeStatus, RegionId, Request};
+use crate::message::{Answer, Body, NodeMedium, NodeStatus, RegionId, Request};
 use crate::region::Regions;
 
 /// A node, seen from a writer.
@@ -20,6 +20,13 @@ pub trait Peer: Send + Sync + fmt::Debug {
     /// the same. Any other kind: it did not reach the node, and will not until what the error says is mended (a wrong secret, another version), or
     /// until some of what is on its way was answered (`Busy`). What the node itself says, refusals included, is no error.
     fn call(&self, request: Request) -> Completion<Result<Answer>>;
+
+    /// The answer to a request that takes no waiting, as of one that is a store to memory. It counts among the calls, in their order. `None`: nothing took
+    /// effect, and it is to be called.
+    fn answer_at_once(&self, request: &Request) -> Option<Result<Answer>> {
+        let _ = request;
+        None
+    }
 
     /// Asks the node what it is: its life, which whoever makes a region there has to know, and its room. Errors as those of [`Peer::call`].
     fn status(&self) -> Completion<Result<NodeStatus>>;
@@ -47,6 +54,10 @@ impl LocalPeer {
 }
 
 impl Peer for LocalPeer {
+    fn answer_at_once(&self, request: &Request) -> Option<Result<Answer>> {
+        matches!(request.body, Body::Append { .. }).then(|| Ok(self.regions.lock().handle(request.clone())))
+    }
+
     fn call(&self, request: Request) -> Completion<Result<Answer>> {
         let (completer, answer) = completion();
         let said = self.regions.lock().handle(request);

@@ -271,6 +271,11 @@ impl Writer {
         self.batches.records()
     }
 
+    /// As [`Writer::take_calls`], one after the other.
+    pub fn drain_calls(&mut self) -> impl Iterator<Item = Call> {
+        self.calls.drain(..)
+    }
+
     /// Calls to make, in this order.
     pub fn take_calls(&mut self) -> Vec<Call> {
         mem::take(&mut self.calls)

@@ -1,5 +1,7 @@
 //! What is known of a lane, under its lock: how far it is acknowledged, what came back, what was published, and whose wait is over.
 
+use std::sync::atomic::Ordering;
+
 use tombolo_env::{Completer, Instant};
 use tombolo_segment::call::Member;
 use tombolo_segment::writer::{Ended, Published, Writer};
@@ -87,6 +89,7 @@ impl State {
         let opened = if self.segments.front().is_some_and(is_named) { self.opened.take() } else { None };
         if durable > self.durable {
             (self.durable, self.durable_changed_at) = (durable, lane.env().now());
+            lane.durable.store(durable.0, Ordering::Release);
             (self.below, self.below_since) = (None, None);
         }
         let mut done: Vec<(LogOffset, Completer<Result<()>>)> = Vec::new();

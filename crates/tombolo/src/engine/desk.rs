@@ -21,7 +21,7 @@ use super::KeyspaceInfo;
 use crate::options::Durability;
 
 /// Writers that can be served at once; more wait for the section.
-const PLACES: usize = 8;
+const PLACES: usize = 32;
 
 /// Larger writes are not left here: copying them would cost what waiting does.
 pub(crate) const POSTED_BYTES_MAX: usize = 4 << 10;

@@ -62,6 +62,8 @@ const LOG_BYTES_MAX: u64 = 256 << 20;
 const KEYSPACE_EDITS_MAX: usize = 16 << 10;
 /// How often somebody who has left a write looks whether it was served, before waiting for the section: some microseconds, several commits.
 const DESK_LOOKS: u32 = 100;
+/// How often it then lets others run, before it sleeps until the section is free.
+const DESK_YIELDS: u32 = 64;
 
 /// Commits a batch or an entry. On an error nothing of it was taken, or the handle is finished.
 ///
@@ -116,6 +118,16 @@ fn commit_contended(engine: &Engine, content: Content<'_>, durability: Durabilit
             break;
         }
         std::hint::spin_loop();
+    }
+    // Who is in the section may not be running: he is let run, and nobody is put to sleep and woken for it.
+    for _ in 0..DESK_YIELDS {
+        if desk.is_served(place) {
+            break;
+        }
+        match engine.stream.commit.try_lock() {
+            Some(mut commit) => serve_desk(engine, &mut commit),
+            None => engine.env.let_others_run(),
+        }
     }
     while !desk.is_served(place) {
         serve_desk(engine, &mut engine.stream.commit.lock());
