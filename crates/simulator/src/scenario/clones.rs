@@ -16,7 +16,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tombolo::{Builder, CloneState, Db, Durability, Env, Error, ErrorKind, OpenMode, Options, ReaderOptions, Registry, Snapshot, sweep};
 use tombolo_env::TaskClass;
-use tombolo_env::simulated::{Crash, Process};
+use tombolo_env::simulated::{Crash, Process, World};
 use tombolo_storage::{Epoch, Purpose, Request, Uri};
 
 use super::contest::{Stop, TROUBLES};
@@ -190,6 +190,7 @@ impl Bucket {
 
 /// One process, and its chance.
 struct Actor {
+    world: World,
     process: Process,
     bucket: Bucket,
     random: Random,
@@ -199,6 +200,11 @@ struct Actor {
 impl Actor {
     fn alive(&self) -> Result<(), Stop> {
         if self.process.is_alive() { Ok(()) } else { Err(Stop::Ended) }
+    }
+
+    /// For whoever reads the history.
+    fn note(&self, what: std::fmt::Arguments<'_>) {
+        self.world.note(&format!("{}: {what}", self.process.name()));
     }
 
     fn builder(&self, name: &str) -> Builder {
@@ -232,6 +238,7 @@ impl Actor {
         let before = self.bucket.ledger.lock().of(name);
         let mode = if name == FIRST { OpenMode::CreateOrOpen } else { OpenMode::Open };
         let db = self.builder(name).mode(mode).open().await?;
+        self.note(format_args!("opened {name} with epoch {}", db.epoch().0));
         let found = contents(&db, &db.snapshot()).await?;
         self.alive()?;
         if !self.bucket.ledger.lock().found(name, &before, &found)? {
@@ -302,8 +309,10 @@ impl Actor {
             ledger.change(&target, |known| known.durable = durable);
             target
         };
+        self.note(format_args!("clones {name} to {target}"));
         let shared = db.share_to(self.builder(&target)).await;
         self.alive()?;
+        self.note(format_args!("cloned {name} to {target}: {:?}", shared.as_ref().map_err(ToString::to_string)));
         match shared {
             Ok(()) => self.bucket.ledger.lock().change(&target, |known| known.is_sure = true),
             // Somebody opened the target meanwhile, and made it a database of its own; or deleted the checkpoint, or the target.
@@ -362,9 +371,11 @@ impl Actor {
         let registry = registry(unreached);
         let swept = builder(&self.process, &registry, name);
         for clone in swept.clone().clones().await? {
+            self.note(format_args!("{name} has the clone {clone:?}"));
             if clone.state == CloneState::Unneeded {
                 self.pause(200).await;
                 let released = swept.clone().release_clone(clone.id, false).await;
+                self.note(format_args!("gives {} back: {:?}", clone.id, released.as_ref().map_err(ToString::to_string)));
                 // Somebody else has given it back.
                 if let Err(error) = released
                     && !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Invalid)
@@ -377,6 +388,7 @@ impl Actor {
         let store = registry.open_object_store(&env, &Uri::parse(&uri(name))?)?;
         let garbage = sweep::survey(&env, &store).await?;
         sweep::delete(&env, &store, &garbage).await?;
+        self.note(format_args!("swept {name}"));
         Ok(())
     }
 
@@ -392,7 +404,10 @@ impl Actor {
                 self.bucket.ledger.lock().change(name, |known| known.destroyers -= 1);
                 Ok(())
             }
-            destroyed => Ok(destroyed.map(drop)?),
+            destroyed => {
+                self.note(format_args!("destroyed {name}: {:?}", destroyed.as_ref().map(drop).map_err(ToString::to_string)));
+                Ok(destroyed.map(drop)?)
+            }
         }
     }
 
@@ -402,6 +417,7 @@ impl Actor {
         if name == FIRST || known.has_clones || self.random.percent(50) {
             return Ok(());
         }
+        self.note(format_args!("wipes {name}"));
         self.bucket.ledger.lock().change(name, |known| known.is_wiped = true);
         let store = self.registry.open_object_store(&self.process.env(), &Uri::parse(&uri(name))?)?;
         let request = Request::new(Purpose::Collection, Epoch::NONE);
@@ -430,8 +446,8 @@ struct Cast {
 impl Cast {
     fn start(&mut self, run: &Run, bucket: &Bucket, nth: usize, random: &mut Random) {
         let process = run.world.process(&format!("process {}", self.started));
-        let (bucket, registry) = (bucket.clone(), Registry::with_defaults());
-        let actor = Actor { process: process.clone(), bucket, random: Random::new(random.next(), 5), registry };
+        let (world, bucket, registry) = (run.world.clone(), bucket.clone(), Registry::with_defaults());
+        let actor = Actor { world, process: process.clone(), bucket, random: Random::new(random.next(), 5), registry };
         process.spawn(TaskClass::Foreground, "live", actor.live()).detach();
         self.started += 1;
         match self.processes.get_mut(nth) {
@@ -501,8 +517,13 @@ fn act(run: &Run, seed: u64, bucket: &Bucket) -> Result<(), Violation> {
 /// The first database has something to clone.
 fn begin(run: &Run, bucket: &Bucket) -> Result<(), Violation> {
     let process = run.world.process("first");
-    let mut actor =
-        Actor { process: process.clone(), bucket: bucket.clone(), random: Random::new(1, 1), registry: Registry::with_defaults() };
+    let mut actor = Actor {
+        world: run.world.clone(),
+        process: process.clone(),
+        bucket: bucket.clone(),
+        random: Random::new(1, 1),
+        registry: Registry::with_defaults(),
+    };
     let outcome = process.run(async move {
         let db = actor.builder(FIRST).open().await?;
         for _ in 0..40 {
@@ -535,8 +556,13 @@ fn finish(run: &Run, bucket: &Bucket) -> Result<(), Violation> {
     };
     for replaced in std::iter::once(FIRST.to_owned()).chain(names.iter().filter(|name| *name != FIRST).cloned()) {
         let process = run.world.process("last");
-        let mut actor =
-            Actor { process: process.clone(), bucket: bucket.clone(), random: Random::new(1, 1), registry: Registry::with_defaults() };
+        let mut actor = Actor {
+            world: run.world.clone(),
+            process: process.clone(),
+            bucket: bucket.clone(),
+            random: Random::new(1, 1),
+            registry: Registry::with_defaults(),
+        };
         // By then nothing of the others has changed but what this one kept for them.
         let looked_at = if replaced == FIRST { names.clone() } else { vec![replaced.clone()] };
         let outcome = process.run(async move {

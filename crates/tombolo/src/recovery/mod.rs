@@ -97,11 +97,11 @@ pub(crate) async fn open_on(request: Request, known: Option<Tip>, attempt: &mut 
     }
     let manifest_options = ManifestOptions { mode, log_identity: log_store.identity() };
     let (manifest, _) = Manifest::claim(&env, Arc::clone(&objects), manifest_options, known, attempt).await?;
+    let context = manifest.log_context(chain(&manifest), Arc::new(LogBooks::new(&budget)));
     if let Err(error) = clones::check_sources(manifest.io(), manifest.incarnation(), &manifest.state()).await {
         manifest.close().await;
-        return Err(error);
+        return Err(judge(&context, error).await);
     }
-    let context = manifest.log_context(chain(&manifest), Arc::new(LogBooks::new(&budget)));
     let (old_logs, replayed, log) = match recover(&options, &budget, &manifest, &*log_store, &context, 1 + application_logs).await {
         Ok(recovered) => recovered,
         Err(error) => return Err(judge(&context, error).await),
@@ -178,7 +178,7 @@ async fn recover(
     Ok((old_logs, replayed, log))
 }
 
-/// What an error of recovery means: a log that is missing because a successor has freed it meanwhile is no damage.
+/// What an error of recovery means: a log, or a pin at a clone's source, that is missing because a successor has given it back meanwhile is no damage.
 async fn judge(context: &LogContext, error: Error) -> Error {
     if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::NotFound)
         && let Ok(newest) = manifest::load(&context.env, &context.objects).await

@@ -1,12 +1,14 @@
 //! Clones that share their sources' tables: what they show, what they keep, what they give back, and when.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use tombolo::{Builder, CloneState, Db, Env, ErrorKind, Options, ReaderOptions, Registry, Result, SharedClone};
 use tombolo_env::simulated::World;
-use tombolo_storage::{Epoch, ObjectName, Purpose, Request, Uri};
+use tombolo_storage::layer::fault::{Asked, Fault, FaultObjectStore, FaultPlan, Rule};
+use tombolo_storage::{Epoch, ObjectName, ObjectStore, Purpose, Request, Uri};
 
 type Contents = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -32,7 +34,7 @@ impl Bucket {
         self.builder(name).clones().await.unwrap()
     }
 
-    fn store(&self, name: &str) -> std::sync::Arc<dyn tombolo_storage::ObjectStore> {
+    fn store(&self, name: &str) -> Arc<dyn ObjectStore> {
         self.registry.open_object_store(&self.env, &Uri::parse(&format!("mem://bucket/{name}")).unwrap()).unwrap()
     }
 
@@ -348,7 +350,7 @@ fn by_another_path(registry: &Registry) -> Registry {
         let rest = uri.rest.replace("link/source", "bucket/source");
         whole.open_object_store(env, &Uri { rest, ..uri.clone() })
     };
-    other.register_object_store("mem", std::sync::Arc::new(factory));
+    other.register_object_store("mem", Arc::new(factory));
     other
 }
 
@@ -380,6 +382,40 @@ fn a_database_beside_a_link_is_not_taken_for_the_clones_successor() {
 fn a_path_that_is_not_compared_is_noticed() {
     let _elsewhere = tombolo_storage::mutant::enable(tombolo_storage::mutant::Mutant::CloneReleasedFromElsewhere);
     assert_eq!(a_link_proves_nothing().state, CloneState::Unneeded);
+}
+
+/// A registry whose reads of pins take a minute.
+fn with_slow_pins(registry: &Registry) -> Registry {
+    let whole = registry.clone();
+    let mut slow = Registry::with_defaults();
+    let factory = move |env: &Env, uri: &Uri| {
+        let plan = FaultPlan::scripted();
+        plan.inject(Rule::new(|asked: &Asked<'_>| asked.name.contains("/pin/"), Fault::Delay(Duration::from_secs(60))));
+        Ok(Arc::new(FaultObjectStore::new(env, whole.open_object_store(env, uri)?, plan)) as Arc<dyn ObjectStore>)
+    };
+    slow.register_object_store("mem", Arc::new(factory));
+    slow
+}
+
+/// An opening stands still behind its claim, and its successor needs the source no more: what that gave back is no damage.
+#[test]
+fn a_stale_opening_of_a_clone_is_fenced_and_sees_no_damage() {
+    run(|bucket| async move {
+        let source = bucket.open("source").await;
+        fill(&source, 1).await.unwrap();
+        source.share_to(bucket.builder("clone")).await.unwrap();
+        let stale = bucket.builder("clone").log("mem://bucket/clone").registry(with_slow_pins(&bucket.registry)).open();
+        bucket.settle().await;
+        let clone = bucket.open("clone").await;
+        fill(&clone, 2).await.unwrap();
+        clone.compact().await.unwrap();
+        bucket.settle().await;
+        assert!(bucket.clones("source").await.is_empty(), "the clone's tables are its own");
+        let error = stale.await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Fenced, "{error}");
+        assert_eq!(contents(&clone).await.unwrap()[&vec![7]], vec![2; 100]);
+        drop(source);
+    });
 }
 
 /// What a sweep thinks of a clone between its pin and its commit, and whether the clone is sound afterwards.
