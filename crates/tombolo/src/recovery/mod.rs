@@ -180,14 +180,18 @@ async fn recover(
 
 /// What an error of recovery means: a log, or a pin at a clone's source, that is missing because a successor has given it back meanwhile is no damage.
 async fn judge(context: &LogContext, error: Error) -> Error {
-    if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::NotFound)
-        && let Ok(newest) = manifest::load(&context.env, &context.objects).await
-        && (newest.incarnation, newest.state.epoch()) != (context.incarnation, context.epoch)
-    {
-        let message = format!("epoch {} took the database over while it was being opened", newest.state.epoch());
-        return Error::new(ErrorKind::Fenced, message).source(error).advice("open it again to take it back");
+    if !matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::NotFound) {
+        return error;
     }
-    error
+    match manifest::load(&context.env, &context.objects).await {
+        Ok(newest) if (newest.incarnation, newest.state.epoch()) != (context.incarnation, context.epoch) => {
+            let message = format!("epoch {} took the database over while it was being opened", newest.state.epoch());
+            Error::new(ErrorKind::Fenced, message).source(error).advice("open it again to take it back")
+        }
+        // It was destroyed meanwhile.
+        Err(gone) if gone.kind() == ErrorKind::NotFound => gone.source(error),
+        _ => error,
+    }
 }
 
 /// Takes a database over, ends it, and deletes what it kept, unless somebody looks at it. Of one that has ended already, deletes what was left then.

@@ -7,8 +7,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use tombolo::{Builder, CloneState, Db, Env, ErrorKind, Options, ReaderOptions, Registry, Result, SharedClone};
 use tombolo_env::simulated::World;
-use tombolo_storage::layer::fault::{Asked, Fault, FaultObjectStore, FaultPlan, Rule};
 use tombolo_storage::{Epoch, ObjectName, ObjectStore, Purpose, Request, Uri};
+
+use crate::stores::slow_registry;
 
 type Contents = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -384,19 +385,6 @@ fn a_path_that_is_not_compared_is_noticed() {
     assert_eq!(a_link_proves_nothing().state, CloneState::Unneeded);
 }
 
-/// A registry whose reads of pins take a minute.
-fn with_slow_pins(registry: &Registry) -> Registry {
-    let whole = registry.clone();
-    let mut slow = Registry::with_defaults();
-    let factory = move |env: &Env, uri: &Uri| {
-        let plan = FaultPlan::scripted();
-        plan.inject(Rule::new(|asked: &Asked<'_>| asked.name.contains("/pin/"), Fault::Delay(Duration::from_secs(60))));
-        Ok(Arc::new(FaultObjectStore::new(env, whole.open_object_store(env, uri)?, plan)) as Arc<dyn ObjectStore>)
-    };
-    slow.register_object_store("mem", Arc::new(factory));
-    slow
-}
-
 /// An opening stands still behind its claim, and its successor needs the source no more: what that gave back is no damage.
 #[test]
 fn a_stale_opening_of_a_clone_is_fenced_and_sees_no_damage() {
@@ -404,7 +392,7 @@ fn a_stale_opening_of_a_clone_is_fenced_and_sees_no_damage() {
         let source = bucket.open("source").await;
         fill(&source, 1).await.unwrap();
         source.share_to(bucket.builder("clone")).await.unwrap();
-        let stale = bucket.builder("clone").log("mem://bucket/clone").registry(with_slow_pins(&bucket.registry)).open();
+        let stale = bucket.builder("clone").log("mem://bucket/clone").registry(slow_registry(&bucket.registry, "mem", "/pin/")).open();
         bucket.settle().await;
         let clone = bucket.open("clone").await;
         fill(&clone, 2).await.unwrap();

@@ -7,6 +7,8 @@ use tombolo_env::TaskClass;
 use tombolo_env::simulated::{Process, World};
 use tombolo_storage::{Epoch, Purpose, Request, Uri};
 
+use crate::stores::slow_registry;
+
 const LEASE: Duration = Duration::from_secs(20);
 
 fn builder(env: &Env) -> Builder {
@@ -93,6 +95,27 @@ fn what_a_reader_that_died_kept_is_deleted_after_its_lease() {
             let took = env.now().since(began);
             assert!((LEASE..LEASE + Duration::from_secs(15)).contains(&took), "{took:?}");
             assert_eq!((count(&env, "/table/").await, count(&env, "/pin/").await), (0, 0));
+        })
+        .unwrap();
+}
+
+/// An opening stands still behind its claim: the logs that are gone when it goes on are no damage.
+#[test]
+fn whoever_opens_a_database_that_is_destroyed_meanwhile_is_told_that() {
+    let world = World::new(1);
+    let process = world.process("p");
+    let env = process.env();
+    process
+        .run(async move {
+            let far = |registry| builder(&env).log("objects://").registry(registry);
+            let db = far(Registry::with_defaults()).open().await.unwrap();
+            db.default_keyspace().put([1], [1]).await.unwrap();
+            drop(db);
+            let stale = far(slow_registry(&Registry::with_defaults(), "file", "/log-objects/")).open();
+            env.sleep(Duration::from_secs(5)).await;
+            assert!(far(Registry::with_defaults()).destroy().await.unwrap().is_deleted());
+            let error = stale.await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
         })
         .unwrap();
 }

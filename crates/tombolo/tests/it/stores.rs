@@ -2,12 +2,13 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
-use tombolo::{Builder, Db, Env, Options};
+use tombolo::{Builder, Db, Env, Options, Registry};
 use tombolo_env::simulated::World;
 use tombolo_storage::backend::memory::{MemoryLogStore, MemoryObjectStore};
-use tombolo_storage::layer::fault::{FaultObjectStore, FaultPlan};
-use tombolo_storage::{Epoch, LogStore, ObjectStore, Purpose, Request};
+use tombolo_storage::layer::fault::{Asked, Fault, FaultObjectStore, FaultPlan, Rule};
+use tombolo_storage::{Epoch, LogStore, ObjectStore, Purpose, Request, Uri};
 
 /// Stores in memory. `plan` says the faults of the objects.
 pub(crate) struct Stores {
@@ -41,6 +42,19 @@ impl Stores {
         let listed = self.objects.list(request, "", None, 100_000).await.unwrap();
         listed.objects.iter().map(|object| object.name.to_string()).filter(|name| name.contains("/table/")).collect()
     }
+}
+
+/// A registry in whose stores of `scheme` requests for names with this part take a minute.
+pub(crate) fn slow_registry(registry: &Registry, scheme: &str, part: &'static str) -> Registry {
+    let whole = registry.clone();
+    let mut slow = registry.clone();
+    let factory = move |env: &Env, uri: &Uri| {
+        let plan = FaultPlan::scripted();
+        plan.inject(Rule::new(move |asked: &Asked<'_>| asked.name.contains(part), Fault::Delay(Duration::from_secs(60))));
+        Ok(Arc::new(FaultObjectStore::new(env, whole.open_object_store(env, uri)?, plan)) as Arc<dyn ObjectStore>)
+    };
+    slow.register_object_store(scheme, Arc::new(factory));
+    slow
 }
 
 /// Runs a test in a process of a world of its own.
