@@ -212,7 +212,10 @@ pub(crate) async fn destroy(request: Request) -> Result<Destroyed> {
     let manifest_options = ManifestOptions { mode: manifest::OpenMode::Open, log_identity: log_store.identity() };
     let (manifest, _) = Manifest::open(&env, Arc::clone(&objects), manifest_options).await?;
     let context = manifest.log_context(chain(&manifest), Arc::new(LogBooks::new(&budget)));
-    let logs = seal_logs(&manifest, &*log_store, &context, &budget).await?;
+    let logs = match seal_logs(&manifest, &*log_store, &context, &budget).await {
+        Ok(logs) => logs,
+        Err(error) => return Err(judge(&context, error).await),
+    };
     // One may have been made until the logs were fenced.
     if let Err(error) = refuse().await {
         manifest.close().await;

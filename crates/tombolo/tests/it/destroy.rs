@@ -120,6 +120,30 @@ fn whoever_opens_a_database_that_is_destroyed_meanwhile_is_told_that() {
         .unwrap();
 }
 
+/// The same of whoever is about to destroy it, while another opens it.
+#[test]
+fn whoever_destroys_a_database_that_is_taken_over_meanwhile_is_told_that() {
+    let world = World::new(1);
+    let process = world.process("p");
+    let env = process.env();
+    process
+        .run(async move {
+            let far = |registry| builder(&env).log("objects://").registry(registry);
+            let db = far(Registry::with_defaults()).open().await.unwrap();
+            db.default_keyspace().put([1], [1]).await.unwrap();
+            drop(db);
+            let stale = far(slow_registry(&Registry::with_defaults(), "file", "/log-objects/")).destroy();
+            env.sleep(Duration::from_secs(5)).await;
+            let db = far(Registry::with_defaults()).open().await.unwrap();
+            db.flush().await.unwrap();
+            env.sleep(Duration::from_secs(5)).await;
+            let error = stale.await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Fenced, "{error}");
+            assert_eq!(db.default_keyspace().get([1]).await.unwrap().unwrap(), [1]);
+        })
+        .unwrap();
+}
+
 #[test]
 fn a_lease_of_hours_is_told_and_not_waited_for() {
     let world = World::new(4);
