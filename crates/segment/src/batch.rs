@@ -112,7 +112,7 @@ impl Batches {
         self.closed.push(Batch { start, predecessor, records, end, digest: self.digest });
     }
 
-    /// Gives up what lies behind `byte`, where a batch begins, as if nobody could have it.
+    /// Gives up what lies behind `byte`, where a batch begins, as if nobody could have it; while no batch is open.
     pub(crate) fn take_back(&mut self, byte: u32) {
         while self.open.is_empty() && self.closed.last().is_some_and(|batch| batch.start >= byte) {
             self.closed.pop();
