@@ -9,6 +9,7 @@
 //! 2. Changes of one name become durable in their order.
 //! 3. What was synced without an error is durable: only rewriting or truncating touches it.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, ErrorKind};
 use std::path::{Component, Path, PathBuf};
@@ -439,8 +440,11 @@ impl Disk {
     fn persist(&mut self, number: u64) {
         let Some(change) = self.pending.remove(&number) else { return };
         for (directory, name, target) in &change.0 {
-            if let Some(numbers) = self.pending_in.get_mut(directory) {
-                numbers.remove(&number);
+            if let Entry::Occupied(mut numbers) = self.pending_in.entry(*directory) {
+                numbers.get_mut().remove(&number);
+                if numbers.get().is_empty() {
+                    numbers.remove();
+                }
             }
             if let Some(Inode::Directory(directory)) = self.inodes.get_mut(directory) {
                 let before = match target {

@@ -172,6 +172,7 @@ impl Peer for SharedPeer {
         if let Body::Create { bytes_max, .. } = request.body {
             return self.create(request, bytes_max);
         }
+        // Whoever asks for an answer at once has heard of it; a node must never be asked for what is a store.
         match self.store(&request) {
             Some(answer) => answered(answer),
             None => self.send(request),

@@ -198,6 +198,11 @@ struct Actor {
 }
 
 impl Actor {
+    fn new(run: &Run, process: &Process, bucket: &Bucket, random: Random) -> Actor {
+        let (world, process, bucket) = (run.world.clone(), process.clone(), bucket.clone());
+        Actor { world, process, bucket, random, registry: Registry::with_defaults() }
+    }
+
     fn alive(&self) -> Result<(), Stop> {
         if self.process.is_alive() { Ok(()) } else { Err(Stop::Ended) }
     }
@@ -446,8 +451,7 @@ struct Cast {
 impl Cast {
     fn start(&mut self, run: &Run, bucket: &Bucket, nth: usize, random: &mut Random) {
         let process = run.world.process(&format!("process {}", self.started));
-        let (world, bucket, registry) = (run.world.clone(), bucket.clone(), Registry::with_defaults());
-        let actor = Actor { world, process: process.clone(), bucket, random: Random::new(random.next(), 5), registry };
+        let actor = Actor::new(run, &process, bucket, Random::new(random.next(), 5));
         process.spawn(TaskClass::Foreground, "live", actor.live()).detach();
         self.started += 1;
         match self.processes.get_mut(nth) {
@@ -517,13 +521,7 @@ fn act(run: &Run, seed: u64, bucket: &Bucket) -> Result<(), Violation> {
 /// The first database has something to clone.
 fn begin(run: &Run, bucket: &Bucket) -> Result<(), Violation> {
     let process = run.world.process("first");
-    let mut actor = Actor {
-        world: run.world.clone(),
-        process: process.clone(),
-        bucket: bucket.clone(),
-        random: Random::new(1, 1),
-        registry: Registry::with_defaults(),
-    };
+    let mut actor = Actor::new(run, &process, bucket, Random::new(1, 1));
     let outcome = process.run(async move {
         let db = actor.builder(FIRST).open().await?;
         for _ in 0..40 {
@@ -556,13 +554,7 @@ fn finish(run: &Run, bucket: &Bucket) -> Result<(), Violation> {
     };
     for replaced in std::iter::once(FIRST.to_owned()).chain(names.iter().filter(|name| *name != FIRST).cloned()) {
         let process = run.world.process("last");
-        let mut actor = Actor {
-            world: run.world.clone(),
-            process: process.clone(),
-            bucket: bucket.clone(),
-            random: Random::new(1, 1),
-            registry: Registry::with_defaults(),
-        };
+        let mut actor = Actor::new(run, &process, bucket, Random::new(1, 1));
         // By then nothing of the others has changed but what this one kept for them.
         let looked_at = if replaced == FIRST { names.clone() } else { vec![replaced.clone()] };
         let outcome = process.run(async move {

@@ -22,6 +22,7 @@ use crate::options::Durability;
 
 /// Writers that can be served at once; more wait for the section.
 const PLACES: usize = 32;
+const _: () = assert!(PLACES <= u32::BITS as usize, "a bit for each");
 
 /// Larger writes are not left here: copying them would cost what waiting does.
 pub(crate) const POSTED_BYTES_MAX: usize = 4 << 10;

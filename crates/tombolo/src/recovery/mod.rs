@@ -178,15 +178,15 @@ async fn recover(
     Ok((old_logs, replayed, log))
 }
 
-/// What an error of recovery means: a log, or a pin at a clone's source, that is missing because a successor has given it back meanwhile is no damage.
+/// What an error of recovery, or of destroying, means: a log, or a pin at a clone's source, that is missing because a successor has given it back meanwhile is no damage.
 async fn judge(context: &LogContext, error: Error) -> Error {
     if !matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::NotFound) {
         return error;
     }
     match manifest::load(&context.env, &context.objects).await {
         Ok(newest) if (newest.incarnation, newest.state.epoch()) != (context.incarnation, context.epoch) => {
-            let message = format!("epoch {} took the database over while it was being opened", newest.state.epoch());
-            Error::new(ErrorKind::Fenced, message).source(error).advice("open it again to take it back")
+            let message = format!("epoch {} took the database over meanwhile", newest.state.epoch());
+            Error::new(ErrorKind::Fenced, message).source(error).advice("try again, which takes it back")
         }
         // It was destroyed meanwhile.
         Err(gone) if gone.kind() == ErrorKind::NotFound => gone.source(error),

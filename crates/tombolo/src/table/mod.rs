@@ -517,13 +517,8 @@ impl Table {
 
     fn take_block(&self, piece: &[u8], piece_offset: u64, handle: BlockHandle, memory: TakeMemory) -> Result<Pinned> {
         let key = self.key(handle.offset);
-        let believed;
-        let (piece, piece_offset) = if is_enabled(Mutant::TableBlockUnchecked) {
-            believed = self.believed(piece, piece_offset, handle);
-            (&believed[..], handle.offset)
-        } else {
-            (piece, piece_offset)
-        };
+        let believed = is_enabled(Mutant::TableBlockUnchecked).then(|| self.believed(piece, piece_offset, handle));
+        let (piece, piece_offset) = believed.as_deref().map_or((piece, piece_offset), |believed| (believed, handle.offset));
         let memory = |bytes| memory(&self.cache, key, bytes, self.value_alignment());
         let memory = open_within_into(piece, piece_offset, handle, self.description.identity, memory);
         let memory = memory.map_err(|error| self.damaged(error))?;
@@ -539,13 +534,8 @@ impl Table {
 
     /// A data block from `piece`, bytes of the table from `piece_offset` on.
     fn decode_block(&self, piece: &Bytes, piece_offset: u64, handle: BlockHandle) -> Result<Block> {
-        let believed;
-        let (piece, piece_offset) = if is_enabled(Mutant::TableBlockUnchecked) {
-            believed = self.believed(piece, piece_offset, handle);
-            (&believed, handle.offset)
-        } else {
-            (piece, piece_offset)
-        };
+        let believed = is_enabled(Mutant::TableBlockUnchecked).then(|| self.believed(piece, piece_offset, handle));
+        let (piece, piece_offset) = believed.as_ref().map_or((piece, piece_offset), |believed| (believed, handle.offset));
         let raw = open_within(piece, piece_offset, handle, self.description.identity).map_err(|error| self.damaged(error))?;
         Block::new(raw).map_err(|error| self.damaged(error.shifted(handle.offset)))
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tombolo::{Builder, Db, Env, ErrorKind, OpenMode, Options, ReaderOptions, Registry};
+use tombolo::{Builder, Db, Env, Error, ErrorKind, Op, OpenMode, Options, ReaderOptions, Registry};
 use tombolo_env::TaskClass;
 use tombolo_env::simulated::{Process, World};
 use tombolo_storage::{Epoch, Purpose, Request, Uri};
@@ -99,11 +99,14 @@ fn what_a_reader_that_died_kept_is_deleted_after_its_lease() {
         .unwrap();
 }
 
-/// An opening stands still behind its claim: the logs that are gone when it goes on are no damage.
-#[test]
-fn whoever_opens_a_database_that_is_destroyed_meanwhile_is_told_that() {
-    let world = World::new(1);
-    let process = world.process("p");
+/// Of a database whose log lies among its objects: `begin` is called with a store in which that log takes a minute, and stands still behind its claim
+/// while `meanwhile` does what it does.
+fn behind_a_claim<A, B>(begin: fn(Builder) -> Op<A>, meanwhile: impl FnOnce(Builder) -> B + Send + 'static) -> Error
+where
+    A: Send + std::fmt::Debug + 'static,
+    B: Future<Output = ()> + Send,
+{
+    let process = World::new(1).process("p");
     let env = process.env();
     process
         .run(async move {
@@ -111,37 +114,30 @@ fn whoever_opens_a_database_that_is_destroyed_meanwhile_is_told_that() {
             let db = far(Registry::with_defaults()).open().await.unwrap();
             db.default_keyspace().put([1], [1]).await.unwrap();
             drop(db);
-            let stale = far(slow_registry(&Registry::with_defaults(), "file", "/log-objects/")).open();
+            let stale = begin(far(slow_registry(&Registry::with_defaults(), "file", "/log-objects/")));
             env.sleep(Duration::from_secs(5)).await;
-            assert!(far(Registry::with_defaults()).destroy().await.unwrap().is_deleted());
-            let error = stale.await.unwrap_err();
-            assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
+            meanwhile(far(Registry::with_defaults())).await;
+            stale.await.unwrap_err()
         })
-        .unwrap();
+        .unwrap()
 }
 
-/// The same of whoever is about to destroy it, while another opens it.
+/// The logs that are gone when it goes on are no damage.
+#[test]
+fn whoever_opens_a_database_that_is_destroyed_meanwhile_is_told_that() {
+    let error = behind_a_claim(Builder::open, async |other| assert!(other.destroy().await.unwrap().is_deleted()));
+    assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
+}
+
 #[test]
 fn whoever_destroys_a_database_that_is_taken_over_meanwhile_is_told_that() {
-    let world = World::new(1);
-    let process = world.process("p");
-    let env = process.env();
-    process
-        .run(async move {
-            let far = |registry| builder(&env).log("objects://").registry(registry);
-            let db = far(Registry::with_defaults()).open().await.unwrap();
-            db.default_keyspace().put([1], [1]).await.unwrap();
-            drop(db);
-            let stale = far(slow_registry(&Registry::with_defaults(), "file", "/log-objects/")).destroy();
-            env.sleep(Duration::from_secs(5)).await;
-            let db = far(Registry::with_defaults()).open().await.unwrap();
-            db.flush().await.unwrap();
-            env.sleep(Duration::from_secs(5)).await;
-            let error = stale.await.unwrap_err();
-            assert_eq!(error.kind(), ErrorKind::Fenced, "{error}");
-            assert_eq!(db.default_keyspace().get([1]).await.unwrap().unwrap(), [1]);
-        })
-        .unwrap();
+    let error = behind_a_claim(Builder::destroy, async |other| {
+        let db = other.open().await.unwrap();
+        db.flush().await.unwrap();
+        assert_eq!(db.default_keyspace().get([1]).await.unwrap().unwrap(), [1]);
+        db.close().await.unwrap();
+    });
+    assert_eq!(error.kind(), ErrorKind::Fenced, "{error}");
 }
 
 #[test]
