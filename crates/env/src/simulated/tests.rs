@@ -203,6 +203,25 @@ fn names_are_durable_after_their_directory_was_synced() {
     assert!(kept > 50 && lost > 10, "{kept} {lost}");
 }
 
+/// A rename into another directory, which is synced alone: the name that it took away is not made again by the change that made it.
+#[test]
+fn changes_of_one_name_become_durable_in_their_order() {
+    for seed in 0..50 {
+        let world = World::new(seed);
+        let process = world.process("main");
+        let files = process.files();
+        for directory in ["/a", "/b"] {
+            files.create_directories(path(directory)).unwrap();
+        }
+        files.create_new(path("/a/x")).unwrap();
+        files.rename(path("/a/x"), path("/b/x")).unwrap();
+        files.sync_directory(path("/b")).unwrap();
+        world.host(0).power_loss();
+        let names: Vec<_> = world.host(0).all_files().into_iter().map(|(path, _)| path).collect();
+        assert_eq!(names, [path("/b/x")], "seed {seed}");
+    }
+}
+
 #[test]
 fn a_failed_sync_loses_its_sectors_for_ever() {
     let mut gone = 0;
