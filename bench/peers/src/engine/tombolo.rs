@@ -188,7 +188,11 @@ impl Session for Thread<'_> {
     }
 
     fn multi_get(&mut self, keys: &[Vec<u8>], seen: &mut dyn FnMut(usize, &[u8])) -> Result<usize, TargetError> {
-        let values = self.keyspace.multi_get(keys).wait().map_err(failed)?;
+        let values = match &self.blocking {
+            Some(keyspace) => keyspace.multi_get(keys),
+            None => self.keyspace.multi_get(keys).wait(),
+        };
+        let values = values.map_err(failed)?;
         let mut found = 0;
         for (index, value) in values.iter().enumerate() {
             if let Some(value) = value {

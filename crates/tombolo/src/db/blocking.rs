@@ -136,6 +136,6 @@ impl BlockingKeyspace {
 
     /// As [`Keyspace::multi_get`].
     pub fn multi_get<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Value>>> {
-        self.0.multi_get(keys).wait()
+        self.0.multi_get_here(keys)
     }
 }

@@ -381,48 +381,83 @@ impl Keyspace {
     /// The rest of a read that memory could not answer, waiting here.
     fn miss_here(&self, view: &View, sequence: SequenceNumber, key: &[u8]) -> Result<Option<Bytes>> {
         let engine = self.engine();
-        let work = read::get_from_tables(engine, view, self.info.id, key, sequence);
-        match self.limit.scope(&engine.env, "get") {
-            Some(scope) => engine.env.block_on(scope.until(&engine.env, work)),
-            None => engine.env.block_on(work),
+        self.wait_here("get", read::get_from_tables(engine, view, self.info.id, key, sequence))
+    }
+
+    /// Waits for a read on the calling thread, up to the deadline of this handle.
+    fn wait_here<T: Send>(&self, what: &'static str, work: impl Future<Output = Result<T>> + Send) -> Result<T> {
+        let env = &self.engine().env;
+        match self.limit.scope(env, what) {
+            Some(scope) => env.block_on(scope.until(env, work)),
+            None => env.block_on(work),
         }
     }
 
     pub(crate) fn multi_get_at<K: AsRef<[u8]>>(&self, moment: Moment<'_>, keys: &[K]) -> Op<Vec<Option<Value>>> {
-        let engine = self.engine();
-        let view = moment.view.map_or_else(|| engine.view_owned(), Arc::clone);
-        if let Err(error) = read::check(engine, &self.info) {
-            return Op::ready(Err(error));
-        }
-        let sequence = moment.sequence.unwrap_or_else(|| engine.stream.visible());
-        let found = match read::get_several_in_memory(&view, self.info.id, keys, sequence) {
+        let mut looked = match self.look_up_several(moment, keys) {
             Err(error) => return Op::ready(Err(error)),
-            Ok(found) => found,
+            Ok(looked) if looked.missing.is_empty() => return Op::ready(Ok(looked.values)),
+            Ok(looked) => looked,
         };
-        let alignment = self.info.value_alignment();
-        let mut values: Vec<_> = found.values.into_iter().map(|value| value.map(|value| aligned(value, alignment))).collect();
-        if found.missing.is_empty() {
-            return Op::ready(Ok(values));
-        }
-        let missing: Vec<_> = found.missing.into_iter().map(|index| (index, Bytes::copy_from_slice(keys[index].as_ref()))).collect();
-        let keyspace = self.info.id;
+        let engine = self.engine();
+        let (keyspace, alignment) = (self.info.id, self.info.value_alignment());
         let env = engine.env.clone();
-        let (engine, view) = (Arc::clone(engine), Kept::new(engine, view));
+        let (engine, view) = (Arc::clone(engine), Kept::new(engine, looked.view));
         let start = || {
             Op::start_read(&env, "multi-get", async move {
-                for (index, value) in read::get_several_from_tables(&engine, &view, keyspace, &missing, sequence).await? {
-                    values[index] = value.map(|value| aligned(value, alignment));
-                }
-                Ok(values)
+                let found = read::get_several_from_tables(&engine, &view, keyspace, &looked.missing, looked.sequence).await?;
+                put_values(&mut looked.values, found, alignment);
+                Ok(looked.values)
             })
         };
         Op::limited(self.limit, &env, "multi-get", start)
+    }
+
+    /// As [`Keyspace::multi_get`], waiting here: what misses needs no hand-off.
+    pub(crate) fn multi_get_here<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Value>>> {
+        let mut looked = self.look_up_several(Moment::NOW, keys)?;
+        if !looked.missing.is_empty() {
+            let engine = self.engine();
+            let view = Kept::new(engine, looked.view);
+            let work = read::get_several_from_tables(engine, &view, self.info.id, &looked.missing, looked.sequence);
+            put_values(&mut looked.values, self.wait_here("multi-get", work)?, self.info.value_alignment());
+        }
+        Ok(looked.values)
+    }
+
+    /// Looks several keys up in memory.
+    fn look_up_several<K: AsRef<[u8]>>(&self, moment: Moment<'_>, keys: &[K]) -> Result<LookedUp> {
+        let engine = self.engine();
+        let view = moment.view.map_or_else(|| engine.view_owned(), Arc::clone);
+        read::check(engine, &self.info)?;
+        let sequence = moment.sequence.unwrap_or_else(|| engine.stream.visible());
+        let found = read::get_several_in_memory(&view, self.info.id, keys, sequence)?;
+        let alignment = self.info.value_alignment();
+        let values = found.values.into_iter().map(|value| value.map(|value| aligned(value, alignment))).collect();
+        let missing = found.missing.into_iter().map(|index| (index, Bytes::copy_from_slice(keys[index].as_ref()))).collect();
+        Ok(LookedUp { view, sequence, values, missing })
     }
 
     pub(crate) fn cursor_at<K: AsRef<[u8]>>(&self, snapshot: Option<Snapshot>, range: impl RangeBounds<K>) -> Cursor {
         let owned = |bound: Bound<&K>| bound.map(|key| key.as_ref().to_vec());
         let range = KeyRange { lower: owned(range.start_bound()), upper: owned(range.end_bound()) };
         Cursor::open(self, snapshot, range)
+    }
+}
+
+/// What memory answered of a multi-get.
+struct LookedUp {
+    view: Arc<View>,
+    sequence: SequenceNumber,
+    /// In the order of the keys; `None` for what is missing, too.
+    values: Vec<Option<Value>>,
+    /// The keys that tables must be asked for, with their numbers, ascending.
+    missing: Vec<(usize, Bytes)>,
+}
+
+fn put_values(values: &mut [Option<Value>], found: Vec<(usize, Option<Bytes>)>, alignment: usize) {
+    for (index, value) in found {
+        values[index] = value.map(|value| aligned(value, alignment));
     }
 }
 

@@ -1,10 +1,12 @@
 //! One read: its file, its memory, and whom to tell.
 
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::task::Waker;
 
+use io_uring::{opcode, squeue, types};
 use parking_lot::Mutex;
 
 use super::{Choice, Readable};
@@ -107,8 +109,14 @@ impl Job {
         }
     }
 
-    pub(super) fn descriptor(&self) -> std::os::fd::RawFd {
-        std::os::fd::AsRawFd::as_raw_fd(&self.file.file)
+    /// What asks an io_uring for the next bytes: it holds only as long as this job is kept.
+    pub(super) fn entry(&mut self) -> squeue::Entry {
+        let descriptor = types::Fd(self.file.file.as_raw_fd());
+        let position = self.position();
+        let rest = self.rest();
+        // What one entry can ask for; the rest of a longer read is asked for again.
+        let length = u32::try_from(rest.len()).unwrap_or(1 << 30);
+        opcode::Read::new(descriptor, rest.as_mut_ptr(), length).offset(position).build()
     }
 
     /// Where the next bytes go.

@@ -4,16 +4,18 @@
 //!    4 KiB), without a hand-over.
 //! 2. What is left goes to the engine of this process: an io_uring with one thread that reaps (`ring`), or, where the kernel
 //!    does not let us, a bounded pool of threads that call `pread` (`pool`).
-//! 3. A thread that waits for a single read with nothing else to do (`Env::block_on`) reads it itself: the hand-over to
-//!    another thread and back would cost a quarter of what the device takes. Several are handed over with one system call.
+//! 3. A thread that waits with nothing else to do (`Env::block_on`) reads itself: the hand-over to another thread and back would cost a
+//!    quarter of what the device takes. A single read is a `pread`; several go to an io_uring of its own (`own_ring`), with one system call
+//!    that returns when all have ended.
 //!
 //! Files opened past the page cache need aligned memory, offsets and lengths: a read is widened here, and cut to what was asked for.
 //!
 //! Invariants:
 //! - A job owns its buffer and its file until the kernel is done with them, whatever became of the future that waits.
-//! - At most `IN_FLIGHT_MAX` reads are with the kernel; more wait in a queue, in order.
+//! - At most `IN_FLIGHT_MAX` reads are with the kernel, and those that threads make themselves; more wait in a queue, in order.
 
 mod job;
+mod own_ring;
 mod pool;
 mod ring;
 
@@ -91,7 +93,7 @@ impl Choice {
     }
 }
 
-/// While this lives on a waiting thread, single reads are left for it to make.
+/// While this lives on a waiting thread, reads are left for it to make.
 pub(super) struct Waiting(());
 
 impl Waiting {
@@ -100,12 +102,13 @@ impl Waiting {
         Waiting(())
     }
 
-    /// The thread has nothing else to do. A single read it makes itself if it `may_stay`; several, or one, are handed over otherwise.
+    /// The thread has nothing else to do. It makes the reads itself if it `may_stay` until they end; they are handed over otherwise.
     pub(super) fn idle(&self, may_stay: bool) {
         let mut jobs = DEFERRED.take();
         match jobs.len() {
             0 => {}
             1 if may_stay => jobs.remove(0).run(),
+            _ if may_stay => run_together(jobs),
             _ => hand_over(jobs),
         }
     }
@@ -116,6 +119,17 @@ impl Drop for Waiting {
         WAITING.set(WAITING.get() - 1);
         // Somebody else may wait for what was begun here.
         self.idle(false);
+    }
+}
+
+/// Makes reads on this thread, all at once, and hands over what it can't.
+fn run_together(jobs: Vec<Job>) {
+    let (best, others): (Vec<Job>, Vec<Job>) = jobs.into_iter().partition(|job| job.choice == Choice::Best && job.choice.io_uring().is_ok());
+    hand_over(others);
+    if !best.is_empty()
+        && let Err(jobs) = own_ring::run(best)
+    {
+        hand_over(jobs);
     }
 }
 
@@ -270,7 +284,7 @@ impl Future for Reading {
         // Before the jobs begin: they may end before this returns.
         self.batch.listen(context.waker());
         let mut jobs = std::mem::take(&mut self.jobs);
-        if jobs.len() == 1 && WAITING.get() > 0 {
+        if !jobs.is_empty() && WAITING.get() > 0 {
             DEFERRED.with_borrow_mut(|deferred| deferred.append(&mut jobs));
         } else if !jobs.is_empty() {
             hand_over(jobs);

@@ -12,7 +12,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use io_uring::{IoUring, opcode, types};
+use io_uring::IoUring;
 use parking_lot::Mutex;
 
 use super::super::threads;
@@ -75,13 +75,7 @@ impl Ring {
                     jobs.free.push(slot);
                     break;
                 };
-                let descriptor = types::Fd(job.descriptor());
-                let position = job.position();
-                let rest = job.rest();
-                // What one entry can ask for; the rest of a longer read is asked for again.
-                let length = u32::try_from(rest.len()).unwrap_or(1 << 30);
-                let entry = opcode::Read::new(descriptor, rest.as_mut_ptr(), length).offset(position).build();
-                entries.push((slot, entry.user_data(slot as u64)));
+                entries.push(job.entry().user_data(slot as u64));
                 jobs.slots[slot] = Some(job);
             }
         }
@@ -91,7 +85,7 @@ impl Ring {
         {
             // SAFETY: the submission queue is used under the lock `submission` alone, which is held.
             let mut queue = unsafe { self.ring.submission_shared() };
-            for (_, entry) in &entries {
+            for entry in &entries {
                 // SAFETY: the job in the entry's slot owns its buffer and keeps its file open until its answer was taken (invariant 1).
                 let pushed = unsafe { queue.push(entry) };
                 assert!(pushed.is_ok(), "the submission queue has as many entries as there are slots, and each submission empties it");

@@ -58,3 +58,41 @@ fn past_the_page_cache_whole_blocks_of_the_device_are_read_not_pages() {
         assert_eq!(job.rest().as_ptr().addr() % 512, 0);
     }
 }
+
+/// More of them than a ring has places, some across the end of the file or beyond it.
+#[test]
+fn a_thread_makes_many_reads_by_itself() {
+    if let Err(reason) = Choice::Best.io_uring() {
+        println!("not run, there is no io_uring here: {reason}");
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("file");
+    let bytes: Vec<u8> = (0..100_000_u32).map(|place| (place % 251) as u8).collect();
+    std::fs::write(&path, &bytes).unwrap();
+    let file = Readable::new(fs::File::open(path).unwrap(), None, Choice::Best);
+    let ranges: Vec<(u64, usize)> = (0..300).map(|index| (index * 337, 700)).chain([(200_000, 5), (7, 0)]).collect();
+    for _ in 0..2 {
+        let (batch, jobs) = Batch::new(ranges.iter().map(|_| None).collect(), |batch| {
+            ranges.iter().enumerate().map(|(index, (offset, length))| Job::new(&file, batch, index, *offset, *length)).collect()
+        });
+        assert!(own_ring::run(jobs).is_ok());
+        let read = batch.take().expect("all have ended");
+        assert_eq!(read.len(), ranges.len());
+        for (read, (offset, length)) in read.into_iter().zip(&ranges) {
+            let from = usize::try_from(*offset).unwrap().min(bytes.len());
+            let expected = &bytes[from..(from + length).min(bytes.len())];
+            assert!(read.unwrap() == expected, "{length} bytes at {offset}");
+        }
+    }
+    let threads: Vec<_> = (0..70)
+        .map(|_| {
+            let file = Arc::clone(&file);
+            std::thread::spawn(move || {
+                let read = crate::Env::real().block_on(file.read_many(&[(0, 10), (99_990, 10)]));
+                read.into_iter().map(|read| read.unwrap().len()).sum::<usize>()
+            })
+        })
+        .collect();
+    assert!(threads.into_iter().all(|thread| thread.join().unwrap() == 20));
+}
