@@ -246,12 +246,13 @@ fn a_thread_that_waits_is_let_go_in_time() {
     let stores = Stores::new(&env);
     let db = env.block_on(stores.cold());
     let limited = db.within(SECOND);
-    for kind in 0..3 {
+    for kind in 0..4 {
         stores.hold_read(HOUR);
         let began = env.now();
         let error = match kind {
             0 => limited.blocking().default_keyspace().get([1]).map(drop),
-            1 => limited.default_keyspace().get([1]).wait().map(drop),
+            1 => limited.blocking().default_keyspace().multi_get(&[[1], [2]]).map(drop),
+            2 => limited.default_keyspace().get([1]).wait().map(drop),
             _ => limited.default_keyspace().cursor::<&[u8]>(..).seek([1]).map(drop),
         };
         stores.assert_late(began, &error.unwrap_err(), "/table/");

@@ -128,8 +128,10 @@ impl Run {
             Step::MultiGet(number, keys) => {
                 let keys: Vec<_> = keys.into_iter().map(key_of).collect();
                 let found = self.keyspace(number).multi_get(&keys).wait().unwrap();
-                for (key, found) in keys.iter().zip(found) {
-                    assert_eq!(found.map(|value| value.to_vec()), self.model[number].get(key).cloned());
+                let here = self.db().blocking().keyspace(NAMES[number]).unwrap().multi_get(&keys).unwrap();
+                for ((key, found), here) in keys.iter().zip(found).zip(here) {
+                    let expected = self.model[number].get(key).map(Vec::as_slice);
+                    assert_eq!((found.as_deref(), here.as_deref()), (expected, expected));
                 }
             }
             Step::Scan(number, lower, upper) => self.scan(number, lower, upper),

@@ -124,7 +124,8 @@ impl Drop for Waiting {
 
 /// Makes reads on this thread, all at once, and hands over what it can't.
 fn run_together(jobs: Vec<Job>) {
-    let (best, others): (Vec<Job>, Vec<Job>) = jobs.into_iter().partition(|job| job.choice == Choice::Best && job.choice.io_uring().is_ok());
+    let (best, others): (Vec<Job>, Vec<Job>) =
+        jobs.into_iter().partition(|job| job.choice == Choice::Best && job.choice.io_uring().is_ok());
     hand_over(others);
     if !best.is_empty()
         && let Err(jobs) = own_ring::run(best)
