@@ -172,13 +172,13 @@ pub(super) fn drive(network: &NetworkPool, mut future: Pin<&mut (dyn Future<Outp
     let parker = Parker::take();
     let waker = Waker::from(Arc::clone(&parker));
     let mut context = Context::from_waker(&waker);
-    let waiting = Waiting::enter();
+    // Who must be back in time does not stay in a read of the device.
+    let waiting = Waiting::enter(deadline.is_some());
     let ready = loop {
         if let Poll::Ready(()) = future.as_mut().poll(&mut context) {
             break true;
         }
-        // Who must be back in time does not stay in a read of the device.
-        waiting.idle(deadline.is_none());
+        waiting.idle();
         if !network.wait(&parker, deadline) {
             break false;
         }

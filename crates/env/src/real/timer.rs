@@ -15,6 +15,8 @@ use std::time::Instant;
 
 use parking_lot::{Condvar, Mutex};
 
+use super::reads::waits_for_a_moment;
+
 /// The sleepers of one world.
 #[derive(Debug, Default)]
 pub(super) struct Timer(Arc<Shared>);
@@ -114,6 +116,7 @@ impl Future for Sleep {
         if Instant::now() >= self.moment {
             return Poll::Ready(());
         }
+        waits_for_a_moment();
         let shared = Arc::clone(&self.shared);
         let mut state = shared.state.lock();
         if !shared.start(&mut state) {

@@ -6,7 +6,7 @@
 //!    does not let us, a bounded pool of threads that call `pread` (`pool`).
 //! 3. A thread that waits with nothing else to do (`Env::block_on`) reads itself: the hand-over to another thread and back would cost a
 //!    quarter of what the device takes. A single read is a `pread`; several go to an io_uring of its own (`own_ring`), with one system call
-//!    that returns when all have ended.
+//!    that returns when all have ended. Who waits for a moment as well, as whoever has a deadline does, must be back for it and hands its reads over.
 //!
 //! Files opened past the page cache need aligned memory, offsets and lengths: a read is widened here, and cut to what was asked for.
 //!
@@ -41,6 +41,8 @@ const IN_FLIGHT_MAX: u32 = 256;
 thread_local! {
     /// Depth of `Env::block_on` on this thread.
     static WAITING: Cell<u32> = const { Cell::new(0) };
+    /// The innermost of them waits for a moment, too.
+    static TIMED: Cell<bool> = const { Cell::new(false) };
     /// Reads that a waiting thread may make itself.
     static DEFERRED: RefCell<Vec<Job>> = const { RefCell::new(Vec::new()) };
 }
@@ -94,22 +96,26 @@ impl Choice {
 }
 
 /// While this lives on a waiting thread, reads are left for it to make.
-pub(super) struct Waiting(());
+pub(super) struct Waiting {
+    /// What [`TIMED`] said of the wait around this one.
+    outer_is_timed: bool,
+}
 
 impl Waiting {
-    pub(super) fn enter() -> Waiting {
+    /// `is_timed`: the thread must be back at a moment.
+    pub(super) fn enter(is_timed: bool) -> Waiting {
         WAITING.set(WAITING.get() + 1);
-        Waiting(())
+        Waiting { outer_is_timed: TIMED.replace(is_timed) }
     }
 
-    /// The thread has nothing else to do. It makes the reads itself if it `may_stay` until they end; they are handed over otherwise.
-    pub(super) fn idle(&self, may_stay: bool) {
+    /// The thread has nothing else to do: it makes the reads itself, unless it waits for a moment as well.
+    pub(super) fn idle(&self) {
         let mut jobs = DEFERRED.take();
         match jobs.len() {
             0 => {}
-            1 if may_stay => jobs.remove(0).run(),
-            _ if may_stay => run_together(jobs),
-            _ => hand_over(jobs),
+            _ if TIMED.get() => hand_over(jobs),
+            1 => jobs.remove(0).run(),
+            _ => run_together(jobs),
         }
     }
 }
@@ -117,21 +123,25 @@ impl Waiting {
 impl Drop for Waiting {
     fn drop(&mut self) {
         WAITING.set(WAITING.get() - 1);
+        TIMED.set(self.outer_is_timed);
         // Somebody else may wait for what was begun here.
-        self.idle(false);
+        hand_over(DEFERRED.take());
+    }
+}
+
+/// Something that this thread waits for is a moment.
+pub(super) fn waits_for_a_moment() {
+    if WAITING.get() > 0 {
+        TIMED.set(true);
     }
 }
 
 /// Makes reads on this thread, all at once, and hands over what it can't.
 fn run_together(jobs: Vec<Job>) {
-    let (best, others): (Vec<Job>, Vec<Job>) =
-        jobs.into_iter().partition(|job| job.choice == Choice::Best && job.choice.io_uring().is_ok());
-    hand_over(others);
-    if !best.is_empty()
-        && let Err(jobs) = own_ring::run(best)
-    {
-        hand_over(jobs);
-    }
+    let (best, threads) = by_choice(jobs);
+    hand_over(threads);
+    let left = if !best.is_empty() && Choice::Best.io_uring().is_ok() { own_ring::run(best) } else { best };
+    hand_over(left);
 }
 
 /// Runs something on a thread that waits, that belongs to others who wait: nothing that it begins is left to this thread.
@@ -143,12 +153,17 @@ pub(super) fn not_waiting(run: impl FnOnce()) {
 
 /// Hands jobs over, those of one choice together.
 fn hand_over(jobs: Vec<Job>) {
-    let (best, threads): (Vec<Job>, Vec<Job>) = jobs.into_iter().partition(|job| job.choice == Choice::Best);
+    let (best, threads) = by_choice(jobs);
     for (choice, jobs) in [(Choice::Best, best), (Choice::Threads, threads)] {
         if !jobs.is_empty() {
             choice.submit(jobs);
         }
     }
+}
+
+/// Those of [`Choice::Best`], and the others.
+fn by_choice(jobs: Vec<Job>) -> (Vec<Job>, Vec<Job>) {
+    jobs.into_iter().partition(|job| job.choice == Choice::Best)
 }
 
 /// Fills a buffer by reads that do not wait, and says how much of it, which is less only at the end of the file; `None` when not all came so.

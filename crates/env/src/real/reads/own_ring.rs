@@ -37,30 +37,31 @@ struct OwnRing {
 }
 
 /// Makes all reads and returns when they have ended; gives them back when no ring can be had.
-pub(super) fn run(jobs: Vec<Job>) -> Result<(), Vec<Job>> {
-    let Some(ring) = take() else { return Err(jobs) };
+pub(super) fn run(jobs: Vec<Job>) -> Vec<Job> {
+    let Some(ring) = take() else { return jobs };
     ring.run(jobs.into());
     RINGS.lock().free.push(ring);
-    Ok(())
+    Vec::new()
 }
 
 /// A ring that nobody uses.
 fn take() -> Option<&'static mut OwnRing> {
-    let mut rings = RINGS.lock();
-    if let Some(ring) = rings.free.pop() {
-        return Some(ring);
-    }
-    if rings.made == RINGS_MAX {
-        return None;
+    {
+        let mut rings = RINGS.lock();
+        if let Some(ring) = rings.free.pop() {
+            return Some(ring);
+        }
+        if rings.made == RINGS_MAX {
+            return None;
+        }
+        rings.made += 1;
     }
     // Answers are wanted when the thread asks for them: nothing needs to interrupt it (not every kernel knows that).
-    let ring = IoUring::builder().setup_coop_taskrun().build(ENTRIES).or_else(|_| IoUring::new(ENTRIES));
-    let Ok(ring) = ring else {
-        // No descriptors, or no memory: not tried again, others have to do.
-        rings.made = RINGS_MAX;
+    let Ok(ring) = IoUring::builder().setup_coop_taskrun().build(ENTRIES).or_else(|_| IoUring::new(ENTRIES)) else {
+        // No descriptors, or no memory, just now.
+        RINGS.lock().made -= 1;
         return None;
     };
-    rings.made += 1;
     let places = ENTRIES as usize;
     Some(Box::leak(Box::new(OwnRing { ring, jobs: (0..places).map(|_| None).collect(), free: (0..places).rev().collect() })))
 }
@@ -78,7 +79,7 @@ impl OwnRing {
             match self.ring.submit_and_wait(wanted) {
                 Ok(_) => {}
                 // Interrupted, or the kernel is short of memory: what was not taken is handed over again.
-                Err(error) if matches!(error.raw_os_error(), Some(4 | 11 | 16)) => {}
+                Err(error) if matches!(error.raw_os_error(), Some(4 | 11 | 16)) => std::thread::yield_now(),
                 Err(error) => panic!("io_uring did not take {in_flight} reads: {error}"),
             }
             self.take_answers(&mut queue);

@@ -76,7 +76,7 @@ fn a_thread_makes_many_reads_by_itself() {
         let (batch, jobs) = Batch::new(ranges.iter().map(|_| None).collect(), |batch| {
             ranges.iter().enumerate().map(|(index, (offset, length))| Job::new(&file, batch, index, *offset, *length)).collect()
         });
-        assert!(own_ring::run(jobs).is_ok());
+        assert!(own_ring::run(jobs).is_empty());
         let read = batch.take().expect("all have ended");
         assert_eq!(read.len(), ranges.len());
         for (read, (offset, length)) in read.into_iter().zip(&ranges) {
@@ -95,4 +95,37 @@ fn a_thread_makes_many_reads_by_itself() {
         })
         .collect();
     assert!(threads.into_iter().all(|thread| thread.join().unwrap() == 20));
+}
+
+/// Reads that never end by themselves: of a pipe that nobody writes to.
+#[test]
+fn whoever_waits_for_a_moment_as_well_is_back_for_it() {
+    if let Err(reason) = Choice::Best.io_uring() {
+        println!("not run, there is no io_uring here: {reason}");
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("pipe");
+    rustix::fs::mkfifoat(rustix::fs::CWD, &path, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR).unwrap();
+    let pipe = fs::File::options().read(true).write(true).open(&path).unwrap();
+    let file = Readable::new(pipe.try_clone().unwrap(), None, Choice::Best);
+    let (tell, told) = std::sync::mpsc::channel::<()>();
+    // A thread that stays in the read is let go at last, and seen to have stayed.
+    let writer = std::thread::spawn(move || {
+        let _told = told.recv_timeout(std::time::Duration::from_secs(5));
+        std::io::Write::write_all(&mut &pipe, &[7; 20]).unwrap();
+    });
+    let env = crate::Env::real();
+    let mut read = file.read_many(&[(0, 10), (10, 10)]);
+    let mut pause = env.sleep(std::time::Duration::from_millis(1));
+    let is_read = env.block_on(std::future::poll_fn(|context| {
+        if read.as_mut().poll(context).is_ready() {
+            return Poll::Ready(true);
+        }
+        pause.as_mut().poll(context).map(|()| false)
+    }));
+    assert!(!is_read, "the thread stayed in the read beyond its moment");
+    tell.send(()).unwrap();
+    assert!(env.block_on(read).into_iter().all(|read| read.unwrap() == [7; 10]));
+    writer.join().unwrap();
 }
