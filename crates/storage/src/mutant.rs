@@ -27,6 +27,8 @@ pub enum Mutant {
     // Rule 3
     ManifestBelieveWithoutList,
     ManifestNewestFirstScan,
+    ManifestTruncatesUnderWalks,
+    ManifestBelievesLongWalks,
     // Rule 4
     ClaimWithoutConfirmingList,
     ClaimContinueForeignEpoch,
@@ -101,6 +103,7 @@ pub enum Mutant {
     LeaseNeverRunsOut,
     LeaseCountedFromLanding,
     LeaseCountedFromListBegin,
+    LeaseTakesMissedBeat,
     LeaseWithoutMargin,
     LeaseRenewedUnproven,
     // A reader's cut, and what keeps it

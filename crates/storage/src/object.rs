@@ -98,9 +98,10 @@ pub struct Listed {
 /// 1. An object appears whole or not at all, and is durable when its creation returns.
 /// 2. Of several puts of one absent name, exactly one is `Created`.
 /// 3. A read or list begun after a creation returned sees it.
-/// 4. A list of **one** name (`limit` = 1) is one atomic answer: the smallest matching name at one moment within the call. This
-///    holds for prefixes after which no matching name has a further `/`; a prefix that spans directories may be walked, in ascending
-///    order. Longer pages may be put together from several moments.
+/// 4. A list shows every matching name, up to its limit, that was there for the whole call. A list of **one** name (`limit` = 1) is, unless
+///    [`ObjectStore::lists_may_walk`], one atomic answer: the smallest matching name at one moment within the call. This holds for prefixes
+///    after which no matching name has a further `/`; a prefix that spans directories may be walked, in ascending order. Longer pages may be
+///    put together from several moments.
 /// 5. `OutcomeUnknown` is the only error after which a creation may still land, now or at any later time.
 /// 6. What a list shows is as durable as if its creation had returned, and a deletion that returned stays: what was concluded from
 ///    an answer of the store is not undone by a loss of power.
@@ -176,6 +177,12 @@ pub trait ObjectStore: Send + Sync + fmt::Debug {
     /// Whether put-if-absent must be tried by many at once before a database is created here ([`crate::probe::exclusive`]): stores that others
     /// operate, of which some take the condition and do not keep it.
     fn must_prove_put_if_absent(&self) -> bool {
+        false
+    }
+
+    /// Whether even a list of one name may be put together from several moments, so that it misses a name that was deleted meanwhile together with
+    /// the one that took its place: stores that others operate, of which some walk a directory and then look at each file.
+    fn lists_may_walk(&self) -> bool {
         false
     }
 

@@ -39,7 +39,10 @@ pub async fn object_store(env: &Env, store: Arc<dyn ObjectStore>) -> Verdict {
     run.put_races().await?;
     run.stream_races().await?;
     run.newest_first().await?;
-    run.moving_name().await?;
+    run.standing_name().await?;
+    if !run.store.lists_may_walk() {
+        run.moving_name().await?;
+    }
     run.sweeps().await?;
     run.tidy().await
 }
@@ -436,12 +439,36 @@ impl Run {
         self.together(tasks.into_iter()).await?.into_iter().collect()
     }
 
+    /// One name stands while names on both sides of it come and go: no list of one shows a later one, or none.
+    async fn standing_name(&self) -> Verdict {
+        let standing = self.name("standing/0000000000000500")?;
+        self.put(&standing, pattern(0, 10)).await?;
+        let shows_it = move |page: &Listed| {
+            let shown = page.objects.first().map(|info| &info.name);
+            ensure!(shown.is_some_and(|shown| *shown <= standing), "a list of one shows {shown:?} while {standing} stands");
+            Ok(())
+        };
+        self.watched_while_names_move("standing", shows_it).await
+    }
+
     /// One name is always there, but never the same: the next is made before the last is deleted. No list of one may miss it.
     async fn moving_name(&self) -> Verdict {
+        let shows_one = |page: &Listed| {
+            ensure!(page.objects.len() == 1, "a list of one name shows none although one was there at every moment");
+            Ok(())
+        };
+        self.watched_while_names_move("moving", shows_one).await
+    }
+
+    /// Has two tasks list one name of a directory, and `judge` what they are shown, while a third makes names there and deletes the ones before.
+    async fn watched_while_names_move(&self, directory: &str, judge: impl Fn(&Listed) -> Verdict + Send + Sync + 'static) -> Verdict {
         // Up and down, so that neither order of reading a directory is lucky.
-        let name = |run: &Run, step: u64| {
-            let place = if step.is_multiple_of(2) { step } else { 1000 - step };
-            run.name(format_args!("moving/{place:016x}"))
+        let name = {
+            let directory = directory.to_owned();
+            move |run: &Run, step: u64| {
+                let place = if step.is_multiple_of(2) { step } else { 1000 - step };
+                run.name(format_args!("{directory}/{place:016}"))
+            }
         };
         self.put(&name(self, 0)?, pattern(0, 10)).await?;
         let done = Arc::new(std::sync::atomic::AtomicBool::new(false));
@@ -456,12 +483,13 @@ impl Run {
                 Ok::<_, Violation>(())
             }
         };
+        let judge = Arc::new(judge);
         let reader = || {
-            let (run, done, prefix) = (self.clone(), Arc::clone(&done), format!("{}/moving/", self.root));
+            let (run, done, judge) = (self.clone(), Arc::clone(&done), Arc::clone(&judge));
+            let prefix = format!("{}/{directory}/", self.root);
             async move {
                 while !done.load(std::sync::atomic::Ordering::SeqCst) {
-                    let page = run.list(&prefix, None, 1).await?;
-                    ensure!(page.objects.len() == 1, "a list of one name shows none although one was there at every moment");
+                    judge(&run.list(&prefix, None, 1).await?)?;
                     run.env.sleep(PAUSE).await;
                 }
                 Ok(())

@@ -120,6 +120,11 @@ macro_rules! leave_to_inner {
             self.inner.must_prove_put_if_absent()
         }
     };
+    (@ lists_may_walk) => {
+        fn lists_may_walk(&self) -> bool {
+            self.inner.lists_may_walk()
+        }
+    };
     (@ survival) => {
         fn survival(&self) -> $crate::Survival {
             self.inner.survival()

@@ -153,7 +153,7 @@ impl ObjectStore for MeterObjectStore {
         self.home.as_ref()
     }
 
-    leave_to_inner!(place facts must_prove_put_if_absent pulse survival describe);
+    leave_to_inner!(place facts must_prove_put_if_absent lists_may_walk pulse survival describe);
 }
 
 /// A store that counts its own requests, and knows where it lies.
@@ -173,7 +173,7 @@ impl ObjectStore for AtHome {
     }
 
     leave_to_inner!(create put_if_absent with_held read_ranges length list delete copy place adopt sweep facts meter);
-    leave_to_inner!(must_prove_put_if_absent pulse survival describe);
+    leave_to_inner!(must_prove_put_if_absent lists_may_walk pulse survival describe);
 }
 
 #[derive(Debug)]

@@ -203,7 +203,7 @@ impl ObjectStore for ThrottleObjectStore {
         self.one(request, 0, self.inner.sweep(request))
     }
 
-    leave_to_inner!(place facts pulse must_prove_put_if_absent meter home survival describe);
+    leave_to_inner!(place facts pulse must_prove_put_if_absent lists_may_walk meter home survival describe);
 }
 
 #[derive(Debug)]

@@ -17,7 +17,7 @@ pub struct Seen {
     pub id: u128,
     /// Its lease; `None` of a lasting pin.
     pub lease: Option<Duration>,
-    /// Its newest heartbeat.
+    /// Its newest heartbeat; 0 when the list shows none.
     pub beat: u64,
 }
 
@@ -35,12 +35,16 @@ impl LeaseWatch {
         let mut beats = BTreeMap::new();
         let mut expired = Vec::new();
         for pin in pins {
-            let since = match self.beats.get(&pin.id) {
+            let known = self.beats.get(&pin.id);
+            let since = match known {
                 Some((beat, since)) if *beat == pin.beat => *since,
                 _ if is_enabled(Mutant::LeaseCountedFromListBegin) => began,
                 _ => ended,
             };
-            beats.insert(pin.id, (pin.beat, since));
+            // The next heartbeat is put before the last one goes: a list that shows neither was made while they changed, and the next one too may be.
+            let newest =
+                if is_enabled(Mutant::LeaseTakesMissedBeat) { pin.beat } else { known.map_or(pin.beat, |(beat, _)| pin.beat.max(*beat)) };
+            beats.insert(pin.id, (newest, since));
             let lease = match pin.lease {
                 None if is_enabled(Mutant::LeaseExpiresLastingPins) => Some(Duration::from_secs(10)),
                 lease => lease,

@@ -271,6 +271,11 @@ impl ObjectStore for CloudObjectStore {
         true
     }
 
+    // Those of the large operators do not; servers on top of a file system do, and nothing in their answers tells.
+    fn lists_may_walk(&self) -> bool {
+        true
+    }
+
     fn meter(&self) -> Option<&Arc<Meter>> {
         Some(&self.shared.meter)
     }

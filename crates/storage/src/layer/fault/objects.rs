@@ -150,6 +150,19 @@ impl FaultObjectStore {
         objects.truncate(limit);
         Ok(Listed { objects, more })
     }
+
+    /// The first name of one moment that is still there at a later one.
+    async fn walked_list(&self, request: Request, prefix: &str, after: Option<&ObjectName>, apart: std::time::Duration) -> Result<Listed> {
+        let mut listed = self.inner.list(request, prefix, after, usize::MAX).await?;
+        self.env.sleep(apart).await;
+        for (place, info) in listed.objects.iter().enumerate() {
+            if self.inner.length(request, &info.name).await.is_ok() {
+                return Ok(Listed { more: place + 1 < listed.objects.len(), objects: vec![info.clone()] });
+            }
+        }
+        listed.objects.clear();
+        Ok(listed)
+    }
 }
 
 fn span(range: &Range<u64>) -> u64 {
@@ -220,6 +233,7 @@ impl ObjectStore for FaultObjectStore {
         Box::pin(async move {
             self.ask(RequestKind::List, request, prefix, limit as u64, async |course: &Course| match course.torn {
                 Some((earlier_first, apart)) if limit > 1 => self.torn_list(request, prefix, after, limit, earlier_first, apart).await,
+                Some((_, apart)) if self.plan.lists_walk() => self.walked_list(request, prefix, after, apart).await,
                 _ => self.inner.list(request, prefix, after, limit).await,
             })
             .await
@@ -261,6 +275,10 @@ impl ObjectStore for FaultObjectStore {
     }
 
     leave_to_inner!(place facts pulse must_prove_put_if_absent meter home survival describe);
+
+    fn lists_may_walk(&self) -> bool {
+        self.plan.lists_walk() || self.inner.lists_may_walk()
+    }
 }
 
 #[derive(Debug)]

@@ -59,7 +59,8 @@ pub enum Fault {
     Late(Lateness),
     /// A change takes effect now and once more later, whatever happened in between.
     Duplicate(Lateness),
-    /// A page of a list is put together from two moments. Lists of one name are left alone.
+    /// A page of a list is put together from two moments. A list of one name is left alone, unless lists walk ([`FaultPlan::set_lists_walk`]): it
+    /// then shows the first of the names of the earlier moment that is still there at the later one.
     TornList {
         /// Whether its first names come from the earlier of the two moments; the last ones come from the other.
         earlier_first: bool,
@@ -178,6 +179,7 @@ struct State {
     chances: Chances,
     rules: Vec<Rule>,
     full: bool,
+    lists_walk: bool,
     requests: u64,
     injected: u64,
     held: Vec<Pending>,
@@ -213,6 +215,7 @@ impl FaultPlan {
             chances,
             rules: Vec::new(),
             full: false,
+            lists_walk: false,
             requests: 0,
             injected: 0,
             held: Vec::new(),
@@ -238,6 +241,15 @@ impl FaultPlan {
     /// Makes the store full, or not: creations and appends then fail with `OutOfSpace`.
     pub fn set_full(&self, full: bool) {
         self.0.lock().full = full;
+    }
+
+    /// Makes the store one whose lists may walk ([`ObjectStore::lists_may_walk`](crate::ObjectStore::lists_may_walk)), or not.
+    pub fn set_lists_walk(&self, lists_walk: bool) {
+        self.0.lock().lists_walk = lists_walk;
+    }
+
+    pub(super) fn lists_walk(&self) -> bool {
+        self.0.lock().lists_walk
     }
 
     /// Requests so far.

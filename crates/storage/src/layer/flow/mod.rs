@@ -195,7 +195,7 @@ impl ObjectStore for FlowObjectStore {
         Some(Pulse { in_flight: in_flight as u64, waiting: waiting as u64, in_flight_max, ..pulse })
     }
 
-    leave_to_inner!(with_held place sweep facts meter home must_prove_put_if_absent survival describe);
+    leave_to_inner!(with_held place sweep facts meter home must_prove_put_if_absent lists_may_walk survival describe);
 }
 
 #[derive(Debug)]

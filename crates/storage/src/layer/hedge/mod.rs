@@ -233,5 +233,5 @@ impl ObjectStore for HedgeObjectStore {
         Some(self.judge.lock().pulse())
     }
 
-    leave_to_inner!(create with_held read_ranges length list delete copy place adopt sweep facts meter home must_prove_put_if_absent survival describe);
+    leave_to_inner!(create with_held read_ranges length list delete copy place adopt sweep facts meter home must_prove_put_if_absent lists_may_walk survival describe);
 }

@@ -94,5 +94,5 @@ impl ObjectStore for RetryObjectStore {
         Box::pin(self.patience.attempt(RequestKind::Sweep, request, move || self.inner.sweep(request)))
     }
 
-    leave_to_inner!(with_held place facts pulse must_prove_put_if_absent meter home survival describe);
+    leave_to_inner!(with_held place facts pulse must_prove_put_if_absent lists_may_walk meter home survival describe);
 }

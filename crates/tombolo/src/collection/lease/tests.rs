@@ -22,6 +22,18 @@ fn expires_only_after_standing_still() {
     assert_eq!(watch.observe(at(1071), at(1072), MARGIN, &[reader(2)]), [1]);
 }
 
+/// The next heartbeat is put before the last one is deleted: a list that was put together from several moments may show neither, also twice in a row, and
+/// says only that somebody is there.
+#[test]
+fn a_heartbeat_that_a_list_misses_is_one_that_moves() {
+    let mut watch = LeaseWatch::default();
+    assert!(watch.observe(at(1000), at(1001), MARGIN, &[reader(7)]).is_empty());
+    assert!(watch.observe(at(1040), at(1041), MARGIN, &[reader(0)]).is_empty());
+    assert!(watch.observe(at(1080), at(1081), MARGIN, &[reader(0)]).is_empty());
+    assert!(watch.observe(at(1090), at(1091), MARGIN, &[reader(7)]).is_empty(), "it was missed, and is there still");
+    assert_eq!(watch.observe(at(1130), at(1131), MARGIN, &[reader(7)]), [1]);
+}
+
 /// A lasting pin never expires.
 #[test]
 fn lasting_pins_do_not_expire() {
@@ -76,6 +88,7 @@ mod mutants {
     #[test]
     fn spans_that_are_counted_from_the_wrong_end_are_caught() {
         notices(Mutant::LeaseCountedFromLanding, the_deleter_expires_after_the_reader_has_given_up);
+        notices(Mutant::LeaseTakesMissedBeat, a_heartbeat_that_a_list_misses_is_one_that_moves);
         notices(Mutant::LeaseCountedFromListBegin, the_deleter_expires_after_the_reader_has_given_up);
         notices(Mutant::LeaseWithoutMargin, expires_only_after_standing_still);
     }

@@ -6,7 +6,7 @@ use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Error, ErrorKind, Incarnation, Life, ObjectKind, ObjectName, Placement, Result};
 
 use super::Inner;
-use super::io::{Io, Patience};
+use super::io::{Io, Patience, TRUNCATION_AGE_MIN};
 use crate::manifest::chain::Tip;
 use crate::manifest::chain::truncate::Truncate;
 use crate::manifest::names;
@@ -34,9 +34,35 @@ pub(super) async fn snapshot_and_truncate(inner: &Inner, tip: &Tip) -> Result<()
         }
         return Err(error);
     }
-    inner.io.run(&mut Truncate::new(inner.incarnation, tip.slot), Patience::Bounded).await.flatten()?;
+    if let Some(through) = inner.truncates_through(tip.slot) {
+        inner.io.run(&mut Truncate::new(inner.incarnation, through), Patience::Bounded).await.flatten()?;
+    }
     let older = |name: &ObjectName| names::parse_snapshot(inner.incarnation, name).is_some_and(|(slot, _)| slot < tip.slot);
     delete_under(&inner.io, &names::snapshot_prefix(inner.incarnation), older).await
+}
+
+impl Inner {
+    /// Up to where records may be deleted, now that a snapshot of the state in `slot` is named.
+    ///
+    /// Where a list is one answer, up to there. Where it may be a walk, up to a snapshot that was named for longer than a walk is believed
+    /// ([`Io::first_name`]): what lies below was not the newest at any moment since, and a walk that needs to see a record began while it was. The rest
+    /// goes with a later snapshot.
+    fn truncates_through(&self, slot: u64) -> Option<u64> {
+        if !self.io.store.lists_may_walk() || is_enabled(Mutant::ManifestTruncatesUnderWalks) {
+            return Some(slot);
+        }
+        let now = self.io.env.now();
+        let mut named = self.named.lock();
+        named.push_back((slot, now));
+        let mut ripe = None;
+        while let Some((slot, since)) = named.front()
+            && now.since(*since) >= TRUNCATION_AGE_MIN
+        {
+            ripe = Some(*slot);
+            named.pop_front();
+        }
+        ripe
+    }
 }
 
 async fn write_snapshot(io: &Io, tip: &Tip, random: u64) -> Result<SnapshotEnd> {

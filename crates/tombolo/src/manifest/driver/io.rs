@@ -12,13 +12,20 @@ use tombolo_env::{BoxFuture, Env, all};
 use tombolo_format::incarnation::encode_incarnation;
 use tombolo_format::manifest::snapshot::{SnapshotDecoder, SnapshotIdentity};
 use tombolo_format::manifest::{Edit, RECORD_BYTES_MAX};
+use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{
-    Epoch, Error, ErrorKind, Incarnation, Life, ObjectKind, ObjectName, ObjectStore, Placement, Purpose, PutOutcome, Request, Result,
+    Epoch, Error, ErrorKind, Incarnation, Life, Listed, ObjectKind, ObjectName, ObjectStore, Placement, Purpose, PutOutcome, Request,
+    Result,
 };
 
 use crate::manifest::chain::{Answer, Effect, Machine, PutAnswer, SnapshotName, Step, undecodable};
 use crate::manifest::names;
 
+/// How long a list that may be a walk may take and still be believed. The time-out of a request, so that in practice none takes longer.
+pub(super) const WALK_TIME_MAX: Duration = Duration::from_secs(30);
+/// How long a record stays that is the newest no more, where lists may be walks. Twice as long as a walk is believed: measured by another clock, whose
+/// rate may differ.
+pub(super) const TRUNCATION_AGE_MIN: Duration = Duration::from_secs(60);
 const BACKOFF_MIN: Duration = Duration::from_millis(2);
 const BACKOFF_MAX: Duration = Duration::from_secs(1);
 /// About ten seconds of trying.
@@ -175,9 +182,24 @@ impl Io {
         (u128::from(self.env.random_u64()) << 64) | u128::from(self.env.random_u64())
     }
 
-    /// The smallest name under a prefix: one atomic answer.
+    /// The smallest name under a prefix: one atomic answer, or a walk as good as one.
+    ///
+    /// A walk may miss a name that is deleted while it goes on. No record is deleted within [`TRUNCATION_AGE_MIN`] of the
+    /// moment when it was the newest, so that a walk of less than half that shows the record that was the newest when it began, or a newer one.
     async fn first_name(&self, prefix: &str, patience: Patience) -> Result<Option<ObjectName>> {
-        let listed = self.retried(patience, || self.store.list(self.request(), prefix, None, 1)).await?;
+        let list = || -> BoxFuture<'_, Result<Listed>> {
+            Box::pin(async move {
+                let began = self.env.now();
+                let listed = self.store.list(self.request(), prefix, None, 1).await?;
+                let took = self.env.now().since(began);
+                if took > WALK_TIME_MAX && self.store.lists_may_walk() && !is_enabled(Mutant::ManifestBelievesLongWalks) {
+                    let error = Error::new(ErrorKind::Retry, "a list of the manifest took too long to be believed").object(prefix);
+                    return Err(error.expected(format!("at most {WALK_TIME_MAX:?}")).found(format!("{took:.1?}")));
+                }
+                Ok(listed)
+            })
+        };
+        let listed = self.retried(patience, list).await?;
         Ok(listed.objects.into_iter().next().map(|object| object.name))
     }
 

@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
-use tombolo_env::{BoxFuture, Completer, Completion, Env, TaskClass, completion};
+use tombolo_env::{BoxFuture, Completer, Completion, Env, Instant, TaskClass, completion};
 use tombolo_format::manifest::{Edit, RecordKind, TableName, record_hash};
 use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{
@@ -96,6 +96,8 @@ pub(crate) struct Inner {
     shared: Mutex<Shared>,
     /// Logs of which nothing is published any more.
     given_up: Mutex<BTreeSet<LogId>>,
+    /// Slots whose state a snapshot holds that a record names, and since when this process knows that: those below which records are still to be deleted.
+    named: Mutex<VecDeque<(u64, Instant)>>,
 }
 
 /// Ends the tasks when the last handle goes.
@@ -181,6 +183,7 @@ impl Manifest {
             state: ArcSwap::new(state),
             shared: Mutex::new(shared),
             given_up: Mutex::default(),
+            named: Mutex::default(),
             io,
         };
         Manifest(Arc::new(Handle(Arc::new(inner))))
@@ -195,9 +198,16 @@ impl Manifest {
     fn start(io: Io, tip: Tip) -> Manifest {
         let epoch = Epoch(tip.slot);
         let io = Io { epoch, purpose: Purpose::Manifest, ..io };
-        let state = ArcSwap::new(Arc::clone(&tip.state));
-        let inner =
-            Arc::new(Inner { incarnation: tip.incarnation, epoch, state, shared: Mutex::default(), given_up: Mutex::default(), io });
+        let named = tip.snapshot.map(|snapshot| (snapshot.slot, io.env.now())).into_iter().collect();
+        let inner = Arc::new(Inner {
+            incarnation: tip.incarnation,
+            epoch,
+            state: ArcSwap::new(Arc::clone(&tip.state)),
+            shared: Mutex::default(),
+            given_up: Mutex::default(),
+            named: Mutex::new(named),
+            io,
+        });
         let watching = Arc::clone(&inner);
         let task = guarded(writer::run(Arc::clone(&inner), tip), move || {
             let error = Error::new(ErrorKind::OutcomeUnknown, "the manifest's task panicked");

@@ -202,6 +202,49 @@ fn snapshots_bound_what_opening_reads() {
     });
 }
 
+/// Where a list may be a walk, one that began while a record was the newest does not miss it together with those that came after it, whatever is deleted
+/// meanwhile: it shows neither an older claim nor nothing. Records of which no walk can be under way are deleted.
+#[test]
+fn a_walk_shows_what_was_the_newest_when_it_began() {
+    let (_world, env, store) = world();
+    let plan = FaultPlan::scripted();
+    plan.set_lists_walk(true);
+    let walking: Arc<dyn ObjectStore> = Arc::new(FaultObjectStore::new(&env, Arc::clone(&store), plan.clone()));
+    env.block_on(async {
+        let (writer, _) = Manifest::open(&env, Arc::clone(&walking), options(OpenMode::Create)).await.unwrap();
+        let incarnation = writer.incarnation();
+        let mut sequences = 1..;
+        for apart in [1, 20, 29, 31, 600] {
+            writer.commit(reached(sequences.next().unwrap())).await.unwrap().unwrap();
+            let begun_at = writer.state().slot();
+            let apart = Duration::from_secs(apart);
+            plan.inject(Rule::of_kind(RequestKind::List, Fault::TornList { earlier_first: true, apart }).times(1));
+            let io = writer.io().clone();
+            let (shown, walk) = completion();
+            let walker = async move { shown.complete(io.perform(Effect::NewestRecord(incarnation), Patience::Bounded).await) };
+            env.spawn(TaskClass::Foreground, "walk", walker).detach();
+            env.sleep(Duration::from_millis(1)).await;
+            // Two snapshots at least, each of which would take what was the newest.
+            for sequence in sequences.by_ref().take(300) {
+                writer.commit(reached(sequence)).await.unwrap().unwrap();
+            }
+            let shown = walk.await.unwrap().unwrap();
+            assert!(matches!(shown, Answer::Newest(Some(slot)) if slot >= begun_at), "{shown:?} is shown; {begun_at} was the newest");
+            assert_eq!(*load(&env, &walking).await.unwrap().state, *writer.state());
+        }
+        let request = Request::new(Purpose::Verify, Epoch::NONE);
+        let records = store.list(request, &names::record_prefix(incarnation), None, 2000).await.unwrap().objects.len();
+        assert!(records < 800, "{records} records are left of {}", writer.state().slot());
+    });
+}
+
+#[cfg(feature = "mutants")]
+#[test]
+fn records_deleted_under_a_walk_are_noticed() {
+    tombolo_storage::mutant::notices(Mutant::ManifestTruncatesUnderWalks, a_walk_shows_what_was_the_newest_when_it_began);
+    tombolo_storage::mutant::notices(Mutant::ManifestBelievesLongWalks, a_walk_shows_what_was_the_newest_when_it_began);
+}
+
 /// A writer that dies, or is refused, between a snapshot and the record that names it has lost nothing: only below a named one is anything deleted.
 #[test]
 fn nothing_is_deleted_below_a_snapshot_that_is_not_named() {
