@@ -32,6 +32,12 @@ pub fn prefetch_value<T>(value: &T) {
     hint(std::ptr::from_ref(value).cast());
 }
 
+/// Asks for the line at an address, whatever lies there; it is not read.
+#[inline]
+pub fn prefetch_address(address: *const u8) {
+    hint(address);
+}
+
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 #[inline]
 fn hint(address: *const u8) {

@@ -11,7 +11,7 @@ use tombolo_storage::layer::RequestKind;
 use tombolo_workload::target::Seen;
 use tombolo_workload::{Durability, Session, Target, TargetError};
 
-use super::{Config, Engine, Turn};
+use super::{BLOCK_BYTES, Config, Engine, Turn};
 
 /// An open database.
 pub struct Tombolo {
@@ -25,6 +25,13 @@ pub struct Tombolo {
 
 /// Writes of all threads that may be on their way: half of what the engine allows, so that it never refuses one.
 const ON_THEIR_WAY_MAX: usize = 32_768;
+
+/// The defaults, but for blocks as large as the others': left alone, the engine takes twice as large ones where the memory can hold the data.
+fn keyspace_options() -> KeyspaceOptions {
+    let mut options = KeyspaceOptions::default();
+    options.block_bytes = u32::try_from(BLOCK_BYTES).ok();
+    options
+}
 
 fn failed(error: tombolo::Error) -> TargetError {
     let retryable = matches!(error.kind(), ErrorKind::Retry | ErrorKind::Busy | ErrorKind::DeadlineExceeded);
@@ -41,7 +48,7 @@ impl Engine for Tombolo {
         let space = |number| {
             let name = format!("space-{number}");
             let keyspace = match db.keyspace(&name) {
-                Err(error) if error.kind() == ErrorKind::NotFound => db.create_keyspace(&name, KeyspaceOptions::default()).wait(),
+                Err(error) if error.kind() == ErrorKind::NotFound => db.create_keyspace(&name, keyspace_options()).wait(),
                 found => found,
             };
             Ok((name, keyspace.map_err(failed)?))
@@ -76,7 +83,7 @@ impl Engine for Tombolo {
         } else {
             "accepted: in the mapped log; durable: fdatasync"
         };
-        format!("memory_bytes={}, all else default; {means}", config.memory_bytes())
+        format!("memory_bytes={}, block_bytes={BLOCK_BYTES}, all else default; {means}", config.memory_bytes())
     }
 }
 

@@ -169,6 +169,7 @@ impl Run {
             level: self.job.to,
             lowest: self.job.to == LEVEL_LAST,
             oldest_unix_seconds: Some(self.oldest_unix_seconds),
+            table_bytes: self.engine.table_bytes(),
             purpose: Purpose::Compaction,
         };
         TableWriter::create(self.engine.versions.tables(), output, &self.keyspace.options()).await

@@ -351,6 +351,11 @@ impl Engine {
         self.view.load()
     }
 
+    /// Bytes of all tables that reads see now.
+    pub(crate) fn table_bytes(&self) -> u64 {
+        self.view.load().version.keyspaces().flat_map(|(_, levels)| levels.tables()).map(|table| table.description().length).sum()
+    }
+
     /// What reads see now, to keep.
     pub(crate) fn view_owned(&self) -> Arc<View> {
         self.view.load_full()

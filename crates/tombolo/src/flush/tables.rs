@@ -97,7 +97,15 @@ impl Writing {
     async fn write(&self, keyspace: u32, list: &List, options: &KeyspaceOptions) -> Result<Option<TableDescription>> {
         let engine = &self.engine;
         let name = engine.manifest.fresh_table_name();
-        let output = Output { name, keyspace, level: 0, lowest: false, oldest_unix_seconds: None, purpose: Purpose::Flush };
+        let output = Output {
+            name,
+            keyspace,
+            level: 0,
+            lowest: false,
+            oldest_unix_seconds: None,
+            table_bytes: engine.table_bytes(),
+            purpose: Purpose::Flush,
+        };
         let mut writer = TableWriter::create(engine.versions.tables(), output, options).await?;
         write_list(engine, list, &mut writer).await?;
         let Some((table, bytes)) = finish(engine, writer).await? else { return Ok(None) };

@@ -22,6 +22,8 @@ use std::cmp::Ordering as Order;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
+use tombolo_format::prefetch::prefetch_address;
+
 use super::arena::Bump;
 use super::record::{Record, Target};
 
@@ -170,6 +172,24 @@ impl Leaf {
     #[inline]
     pub(super) fn record(self, slots: Slots, place: usize) -> Record {
         self.record_in(slots.slot(place))
+    }
+
+    /// Asks for its memory.
+    #[inline]
+    pub(super) fn prefetch(self) {
+        for line in 0..LEAF_BYTES.div_ceil(LEAF_ALIGN) {
+            prefetch_address(self.pointer().wrapping_add(line * LEAF_ALIGN));
+        }
+    }
+
+    /// Asks for the beginnings of the versions from `from` on.
+    #[inline]
+    pub(super) fn prefetch_records(self, slots: Slots, from: usize) {
+        for place in from..slots.count() {
+            let record = self.record(slots, place).pointer();
+            prefetch_address(record);
+            prefetch_address(record.wrapping_add(LEAF_ALIGN));
+        }
     }
 
     /// How many of the versions come before `target`.

@@ -23,6 +23,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use tombolo_format::key::Trailer;
+use tombolo_format::prefetch::prefetch_address;
 
 use super::arena::{Arena, Bump};
 use super::forks::{FORK_BYTES_MAX, Fork, Forks, HEIGHT_MAX, random_height};
@@ -272,13 +273,36 @@ impl SortedList {
         Some(Place { leaf, slots, at })
     }
 
+    /// Asks for the memory of what comes after `place` in its leaf, and of the way to the leaf after it: for a walk that begins there.
+    #[inline]
+    pub(super) fn prefetch_from(&self, place: Place) {
+        prefetch_address(place.leaf.next());
+        place.leaf.prefetch_records(place.slots, place.at + 1);
+    }
+
     /// The version after `place`, which must be of this list.
+    ///
+    /// Versions that follow each other lie anywhere, so a walk asks for the next leaf's while it is in this one, in steps of which each needs what the
+    /// last has asked for: the fork, the leaf, its versions and the fork after it.
     #[inline]
     pub(super) fn next(&self, place: Place) -> Option<Place> {
-        if place.at + 1 < place.slots.count() {
-            return Some(Place { at: place.at + 1, ..place });
+        const LEAF_ASKED_AT: usize = 1;
+        const RECORDS_ASKED_AT: usize = 3;
+        let at = place.at + 1;
+        if at == place.slots.count() {
+            return Place::first_of(load_leaf(Fork::from_pointer(place.leaf.next())?.leaf()));
         }
-        Place::first_of(load_leaf(Fork::from_pointer(place.leaf.next())?.leaf()))
+        if at == LEAF_ASKED_AT || at == RECORDS_ASKED_AT {
+            if let Some(leaf) = Fork::from_pointer(place.leaf.next()).and_then(|next| load_leaf(next.leaf())) {
+                if at == LEAF_ASKED_AT {
+                    leaf.prefetch();
+                } else {
+                    leaf.prefetch_records(leaf.slots(), 0);
+                    prefetch_address(leaf.next());
+                }
+            }
+        }
+        Some(Place { at, ..place })
     }
 
     /// The version before `place`, which must be of this list.

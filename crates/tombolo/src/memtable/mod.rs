@@ -243,7 +243,7 @@ impl MemtableCursor {
 
     /// To the first version at or after (`key`, `trailer`).
     pub(crate) fn seek(&mut self, key: &[u8], trailer: Trailer) {
-        self.place = self.list.0.seek(key, trailer);
+        self.place = self.list.0.seek(key, trailer).inspect(|place| self.list.0.prefetch_from(*place));
     }
 
     /// To the last version before (`key`, `trailer`).
@@ -253,7 +253,7 @@ impl MemtableCursor {
 
     /// To the first version.
     pub(crate) fn first(&mut self) {
-        self.place = self.list.0.first();
+        self.place = self.list.0.first().inspect(|place| self.list.0.prefetch_from(*place));
     }
 
     /// To the last version.

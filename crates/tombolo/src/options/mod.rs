@@ -245,8 +245,9 @@ pub struct KeyspaceOptions {
     pub compression: Compression,
     /// How blocks of the last level are compressed, which holds most of the data. Default `None`: as the others.
     pub compression_lowest: Option<Compression>,
-    /// Bytes of a data block before compression. Default 8 KiB. Larger: smaller tables, dearer single reads.
-    pub block_bytes: u32,
+    /// Bytes of a data block before compression. Default `None`: 16 KiB while the memory budget can hold the database, where larger blocks make all
+    /// reads cheaper, and 8 KiB beyond, where each miss pays for its block. Each table keeps those that it was written with.
+    pub block_bytes: Option<u32>,
     /// Filter bits per key; 0 for none. Default 10: about 1 % of the reads of absent keys touch a block.
     pub filter_bits: u8,
     /// Values that reads give begin in memory at multiples of this: a power of two, at most 4096. Default 1. For readers that cast values
@@ -256,13 +257,7 @@ pub struct KeyspaceOptions {
 
 impl Default for KeyspaceOptions {
     fn default() -> KeyspaceOptions {
-        KeyspaceOptions {
-            compression: Compression::Lz4,
-            compression_lowest: None,
-            block_bytes: 8 << 10,
-            filter_bits: 10,
-            value_alignment: 1,
-        }
+        KeyspaceOptions { compression: Compression::Lz4, compression_lowest: None, block_bytes: None, filter_bits: 10, value_alignment: 1 }
     }
 }
 
@@ -274,7 +269,11 @@ impl KeyspaceOptions {
             name: "compression_lowest",
             help: "none, lz4, zstd or same (default same): of the last level, which holds most of the data; zstd saves space",
         },
-        Setting { name: "block_bytes", help: "bytes of a block, 1024 to 1048576 (default 8192): more for scans, less for single reads" },
+        Setting {
+            name: "block_bytes",
+            help: "bytes of a block, 1024 to 1048576, or auto (default auto: 16384 while memory_bytes can hold the database, 8192 beyond): more \
+                   for scans, less for single reads",
+        },
         Setting { name: "filter_bits", help: "filter bits per key, 0 to 30 (default 10): 0 when absent keys are never read" },
         Setting {
             name: "value_alignment",
@@ -292,13 +291,11 @@ impl KeyspaceOptions {
             "compression_lowest" => {
                 self.compression_lowest = if value == "same" { None } else { Some(compression(name, value)?) };
             }
-            "block_bytes" => {
-                let bytes = number(name, value)?;
-                self.block_bytes = match u32::try_from(bytes) {
-                    Ok(bytes @ 1024..=1_048_576) => bytes,
-                    _ => return Err(bad_value(name, value, "1024 to 1048576")),
-                }
-            }
+            "block_bytes" if value == "auto" => self.block_bytes = None,
+            "block_bytes" => match number(name, value).map(u32::try_from) {
+                Ok(Ok(bytes @ 1024..=1_048_576)) => self.block_bytes = Some(bytes),
+                _ => return Err(bad_value(name, value, "1024 to 1048576, or auto")),
+            },
             "filter_bits" => {
                 let bits = number(name, value)?;
                 self.filter_bits = match u8::try_from(bits) {
@@ -344,7 +341,7 @@ impl KeyspaceOptions {
         manifest::KeyspaceOptions(vec![
             ("compression".into(), self.compression.name().into()),
             ("compression_lowest".into(), self.compression_lowest.map_or("same", Compression::name).into()),
-            ("block_bytes".into(), self.block_bytes.to_string()),
+            ("block_bytes".into(), self.block_bytes.map_or("auto".into(), |bytes| bytes.to_string())),
             ("filter_bits".into(), self.filter_bits.to_string()),
             ("value_alignment".into(), self.value_alignment.to_string()),
         ])

@@ -24,10 +24,13 @@ fn keyspace_options_survive_the_manifest() {
     for (name, value) in [("compression", "zstd"), ("block_bytes", "4096"), ("filter_bits", "0"), ("value_alignment", "64")] {
         options.set(name, value).unwrap();
     }
-    assert_eq!(KeyspaceOptions::from_manifest(&options.to_manifest()).unwrap(), options);
+    for options in [&options, &KeyspaceOptions::default()] {
+        assert_eq!(KeyspaceOptions::from_manifest(&options.to_manifest()).unwrap(), *options);
+    }
     for (name, value) in [
         ("compression", "gzip"),
         ("block_bytes", "1"),
+        ("block_bytes", "large"),
         ("filter_bits", "31"),
         ("value_alignment", "24"),
         ("value_alignment", "8192"),

@@ -87,7 +87,7 @@ impl Run {
         let builder = Db::builder(uri).env(world.process("user").env()).registry(Registry::with_defaults()).options(options);
         let db = builder.open().wait().unwrap();
         let mut options = KeyspaceOptions::default();
-        options.block_bytes = 1024;
+        options.block_bytes = Some(1024);
         let keyspace = db.create_keyspace("walked", options).wait().unwrap();
         Run { db, keyspace, model: Map::new(), snapshots: Vec::new() }
     }

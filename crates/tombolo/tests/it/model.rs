@@ -92,7 +92,7 @@ impl Run {
         let db = self.db.insert(builder.open().wait().unwrap());
         if db.keyspace(NAMES[1]).is_err() {
             let mut options = KeyspaceOptions::default();
-            (options.block_bytes, options.compression) = (1024, Compression::Zstd);
+            (options.block_bytes, options.compression) = (Some(1024), Compression::Zstd);
             db.create_keyspace(NAMES[1], options).wait().unwrap();
         }
         db

@@ -1,6 +1,7 @@
 //! Settings that change while the database runs.
 
 use tombolo::{Batch, Compression, Db, Durability, Env, ErrorKind, KeyspaceOptions, Options, Registry};
+use tombolo_storage::Purpose;
 
 fn open(name: &str, env: &Env, registry: &Registry) -> Db {
     let options = Options::parse(["memory_bytes=4194304"]).unwrap();
@@ -87,13 +88,46 @@ fn settings_of_a_keyspace_that_change_side_by_side_all_count() {
         }
         let check = |keys: &tombolo::Keyspace| {
             let options = keys.options();
-            assert_eq!((options.compression, options.block_bytes, options.filter_bits), (Compression::Zstd, 4096, 7), "{options:?}");
+            assert_eq!((options.compression, options.block_bytes, options.filter_bits), (Compression::Zstd, Some(4096), 7), "{options:?}");
             assert_eq!(options.compression_lowest, Some(Compression::None));
         };
         check(&keys);
         drop((db, keys));
         check(&open(&format!("beside-{round}"), &env, &registry).default_keyspace());
     }
+}
+
+/// Blocks go by whether the memory can hold the database, unless the keyspace says how large they are.
+#[test]
+fn blocks_are_larger_where_the_memory_can_hold_the_database() {
+    let (env, registry) = (Env::real(), Registry::with_defaults());
+    let bytes_of_a_read = |name: &str, memory_bytes: u64, block_bytes: &str| {
+        let db = open(name, &env, &registry);
+        let keys = db.default_keyspace();
+        db.set_options([("memory_bytes", &memory_bytes.to_string()[..])]).unwrap();
+        keys.set_options([("block_bytes", block_bytes), ("compression", "none")]).wait().unwrap();
+        let write = || {
+            (0..3000u32).for_each(|index| keys.put_with(index.to_be_bytes(), [7; 1000], Durability::Accepted).wait().unwrap());
+            db.compact().wait().unwrap();
+        };
+        // What the first round leaves is what the tables of the second go by.
+        write();
+        write();
+        let counted = || {
+            let gets = db.requests().counted.into_iter().filter(|one| one.purpose == Purpose::Get);
+            gets.fold((0, 0), |(requests, bytes), one| (requests + one.requests, bytes + one.bytes_received))
+        };
+        let get = |index: u32| assert!(keys.get(index.to_be_bytes()).wait().unwrap().is_some());
+        get(0);
+        let (requests, bytes) = counted();
+        (1..10).for_each(|part| get(part * 50));
+        let (requests_now, bytes_now) = counted();
+        (bytes_now - bytes) / (requests_now - requests)
+    };
+    let (large, small) = (12_000..16_500, 4_000..8_300);
+    assert!(large.contains(&bytes_of_a_read("blocks-held", 16 << 20, "auto")));
+    assert!(small.contains(&bytes_of_a_read("blocks-beyond", 1 << 20, "auto")));
+    assert!(small.contains(&bytes_of_a_read("blocks-said", 16 << 20, "8192")));
 }
 
 #[test]

@@ -142,7 +142,7 @@ fn sizes_of_ranges_are_right_to_a_block_for_each_table() {
     let env = Env::real();
     let db = Db::builder("mem://sizes").env(env).open().wait().unwrap();
     let mut options = KeyspaceOptions::default();
-    (options.compression, options.block_bytes) = (tombolo::Compression::None, 4096);
+    (options.compression, options.block_bytes) = (tombolo::Compression::None, Some(4096));
     let keys = db.create_keyspace("k", options).wait().unwrap();
     let size = |range: std::ops::Range<u32>| keys.approximate_size(range.start.to_be_bytes()..range.end.to_be_bytes()).wait().unwrap();
     let put = |index: u32| keys.put_with(index.to_be_bytes(), [7; 96], Durability::Accepted).wait().unwrap();
