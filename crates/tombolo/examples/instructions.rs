@@ -160,6 +160,7 @@ fn compaction() -> tombolo::Result<()> {
         let db = builder.open().await?;
         let mut plain = KeyspaceOptions::default();
         plain.compression = Compression::Lz4;
+        plain.block_bytes = Some(8 << 10);
         let keys = db.create_keyspace("measured", plain).await?;
         for run in 0..RUNS {
             for number in (0..KEYS).filter(|number| scatter(*number, RUNS) == run) {

@@ -127,7 +127,6 @@ impl Cast<'_> {
         let process = self.run.world.process(&format!("part {}", self.started));
         let plan = FaultPlan::random(random.next(), self.chances);
         let chance = Random::new(random.next(), 9);
-        plan.set_lists_walk(self.started.is_multiple_of(2));
         let life = live(process.clone(), self.contest.clone(), self.wishes.clone(), plan.clone(), chance, stands_by);
         process.spawn(TaskClass::Foreground, "live", life).detach();
         self.started += 1;

@@ -359,10 +359,10 @@ async fn perform(io: &Io, incarnation: Incarnation, effect: Effect) -> Result<An
     })
 }
 
-/// Deletes a pin, then its heartbeats.
+/// Deletes a pin, then its heartbeats: one that stays without them would look, to those who saw them, like one whose heartbeats a list misses.
 pub(crate) async fn delete_pin(io: &Io, incarnation: Incarnation, id: u128) -> Result<()> {
     let pin = names::pin(incarnation, id);
-    io.delete(&pin).await?;
+    io.delete_surely(&pin).await?;
     for heartbeat in io.list_all(&format!("{pin}.")).await? {
         io.delete(&heartbeat).await?;
     }
@@ -632,7 +632,7 @@ impl Pinned {
     /// # Errors
     /// Of the store; the pin may be left then.
     pub async fn release(&self) -> Result<()> {
-        self.io.delete(&names::pin(self.incarnation, self.pin.id)).await?;
+        self.io.delete_surely(&names::pin(self.incarnation, self.pin.id)).await?;
         let newest = self.beats.lock().newest;
         self.delete_beats(newest + 1).await
     }

@@ -353,7 +353,7 @@ impl Engine {
 
     /// Bytes of all tables that reads see now.
     pub(crate) fn table_bytes(&self) -> u64 {
-        self.view.load().version.keyspaces().flat_map(|(_, levels)| levels.tables()).map(|table| table.description().length).sum()
+        self.view.load().version.keyspaces().map(|(_, levels)| levels.bytes()).sum()
     }
 
     /// What reads see now, to keep.

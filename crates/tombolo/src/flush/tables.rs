@@ -27,6 +27,8 @@ struct Writing {
     engine: Arc<Engine>,
     waiting: Mutex<VecDeque<(u32, List, KeyspaceOptions)>>,
     tables: Mutex<Vec<TableDescription>>,
+    /// Of the database, before it.
+    table_bytes: u64,
 }
 
 /// Writes the tables of a sealed memtable into `tables`: those that are complete, also when it fails.
@@ -34,7 +36,8 @@ pub(super) async fn write_tables(engine: &Arc<Engine>, sealed: &Sealed, tables: 
     let waiting = living(engine, sealed)?;
     let small = sealed.memtable.used_bytes() / (waiting.len() as u64).max(1) <= SMALL_BYTES;
     let others = if small { waiting.len().clamp(1, SMALL_AT_ONCE) - 1 } else { 0 };
-    let writing = Arc::new(Writing { engine: Arc::clone(engine), waiting: Mutex::new(waiting), tables: Mutex::default() });
+    let table_bytes = engine.table_bytes();
+    let writing = Arc::new(Writing { engine: Arc::clone(engine), waiting: Mutex::new(waiting), tables: Mutex::default(), table_bytes });
     let others: Vec<_> = (0..others).map(|_| writing.spawn()).collect();
     let mut result = writing.run().await;
     for (task, ended) in others {
@@ -103,7 +106,7 @@ impl Writing {
             level: 0,
             lowest: false,
             oldest_unix_seconds: None,
-            table_bytes: engine.table_bytes(),
+            table_bytes: self.table_bytes,
             purpose: Purpose::Flush,
         };
         let mut writer = TableWriter::create(engine.versions.tables(), output, options).await?;

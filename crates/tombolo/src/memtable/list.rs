@@ -292,14 +292,14 @@ impl SortedList {
         if at == place.slots.count() {
             return Place::first_of(load_leaf(Fork::from_pointer(place.leaf.next())?.leaf()));
         }
-        if at == LEAF_ASKED_AT || at == RECORDS_ASKED_AT {
-            if let Some(leaf) = Fork::from_pointer(place.leaf.next()).and_then(|next| load_leaf(next.leaf())) {
-                if at == LEAF_ASKED_AT {
-                    leaf.prefetch();
-                } else {
-                    leaf.prefetch_records(leaf.slots(), 0);
-                    prefetch_address(leaf.next());
-                }
+        if (at == LEAF_ASKED_AT || at == RECORDS_ASKED_AT)
+            && let Some(leaf) = Fork::from_pointer(place.leaf.next()).and_then(|next| load_leaf(next.leaf()))
+        {
+            if at == LEAF_ASKED_AT {
+                leaf.prefetch();
+            } else {
+                leaf.prefetch_records(leaf.slots(), 0);
+                prefetch_address(leaf.next());
             }
         }
         Some(Place { at, ..place })

@@ -111,7 +111,8 @@ impl Tables {
         let source = self.open(description);
         let name = manifest.fresh_table_name();
         let bytes = piece_bytes(self.cache.budget().bytes());
-        let blocks = block_bytes(description.length, self.cache.budget().bytes());
+        // One table says nothing of the database: as if it were large.
+        let blocks = block_bytes(u64::MAX, self.cache.budget().bytes());
         let options = table_options(options, description.keyspace, false, description.oldest_unix_seconds, blocks, bytes);
         let object = names::table(manifest.incarnation(), name);
         let new = NewTable { name, object, identity: env.random_u64(), level: description.level, options };

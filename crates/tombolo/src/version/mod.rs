@@ -52,6 +52,12 @@ impl Levels {
         self.runs.iter().chain(self.sorted.iter().flat_map(|(_, tables)| tables.iter()))
     }
 
+    /// Bytes of all tables.
+    pub(crate) fn bytes(&self) -> u64 {
+        let runs = self.runs.iter().map(|table| table.description().length).sum::<u64>();
+        runs + self.sorted.iter().map(|(_, run)| run.bytes()).sum::<u64>()
+    }
+
     /// The sorted run of a level, if it is not empty.
     pub(crate) fn level(&self, number: u8) -> Option<&Arc<SortedRun>> {
         let index = self.sorted.binary_search_by_key(&number, |(level, _)| *level).ok()?;

@@ -125,7 +125,7 @@ fn blocks_are_larger_where_the_memory_can_hold_the_database() {
         (bytes_now - bytes) / (requests_now - requests)
     };
     let (large, small) = (12_000..16_500, 4_000..8_300);
-    assert!(large.contains(&bytes_of_a_read("blocks-held", 16 << 20, "auto")));
+    assert!(large.contains(&bytes_of_a_read("blocks-held", 32 << 20, "auto")));
     assert!(small.contains(&bytes_of_a_read("blocks-beyond", 1 << 20, "auto")));
     assert!(small.contains(&bytes_of_a_read("blocks-said", 16 << 20, "8192")));
 }

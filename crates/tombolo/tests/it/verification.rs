@@ -15,6 +15,7 @@ async fn open(env: Env) -> Db {
 async fn write(env: Env) {
     let db = open(env).await;
     let keys = db.default_keyspace();
+    keys.set_options([("block_bytes", "8192")]).await.unwrap();
     for round in 0..3u32 {
         for index in 0..200u32 {
             let mut value = vec![round as u8; 200];

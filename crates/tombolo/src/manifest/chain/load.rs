@@ -197,7 +197,8 @@ impl Load {
             (Phase::Prove(tip), Answer::Newest(Some(newest))) if newest == tip.slot => Ok(Step::Done(Ok(Some(tip)))),
             (Phase::Recheck(_), Answer::Newest(Some(newest))) if newest > self.head => Ok(self.start(newest)),
             (Phase::Recheck(slot), Answer::Newest(_)) => Err(missing(self.incarnation, slot)),
-            (Phase::Prove(tip), Answer::Newest(_)) => Err(missing(self.incarnation, tip.slot)),
+            // A walk over records that are being deleted with their database.
+            (Phase::Prove(tip), Answer::Newest(_)) => Ok(self.recheck(tip.slot)),
             (_, answer) => misfit("load", &answer),
         }
     }

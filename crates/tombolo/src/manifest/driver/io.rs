@@ -21,7 +21,7 @@ use tombolo_storage::{
 use crate::manifest::chain::{Answer, Effect, Machine, PutAnswer, SnapshotName, Step, undecodable};
 use crate::manifest::names;
 
-/// How long a list that may be a walk may take and still be believed. The time-out of a request, so that in practice none takes longer.
+/// How long a list that may be a walk may take, tries that failed included, and still be believed.
 pub(super) const WALK_TIME_MAX: Duration = Duration::from_secs(30);
 /// How long a record stays that is the newest no more, where lists may be walks. Twice as long as a walk is believed: measured by another clock, whose
 /// rate may differ.
@@ -184,7 +184,7 @@ impl Io {
 
     /// The smallest name under a prefix: one atomic answer, or a walk as good as one.
     ///
-    /// A walk may miss a name that is deleted while it goes on. No record is deleted within [`TRUNCATION_AGE_MIN`] of the
+    /// A walk may miss a name that is deleted while it goes on. But for the destruction of a database, after which a load looks again, no record is deleted within [`TRUNCATION_AGE_MIN`] of the
     /// moment when it was the newest, so that a walk of less than half that shows the record that was the newest when it began, or a newer one.
     async fn first_name(&self, prefix: &str, patience: Patience) -> Result<Option<ObjectName>> {
         let list = || -> BoxFuture<'_, Result<Listed>> {
@@ -194,6 +194,8 @@ impl Io {
                 let took = self.env.now().since(began);
                 if took > WALK_TIME_MAX && self.store.lists_may_walk() && !is_enabled(Mutant::ManifestBelievesLongWalks) {
                     let error = Error::new(ErrorKind::Retry, "a list of the manifest took too long to be believed").object(prefix);
+                    let error =
+                        error.advice("the store, or the way to it, is too slow to follow a manifest there: lists take a moment as a rule");
                     return Err(error.expected(format!("at most {WALK_TIME_MAX:?}")).found(format!("{took:.1?}")));
                 }
                 Ok(listed)
@@ -281,6 +283,20 @@ impl Io {
         match self.retried(Patience::Bounded, || self.store.delete(self.request(), name)).await {
             Err(error) if error.kind() == ErrorKind::OutcomeUnknown => Ok(()),
             result => result,
+        }
+    }
+
+    /// Deletes an object, and again for some time while the outcome is unknown.
+    ///
+    /// # Errors
+    /// Of the store; `OutcomeUnknown` when it stayed so.
+    pub(crate) async fn delete_surely(&self, name: &ObjectName) -> Result<()> {
+        let mut backoff = Backoff::new();
+        loop {
+            match self.retried(Patience::Bounded, || self.store.delete(self.request(), name)).await {
+                Err(error) if error.kind() == ErrorKind::OutcomeUnknown && !backoff.is_exhausted() => backoff.pause(&self.env).await,
+                result => return result,
+            }
         }
     }
 }

@@ -224,9 +224,18 @@ fn a_walk_shows_what_was_the_newest_when_it_began() {
             let walker = async move { shown.complete(io.perform(Effect::NewestRecord(incarnation), Patience::Bounded).await) };
             env.spawn(TaskClass::Foreground, "walk", walker).detach();
             env.sleep(Duration::from_millis(1)).await;
-            // Two snapshots at least, each of which would take what was the newest.
-            for sequence in sequences.by_ref().take(300) {
-                writer.commit(reached(sequence)).await.unwrap().unwrap();
+            // Two snapshots at least, each of which would take what was the newest; and while the walk goes on for long, after a minute two more, which may.
+            let rounds = if apart > Duration::from_secs(60) { 2 } else { 1 };
+            for _ in 0..rounds {
+                for sequence in sequences.by_ref().take(300) {
+                    writer.commit(reached(sequence)).await.unwrap().unwrap();
+                }
+                env.sleep(Duration::from_secs(if rounds > 1 { 61 } else { 0 })).await;
+            }
+            if rounds > 1 {
+                let request = Request::new(Purpose::Verify, Epoch::NONE);
+                let gone = store.length(request, &names::record(incarnation, begun_at)).await;
+                assert_eq!(gone.unwrap_err().kind(), ErrorKind::NotFound, "what was the newest a minute ago is deleted under the walk");
             }
             let shown = walk.await.unwrap().unwrap();
             assert!(matches!(shown, Answer::Newest(Some(slot)) if slot >= begun_at), "{shown:?} is shown; {begun_at} was the newest");
