@@ -22,6 +22,8 @@ enum Mistake {
     AlwaysCreated,
     /// Lists names, then asks for each whether it is still there, as if that were one moment.
     ListsThenLooks,
+    /// The same of a store that says so, and then shows nothing in place of what stands behind the name that is gone.
+    WalksAndStops,
     ListsInReverse,
     ListsThroughAfter,
     ForgetsMore,
@@ -35,10 +37,11 @@ enum Mistake {
     FinishReplaces,
 }
 
-const MISTAKES: [Mistake; 14] = [
+const MISTAKES: [Mistake; 15] = [
     Mistake::LooksThenPuts,
     Mistake::AlwaysCreated,
     Mistake::ListsThenLooks,
+    Mistake::WalksAndStops,
     Mistake::ListsInReverse,
     Mistake::ListsThroughAfter,
     Mistake::ForgetsMore,
@@ -135,7 +138,7 @@ impl ObjectStore for Broken {
         Box::pin(async move {
             let mut page = self.inner.list(request, prefix, after, limit).await?;
             match self.mistake {
-                Mistake::ListsThenLooks => {
+                Mistake::ListsThenLooks | Mistake::WalksAndStops => {
                     self.pause().await;
                     let mut objects = Vec::new();
                     for info in page.objects {
@@ -181,6 +184,10 @@ impl ObjectStore for Broken {
             }
             self.inner.copy(request, from, to).await
         })
+    }
+
+    fn lists_may_walk(&self) -> bool {
+        self.mistake == Mistake::WalksAndStops
     }
 
     fn describe(&self) -> String {

@@ -41,7 +41,8 @@ impl LeaseWatch {
                 _ if is_enabled(Mutant::LeaseCountedFromListBegin) => began,
                 _ => ended,
             };
-            // The next heartbeat is put before the last one goes: a list that shows neither was made while they changed, and the next one too may be.
+            // The next heartbeat is put before the last one goes: a list that shows an older one, or none, was made while they changed. So each such list
+            // counts as a change, not only the first.
             let newest =
                 if is_enabled(Mutant::LeaseTakesMissedBeat) { pin.beat } else { known.map_or(pin.beat, |(beat, _)| pin.beat.max(*beat)) };
             beats.insert(pin.id, (newest, since));

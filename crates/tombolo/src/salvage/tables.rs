@@ -15,7 +15,7 @@ use crate::cache::BlockCache;
 use crate::manifest::{Manifest, Places, State, names};
 use crate::options::KeyspaceOptions;
 use crate::table::{NewTable, Part, Table, TableWriter, check_description, piece_bytes};
-use crate::version::{block_bytes, table_options};
+use crate::version::{BLOCK_BYTES_BEYOND, table_options};
 
 /// Tables read at once: each is in memory while it is checked.
 const TABLES_IN_FLIGHT_MAX: usize = 4;
@@ -112,8 +112,7 @@ impl Tables {
         let name = manifest.fresh_table_name();
         let bytes = piece_bytes(self.cache.budget().bytes());
         // One table says nothing of the database: as if it were large.
-        let blocks = block_bytes(u64::MAX, self.cache.budget().bytes());
-        let options = table_options(options, description.keyspace, false, description.oldest_unix_seconds, blocks, bytes);
+        let options = table_options(options, description.keyspace, false, description.oldest_unix_seconds, BLOCK_BYTES_BEYOND, bytes);
         let object = names::table(manifest.incarnation(), name);
         let new = NewTable { name, object, identity: env.random_u64(), level: description.level, options };
         let mut writer = TableWriter::create(&**target, Request::new(Purpose::Compaction, manifest.epoch()), new).await?;

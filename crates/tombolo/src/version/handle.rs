@@ -254,13 +254,13 @@ pub(crate) struct Output {
 /// Bytes of blocks where the memory budget can hold the database. All reads are cheaper: fewer blocks to find and keep.
 const BLOCK_BYTES_IN_MEMORY: u32 = 16 << 10;
 /// Bytes of blocks beyond: what a miss reads, decompresses and keeps is a block. 16 KiB cost 11 to 18 % of such reads.
-const BLOCK_BYTES_BEYOND: u32 = 8 << 10;
+pub(crate) const BLOCK_BYTES_BEYOND: u32 = 8 << 10;
 /// The budget can hold a database whose tables take at most this part of it: what they hold is about twice as much before compression, and blocks get about
 /// three quarters.
 const IN_MEMORY_PART: (u64, u64) = (3, 8);
 
 /// Bytes of the blocks of a table that is written to a database with tables of `table_bytes`, unless the keyspace's options say it.
-pub(crate) fn block_bytes(table_bytes: u64, budget_bytes: u64) -> u32 {
+fn block_bytes(table_bytes: u64, budget_bytes: u64) -> u32 {
     let (part, of) = IN_MEMORY_PART;
     if table_bytes.saturating_mul(of) <= budget_bytes.saturating_mul(part) { BLOCK_BYTES_IN_MEMORY } else { BLOCK_BYTES_BEYOND }
 }

@@ -67,6 +67,16 @@ fn delays_and_torn_pages_keep_every_promise() {
     assert!(bench.plan.injected() > 0);
 }
 
+/// Lists that walk are worse than those of one moment, and keep what is promised of them.
+#[test]
+fn lists_that_walk_keep_the_promises_of_such() {
+    let chances = Chances { torn_list: 1.0, delay_max: Duration::from_micros(50), ..Chances::NONE };
+    let bench = bench(FaultPlan::random(7, chances));
+    let check = || bench.env.block_on(conformance::object_store(&bench.env, Arc::new(bench.store.clone())));
+    bench.plan.set_lists_walk(true);
+    check().expect("all promises but that of one moment");
+}
+
 #[test]
 fn an_error_has_no_effect() {
     let bench = bench(FaultPlan::scripted());

@@ -162,6 +162,31 @@ fn a_pin_is_released_with_all_its_heartbeats() {
     });
 }
 
+/// A pin that may be there still keeps its heartbeats: without them it would look like one whose heartbeats move under a list, and never expire.
+#[test]
+fn a_pin_that_may_be_there_still_keeps_its_heartbeats() {
+    let database = Database::new();
+    let plan = FaultPlan::scripted();
+    let faulty: Arc<dyn ObjectStore> = Arc::new(FaultObjectStore::new(&database.env, Arc::clone(&database.store), plan.clone()));
+    database.env.block_on(async {
+        let names = database.tables(1).await;
+        let mut pin = pin(&database.env, &database.store, READER, |_| names.clone()).await.unwrap();
+        pin.io.store = faulty;
+        pin.heartbeat().await.unwrap();
+        plan.inject(Rule::of_kind(RequestKind::Delete, Fault::Unknown { landed: false }));
+        assert_eq!(pin.release().await.unwrap_err().kind(), ErrorKind::OutcomeUnknown);
+        plan.clear();
+        let objects = async || {
+            let listed = database.store.list(REQUEST, &names::pin_prefix(database.manifest.incarnation()), None, 10).await;
+            listed.unwrap().objects.len()
+        };
+        assert_eq!(objects().await, 2, "the pin and its heartbeat");
+        plan.inject(Rule::of_kind(RequestKind::Delete, Fault::Unknown { landed: false }).times(1));
+        pin.release().await.unwrap();
+        assert_eq!(objects().await, 0, "what did not land is deleted again");
+    });
+}
+
 /// What left the version is deleted, save what a local reader or a pin uses; that follows when it is let go.
 #[test]
 fn deletes_what_nobody_uses() {

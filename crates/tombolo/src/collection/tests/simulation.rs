@@ -165,7 +165,7 @@ impl Fight {
         let infrastructure = world.process("store").env();
         let base: Arc<dyn ObjectStore> = Arc::new(MemoryObjectStore::unnamed(&infrastructure));
         let plan = FaultPlan::random(seed, Chances { lateness_max: Duration::from_secs(20), ..Chances::ROUGH });
-        plan.set_lists_walk(seed % 2 == 1);
+        plan.set_lists_walk(seed % 4 == 1);
         Fight { world, infrastructure, base, plan, ledger: Shared::default(), processes: Vec::new() }
     }
 

@@ -197,7 +197,7 @@ impl Load {
             (Phase::Prove(tip), Answer::Newest(Some(newest))) if newest == tip.slot => Ok(Step::Done(Ok(Some(tip)))),
             (Phase::Recheck(_), Answer::Newest(Some(newest))) if newest > self.head => Ok(self.start(newest)),
             (Phase::Recheck(slot), Answer::Newest(_)) => Err(missing(self.incarnation, slot)),
-            // A walk over records that are being deleted with their database.
+            // A walk that went on while the database was destroyed, whose last record the next list shows.
             (Phase::Prove(tip), Answer::Newest(_)) => Ok(self.recheck(tip.slot)),
             (_, answer) => misfit("load", &answer),
         }

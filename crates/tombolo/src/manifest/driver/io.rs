@@ -13,6 +13,7 @@ use tombolo_format::incarnation::encode_incarnation;
 use tombolo_format::manifest::snapshot::{SnapshotDecoder, SnapshotIdentity};
 use tombolo_format::manifest::{Edit, RECORD_BYTES_MAX};
 use tombolo_storage::mutant::{Mutant, is_enabled};
+use tombolo_storage::patience::patiently;
 use tombolo_storage::{
     Epoch, Error, ErrorKind, Incarnation, Life, Listed, ObjectKind, ObjectName, ObjectStore, Placement, Purpose, PutOutcome, Request,
     Result,
@@ -291,13 +292,7 @@ impl Io {
     /// # Errors
     /// Of the store; `OutcomeUnknown` when it stayed so.
     pub(crate) async fn delete_surely(&self, name: &ObjectName) -> Result<()> {
-        let mut backoff = Backoff::new();
-        loop {
-            match self.retried(Patience::Bounded, || self.store.delete(self.request(), name)).await {
-                Err(error) if error.kind() == ErrorKind::OutcomeUnknown && !backoff.is_exhausted() => backoff.pause(&self.env).await,
-                result => return result,
-            }
-        }
+        patiently(&self.env, || self.store.delete(self.request(), name)).await
     }
 }
 

@@ -247,6 +247,30 @@ fn a_walk_shows_what_was_the_newest_when_it_began() {
     });
 }
 
+/// Destroying waits for no walk: whoever's walk shows less than it has read finds the end of the database, not damage.
+#[test]
+fn a_walk_while_the_database_is_destroyed_shows_no_damage() {
+    let (_world, env, store) = world();
+    let plan = FaultPlan::scripted();
+    plan.set_lists_walk(true);
+    let walking: Arc<dyn ObjectStore> = Arc::new(FaultObjectStore::new(&env, Arc::clone(&store), plan.clone()));
+    env.block_on(async {
+        let (writer, _) = Manifest::open(&env, store, options(OpenMode::Create)).await.unwrap();
+        writer.commit(reached(5)).await.unwrap().unwrap();
+        // The third list, which is to prove what was read.
+        let torn = Fault::TornList { earlier_first: true, apart: Duration::from_secs(1) };
+        plan.inject(Rule::of_kind(RequestKind::List, torn).skip(2).times(1));
+        let (loaded, loading) = completion();
+        let loader = env.clone();
+        env.spawn(TaskClass::Foreground, "load", async move { loaded.complete(load(&loader, &walking).await.map(drop)) }).detach();
+        env.sleep(Duration::from_millis(100)).await;
+        let last = writer.destroy().await.unwrap();
+        housekeeping::delete_all(writer.io(), writer.incarnation(), last).await.unwrap();
+        assert_eq!(loading.await.unwrap().unwrap_err().kind(), ErrorKind::NotFound);
+        assert_eq!(plan.injected(), 1);
+    });
+}
+
 #[cfg(feature = "mutants")]
 #[test]
 fn records_deleted_under_a_walk_are_noticed() {
