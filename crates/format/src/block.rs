@@ -5,7 +5,7 @@
 //! | values | | one after another, each from a multiple of the alignment on; 0 between |
 //! | rests | | of each key what comes after common prefix and head |
 //! | heads | h × entries | of each key the h bytes after the common prefix, zero-padded, as a number (first byte highest); ascending |
-//! | value ends | o × entries | where each value ends |
+//! | value ends | o × entries | where each value ends; absent when all values are of one length |
 //! | rest ends | o × entries | where each rest ends, from the first rest on; absent when all suffixes are of one length |
 //! | suffix lengths | 2 × entries | bytes of each key after the common prefix; absent as above |
 //! | trailers | t × entries | of each entry trailer − base trailer |
@@ -16,7 +16,7 @@
 //! | entries | 4 | their number |
 //! | common length | 2 | c |
 //! | suffix length | 2 | of every key, when all are of one length; else 0 |
-//! | flags | 4 | bit 0: h is 8, else 4; bit 1: o is 4, else 2; bit 2: all suffixes are of one length; bits 4–6: t is 0, 1, 2, 4, 8; bits 8–11: log₂ of the alignment |
+//! | flags | 4 | bit 0: h is 8, else 4; bit 1: o is 4, else 2; bit 2: all suffixes are of one length; bit 3: so are all values; bits 4–6: t is 0, 1, 2, 4, 8; bits 8–11: log₂ of the alignment |
 //!
 //! A search compares the target with the common prefix once, then numbers only (rests where numbers tie, which is rare): a cached get
 //! takes some 150 instructions here, where walking entries that share prefixes took 1,650, and any entry is reached directly, backward
@@ -49,9 +49,10 @@ pub const VALUE_ALIGNMENT_MAX: u32 = 4096;
 const HEADS_WIDE: u32 = 1;
 const OFFSETS_WIDE: u32 = 2;
 const UNIFORM: u32 = 4;
+const VALUES_UNIFORM: u32 = 8;
 const TRAILER_SHIFT: u32 = 4;
 const ALIGNMENT_SHIFT: u32 = 8;
-const FLAGS_KNOWN: u32 = HEADS_WIDE | OFFSETS_WIDE | UNIFORM | 7 << TRAILER_SHIFT | 15 << ALIGNMENT_SHIFT;
+const FLAGS_KNOWN: u32 = HEADS_WIDE | OFFSETS_WIDE | UNIFORM | VALUES_UNIFORM | 7 << TRAILER_SHIFT | 15 << ALIGNMENT_SHIFT;
 
 /// How many leading bytes two keys share.
 fn shared_bytes(left: &[u8], right: &[u8]) -> usize {
@@ -83,10 +84,10 @@ fn same_bytes(left: &[u8], right: &[u8]) -> bool {
     }
 }
 
-/// A block whose rows were found sound.
+/// A block whose rows were found sound. Over bytes that are borrowed it answers look-ups; over its own it can be walked and kept.
 #[derive(Clone, Debug)]
-pub struct Block {
-    bytes: Bytes,
+pub struct Block<B = Bytes> {
+    bytes: B,
     base_trailer: u64,
     entries: u32,
     /// Where the parts begin. Invariant: in this order, one after another, each as long as its row is; and with the common prefix and the
@@ -100,9 +101,12 @@ pub struct Block {
     common: u32,
     common_length: u16,
     suffix_length: u16,
+    /// Of every value, when `values_uniform`.
+    value_length: u32,
     heads_wide: bool,
     offsets_wide: bool,
     uniform: bool,
+    values_uniform: bool,
     trailer_bytes: u8,
     alignment_log2: u8,
 }
@@ -144,6 +148,51 @@ impl Block {
     /// # Errors
     /// `Damaged` when rows are out of bounds or out of order; `Newer` for unknown flags.
     pub fn new(bytes: Bytes) -> Result<Block> {
+        let mut block = Block::parse(bytes)?;
+        if !aligned::is_aligned(&block.bytes, block.alignment()) {
+            block.bytes = aligned::copy(&block.bytes, block.alignment());
+        }
+        Ok(block)
+    }
+
+    /// Bytes of memory that the block holds.
+    pub fn memory_bytes(&self) -> usize {
+        self.bytes.len() + size_of::<Block>() + self.alignment() - 1
+    }
+
+    /// All bytes of the block.
+    pub fn bytes(&self) -> &Bytes {
+        &self.bytes
+    }
+
+    /// The same block, over a copy of its bytes. A copy that lies askew where values are aligned is copied once more.
+    ///
+    /// # Panics
+    /// When the copy has another length.
+    #[must_use]
+    pub fn with_copy(&self, copy: Bytes) -> Block {
+        assert_eq!(copy.len(), self.bytes.len(), "another block's bytes");
+        debug_assert_eq!(copy, self.bytes);
+        let bytes = if aligned::is_aligned(&copy, self.alignment()) { copy } else { aligned::copy(&copy, self.alignment()) };
+        Block { bytes, ..*self }
+    }
+
+    /// The shared buffer's slice that `value`, a slice of this block's bytes, lies in: to hand a value out without copying it.
+    ///
+    /// # Panics
+    /// When `value` is no slice of this block.
+    pub fn value_bytes(&self, value: &[u8]) -> Bytes {
+        self.bytes.slice_ref(value)
+    }
+}
+
+impl<B: AsRef<[u8]>> Block<B> {
+    /// As [`Block::new`], of bytes wherever they lie. Only the rows are looked at, which come after the values.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn parse(given: B) -> Result<Block<B>> {
+        let bytes = given.as_ref();
         let total = bytes.len();
         if total > crate::stored::BLOCK_BYTES_MAX {
             let expected = format!("a block of at most {} bytes", crate::stored::BLOCK_BYTES_MAX);
@@ -159,7 +208,9 @@ impl Block {
         if flags & !FLAGS_KNOWN != 0 || trailer_code > 4 || flags >> ALIGNMENT_SHIFT & 15 > VALUE_ALIGNMENT_MAX.ilog2() {
             return Err(FormatError::newer(total - 4, format!("unknown block flags {flags:#x}")));
         }
-        let (heads_wide, offsets_wide, uniform) = (flags & HEADS_WIDE != 0, flags & OFFSETS_WIDE != 0, flags & UNIFORM != 0);
+        let is_set = |flag: u32| flags & flag != 0;
+        let (heads_wide, offsets_wide, uniform, values_uniform) =
+            (is_set(HEADS_WIDE), is_set(OFFSETS_WIDE), is_set(UNIFORM), is_set(VALUES_UNIFORM));
         let trailer_bytes = if trailer_code == 0 { 0 } else { 1u8 << (trailer_code - 1) };
         let offset_bytes = if offsets_wide { 4 } else { 2 };
         // What a block may be long is far below 32 bits, and so is each part of one that adds up.
@@ -172,7 +223,7 @@ impl Block {
         part(u64::from(values_length));
         let rests = part(u64::from(rests_length));
         let heads = part(u64::from(entries) * if heads_wide { 8 } else { 4 });
-        let value_ends = part(u64::from(entries) * offset_bytes);
+        let value_ends = part(if values_uniform { 0 } else { u64::from(entries) * offset_bytes });
         let rest_ends = part(if uniform { 0 } else { u64::from(entries) * offset_bytes });
         let suffix_lengths = part(if uniform { 0 } else { u64::from(entries) * 2 });
         let trailers = part(u64::from(entries) * u64::from(trailer_bytes));
@@ -182,7 +233,7 @@ impl Block {
         }
         let mut base_trailer = [0; 8];
         base_trailer.copy_from_slice(&footer[..8]);
-        let mut block = Block {
+        let block = Block {
             base_trailer: u64::from_le_bytes(base_trailer),
             entries,
             rests,
@@ -194,18 +245,22 @@ impl Block {
             common,
             common_length: half(20),
             suffix_length: half(22),
+            value_length: values_length.checked_div(entries).unwrap_or(0),
             heads_wide,
             offsets_wide,
             uniform,
+            values_uniform,
             trailer_bytes,
             alignment_log2: (flags >> ALIGNMENT_SHIFT & 15) as u8,
-            bytes,
+            bytes: given,
         };
         block.check_rows()?;
-        if !aligned::is_aligned(&block.bytes, block.alignment()) {
-            block.bytes = aligned::copy(&block.bytes, block.alignment());
-        }
         Ok(block)
+    }
+
+    #[inline]
+    fn raw(&self) -> &[u8] {
+        self.bytes.as_ref()
     }
 
     fn check_rows(&self) -> Result<()> {
@@ -216,6 +271,11 @@ impl Block {
         };
         if !ascending {
             return bad(self.heads, "heads in ascending order", "one after a greater one".to_owned());
+        }
+        if self.values_uniform {
+            let sound = self.alignment_log2 == 0 && self.value_length as usize * self.len() == self.rests as usize;
+            let found = || format!("{} bytes of {} values", self.rests, self.entries);
+            return if sound { self.check_suffixes() } else { bad(self.rests, "values of one length", found()) };
         }
         let mut end = 0;
         for index in 0..self.len() {
@@ -251,28 +311,6 @@ impl Block {
         if end == rests { Ok(()) } else { bad(self.rest_ends, "rests that make up their part", format!("an end at {end} of {rests}")) }
     }
 
-    /// Bytes of memory that the block holds.
-    pub fn memory_bytes(&self) -> usize {
-        self.bytes.len() + size_of::<Block>() + self.alignment() - 1
-    }
-
-    /// All bytes of the block.
-    pub fn bytes(&self) -> &Bytes {
-        &self.bytes
-    }
-
-    /// The same block, over a copy of its bytes. A copy that lies askew where values are aligned is copied once more.
-    ///
-    /// # Panics
-    /// When the copy has another length.
-    #[must_use]
-    pub fn with_copy(&self, copy: Bytes) -> Block {
-        assert_eq!(copy.len(), self.bytes.len(), "another block's bytes");
-        debug_assert_eq!(copy, self.bytes);
-        let bytes = if aligned::is_aligned(&copy, self.alignment()) { copy } else { aligned::copy(&copy, self.alignment()) };
-        Block { bytes, ..*self }
-    }
-
     /// Whether it holds no entry.
     pub fn is_empty(&self) -> bool {
         self.entries == 0
@@ -289,35 +327,27 @@ impl Block {
         1 << self.alignment_log2
     }
 
-    /// The shared buffer's slice that `value`, a slice of this block's bytes, lies in: to hand a value out without copying it.
-    ///
-    /// # Panics
-    /// When `value` is no slice of this block.
-    pub fn value_bytes(&self, value: &[u8]) -> Bytes {
-        self.bytes.slice_ref(value)
-    }
-
     /// Where `value`, a slice of this block's bytes, lies in them.
     ///
     /// # Panics
     /// When `value` is no slice of this block.
     #[inline]
     pub fn range_of(&self, value: &[u8]) -> Range<usize> {
-        let start = (value.as_ptr() as usize).wrapping_sub(self.bytes.as_ptr() as usize);
-        assert!(start <= self.bytes.len() && value.len() <= self.bytes.len() - start, "a slice of another block");
+        let start = (value.as_ptr() as usize).wrapping_sub(self.raw().as_ptr() as usize);
+        assert!(start <= self.raw().len() && value.len() <= self.raw().len() - start, "a slice of another block");
         start..start + value.len()
     }
 
     /// The bytes from `at` on, in rows of which the rest is somebody else's.
     #[inline]
     fn from(&self, at: u32) -> &[u8] {
-        self.bytes.get(at as usize..).unwrap_or_default()
+        self.raw().get(at as usize..).unwrap_or_default()
     }
 
     /// A row of the heads: from `at` to the value ends.
     #[inline]
     fn row(&self, at: u32) -> &[u8] {
-        self.bytes.get(at as usize..self.value_ends as usize).unwrap_or_default()
+        self.raw().get(at as usize..self.value_ends as usize).unwrap_or_default()
     }
 
     #[inline]
@@ -334,7 +364,7 @@ impl Block {
     /// The bytes at `at`, which the checked rows hold; zeros beyond the block.
     #[inline]
     fn word<const N: usize>(&self, at: usize) -> [u8; N] {
-        self.bytes.get(at..).and_then(|bytes| bytes.first_chunk()).copied().unwrap_or([0; N])
+        self.raw().get(at..).and_then(|bytes| bytes.first_chunk()).copied().unwrap_or([0; N])
     }
 
     #[inline]
@@ -358,7 +388,7 @@ impl Block {
         let length = suffix_bytes.saturating_sub(self.head_bytes());
         let end = if self.uniform { (index + 1) * length } else { self.offset(self.rest_ends, index) };
         let rests = self.rests as usize;
-        self.bytes.get((rests + end).saturating_sub(length)..rests + end).unwrap_or_default()
+        self.raw().get((rests + end).saturating_sub(length)..rests + end).unwrap_or_default()
     }
 
     #[inline]
@@ -384,13 +414,17 @@ impl Block {
 
     #[inline]
     fn value_range(&self, index: usize) -> Range<usize> {
+        if self.values_uniform {
+            let begin = index * self.value_length as usize;
+            return begin..begin + self.value_length as usize;
+        }
         let begin = if index == 0 { 0 } else { self.aligned(self.offset(self.value_ends, index - 1)) };
         begin..self.offset(self.value_ends, index)
     }
 
     #[inline]
     fn common(&self) -> &[u8] {
-        self.bytes.get(self.common as usize..self.common as usize + usize::from(self.common_length)).unwrap_or_default()
+        self.raw().get(self.common as usize..self.common as usize + usize::from(self.common_length)).unwrap_or_default()
     }
 
     /// How the entry's user key compares with one that goes on with `suffix` after the common prefix, when their heads are equal.
@@ -465,7 +499,7 @@ impl Block {
 
     #[inline]
     fn entry(&self, index: usize) -> Option<Entry<'_>> {
-        let value = self.bytes.get(self.value_range(index))?;
+        let value = self.raw().get(self.value_range(index))?;
         Some(Entry { trailer: self.trailer(index), value, index })
     }
 
@@ -523,7 +557,9 @@ impl Block {
     pub fn prefetch_rows(&self) {
         prefetch(self.from(self.heads));
     }
+}
 
+impl Block {
     /// Walks all entries and checks that they are in order and of known kinds; calls `each` with every one.
     ///
     /// # Errors

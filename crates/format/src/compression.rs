@@ -12,6 +12,10 @@ use std::cell::RefCell;
 
 use crate::error::{FormatError, Result};
 
+mod prefix;
+
+pub(crate) use prefix::decompress_prefix_into;
+
 /// How a block is compressed. The byte values are the format.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(u8)]
@@ -57,6 +61,11 @@ pub const LENGTH_BYTES: usize = 4;
 const SAVING_DIVISOR: usize = 8;
 const ZSTD_LEVEL: i32 = 3;
 
+/// Whether compression to `stored` bytes pays.
+pub(crate) fn saves_enough(stored: usize, raw: usize) -> bool {
+    stored <= raw - raw / SAVING_DIVISOR
+}
+
 /// Compresses blocks; keeps what it works with from block to block.
 #[derive(Default)]
 pub struct Compressor {
@@ -81,10 +90,13 @@ impl Compressor {
         let start = out.len();
         let done = match (wanted, u32::try_from(raw.len())) {
             (Compression::None, _) | (_, Err(_)) => false,
-            (Compression::Lz4, Ok(length)) => self.lz4(raw, length, out),
+            (Compression::Lz4, Ok(length)) => {
+                out.extend_from_slice(&length.to_le_bytes());
+                self.lz4(raw, out)
+            }
             (Compression::Zstd, Ok(length)) => self.zstd(raw, length, out),
         };
-        if done && out.len() - start <= raw.len() - raw.len() / SAVING_DIVISOR {
+        if done && saves_enough(out.len() - start, raw.len()) {
             return wanted;
         }
         out.truncate(start);
@@ -92,8 +104,16 @@ impl Compressor {
         Compression::None
     }
 
-    fn lz4(&mut self, raw: &[u8], length: u32, out: &mut Vec<u8>) -> bool {
-        out.extend_from_slice(&length.to_le_bytes());
+    /// Appends `raw` as an LZ4 block, if that pays, else as it is: told apart by the length, which is that of `raw` then.
+    pub(crate) fn compress_lz4_or_copy(&mut self, raw: &[u8], out: &mut Vec<u8>) {
+        let start = out.len();
+        if !self.lz4(raw, out) || out.len() - start == raw.len() || !saves_enough(out.len() - start, raw.len()) {
+            out.truncate(start);
+            out.extend_from_slice(raw);
+        }
+    }
+
+    fn lz4(&mut self, raw: &[u8], out: &mut Vec<u8>) -> bool {
         let start = out.len();
         out.resize(start + lz4_flex::block::get_maximum_output_size(raw.len()), 0);
         match lz4_flex::block::compress_into_with_table(raw, &mut out[start..], &mut self.lz4) {
@@ -156,11 +176,7 @@ pub fn decompress_into(compression: Compression, payload: &[u8], raw: &mut [u8])
             raw.copy_from_slice(data);
             Ok(data.len())
         }
-        // The library counts in 31 bits, and would take what is longer for something else.
-        Compression::Lz4 => match (i32::try_from(data.len()), i32::try_from(raw.len())) {
-            (Ok(_), Ok(length)) => lz4::block::decompress_to_buffer(data, Some(length), raw).map_err(|error| error.to_string()),
-            _ => Err(format!("{} bytes, more than a block may have", data.len().max(raw.len()))),
-        },
+        Compression::Lz4 => return decompress_lz4(data, raw).map_err(|error| error.shifted(LENGTH_BYTES as u64)),
         Compression::Zstd => ZSTD.with_borrow_mut(|slot| {
             let context = match slot {
                 Some(context) => context,
@@ -173,6 +189,23 @@ pub fn decompress_into(compression: Compression, payload: &[u8], raw: &mut [u8])
         Ok(found) if found == raw.len() => Ok(()),
         Ok(found) => Err(FormatError::damaged(0, format!("{} bytes when decompressed", raw.len()), found.to_string())),
         Err(error) => Err(FormatError::damaged(LENGTH_BYTES, format!("{} data", compression.name()), error)),
+    }
+}
+
+/// Decompresses an LZ4 block into `raw`, which it has to fill.
+///
+/// # Errors
+/// `Damaged`.
+pub(crate) fn decompress_lz4(data: &[u8], raw: &mut [u8]) -> Result<()> {
+    // The library counts in 31 bits, and would take what is longer for something else.
+    let found = match (i32::try_from(data.len()), i32::try_from(raw.len())) {
+        (Ok(_), Ok(length)) => lz4::block::decompress_to_buffer(data, Some(length), raw).map_err(|error| error.to_string()),
+        _ => Err(format!("{} bytes, more than a block may have", data.len().max(raw.len()))),
+    };
+    match found {
+        Ok(found) if found == raw.len() => Ok(()),
+        Ok(found) => Err(FormatError::damaged(0, format!("{} bytes when decompressed", raw.len()), found.to_string())),
+        Err(error) => Err(FormatError::damaged(0, "lz4 data", error)),
     }
 }
 

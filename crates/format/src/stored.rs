@@ -6,17 +6,28 @@
 //! | n − 5 | 1 | compression |
 //! | n − 4 | 4 | CRC-32C of all before it, mixed with (table identity, offset in the table) |
 //!
+//! Compression 3 is LZ4 in two parts ([`parts`]): data blocks have it, so that a look-up can leave out most of the values.
+//!
 //! n is the length in the block's handle. Nothing is decompressed or parsed before the checksum was found right.
+
+use std::ops::Range;
 
 use bytes::Bytes;
 
+use crate::block::Block;
 use crate::checksum::{crc32c, stamp};
 use crate::compression::{Compression, Compressor, decompress, decompress_into, decompressed_bytes};
 use crate::error::{FormatError, Result};
-use crate::key::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
+use crate::key::{InternalKey, KEY_BYTES_MAX, Trailer, VALUE_BYTES_MAX};
+
+mod parts;
+
+use parts::Parts;
 
 /// Bytes of a stored block after its payload.
 pub const STORED_TRAILER_BYTES: usize = 5;
+/// The compression byte of a payload in two parts.
+const IN_PARTS: u8 = 3;
 /// Most bytes of a block when decompressed: the greatest entry, and room for a block's own bytes.
 pub const BLOCK_BYTES_MAX: usize = VALUE_BYTES_MAX + KEY_BYTES_MAX + (2 << 20);
 
@@ -59,10 +70,41 @@ pub fn seal(
     offset: u64,
     out: &mut Vec<u8>,
 ) -> BlockHandle {
-    assert!(raw.len() <= BLOCK_BYTES_MAX, "a block of {} bytes", raw.len());
-    let start = out.len();
+    let start = begin(raw, out);
     let used = compressor.compress(compression, raw, out);
-    out.push(used as u8);
+    end(used as u8, start, identity, offset, out)
+}
+
+/// As [`seal`], of a data block whose values end at `values_end`: one that is compressed with LZ4 can answer a [`Sealed::get`] without all of them.
+///
+/// # Panics
+/// As there; when `values_end` is not within the block.
+pub fn seal_data(
+    compressor: &mut Compressor,
+    compression: Compression,
+    (raw, values_end): (&[u8], usize),
+    identity: u64,
+    offset: u64,
+    out: &mut Vec<u8>,
+) -> BlockHandle {
+    if compression != Compression::Lz4 {
+        return seal(compressor, compression, raw, identity, offset, out);
+    }
+    let start = begin(raw, out);
+    if parts::compress(compressor, raw, values_end, out) {
+        return end(IN_PARTS, start, identity, offset, out);
+    }
+    out.extend_from_slice(raw);
+    end(Compression::None as u8, start, identity, offset, out)
+}
+
+fn begin(raw: &[u8], out: &[u8]) -> usize {
+    assert!(raw.len() <= BLOCK_BYTES_MAX, "a block of {} bytes", raw.len());
+    out.len()
+}
+
+fn end(compression: u8, start: usize, identity: u64, offset: u64, out: &mut Vec<u8>) -> BlockHandle {
+    out.push(compression);
     let checksum = stamp(crc32c(&out[start..]), identity, offset);
     out.extend_from_slice(&checksum.to_le_bytes());
     let length = u32::try_from(out.len() - start).expect("a block is bounded by BLOCK_BYTES_MAX");
@@ -74,55 +116,111 @@ pub fn seal(
 /// # Errors
 /// `Damaged`, or `Newer` for an unknown compression, with the offset in the block.
 pub fn open(stored: &Bytes, identity: u64, offset: u64) -> Result<Bytes> {
-    match check(stored, identity, offset)? {
-        (Compression::None, payload) => Ok(stored.slice(..payload.len())),
-        (compression, payload) => Ok(decompress(compression, payload, BLOCK_BYTES_MAX)?.into()),
+    match Sealed::check(stored, identity, offset)?.0 {
+        Payload::Whole(Compression::None, payload) => Ok(stored.slice(..payload.len())),
+        Payload::Whole(compression, payload) => Ok(decompress(compression, payload, BLOCK_BYTES_MAX)?.into()),
+        Payload::Parts(parts) => {
+            let mut raw = vec![0; parts.raw_bytes()];
+            parts.decompress_into(&mut raw)?;
+            Ok(raw.into())
+        }
     }
-}
-
-/// Checks a stored block and decompresses it into memory that `memory` gives for so many bytes; what is not compressed is copied there.
-///
-/// # Errors
-/// As [`open`].
-///
-/// # Panics
-/// When the memory has another length.
-pub fn open_into<M: AsMut<[u8]>>(stored: &[u8], identity: u64, offset: u64, memory: impl FnOnce(usize) -> M) -> Result<M> {
-    let (compression, payload) = check(stored, identity, offset)?;
-    let bytes = decompressed_bytes(compression, payload, BLOCK_BYTES_MAX)?;
-    let mut memory = memory(bytes);
-    assert_eq!(memory.as_mut().len(), bytes, "memory of another length");
-    decompress_into(compression, payload, memory.as_mut())?;
-    Ok(memory)
 }
 
 /// How long a stored block says to be when decompressed, if it says so. Nothing was checked: a hint.
 pub fn raw_bytes(stored: &[u8]) -> Option<usize> {
-    let payload = stored.get(..stored.len().checked_sub(STORED_TRAILER_BYTES)?)?;
-    let compression = Compression::from_byte(*stored.get(payload.len())?)?;
-    decompressed_bytes(compression, payload, BLOCK_BYTES_MAX).ok()
+    Some(Sealed(payload(stored.get(..stored.len().checked_sub(4)?)?).ok()?).raw_bytes())
 }
 
-/// Checks a stored block; its payload, and how that is compressed.
-fn check(stored: &[u8], identity: u64, offset: u64) -> Result<(Compression, &[u8])> {
-    let Some((hashed, checksum)) = stored.split_last_chunk::<4>() else {
-        return Err(FormatError::damaged(0, "a block of at least 5 bytes", format!("{} bytes", stored.len())));
-    };
-    let expected = stamp(crc32c(hashed), identity, offset);
-    let found = u32::from_le_bytes(*checksum);
-    if expected != found {
-        return Err(FormatError::checksum(hashed.len(), expected, found));
+/// A stored block whose checksum was found right, and which is not decompressed yet.
+#[derive(Clone, Copy, Debug)]
+pub struct Sealed<'a>(Payload<'a>);
+
+#[derive(Clone, Copy, Debug)]
+enum Payload<'a> {
+    Whole(Compression, &'a [u8]),
+    Parts(Parts<'a>),
+}
+
+impl<'a> Sealed<'a> {
+    /// Checks a stored block.
+    ///
+    /// # Errors
+    /// As [`open`].
+    pub fn check(stored: &'a [u8], identity: u64, offset: u64) -> Result<Sealed<'a>> {
+        let Some((hashed, checksum)) = stored.split_last_chunk::<4>() else {
+            return Err(FormatError::damaged(0, "a block of at least 5 bytes", format!("{} bytes", stored.len())));
+        };
+        let expected = stamp(crc32c(hashed), identity, offset);
+        let found = u32::from_le_bytes(*checksum);
+        if expected != found {
+            return Err(FormatError::checksum(hashed.len(), expected, found));
+        }
+        Ok(Sealed(payload(hashed)?))
     }
+
+    /// Its length when decompressed, at most [`BLOCK_BYTES_MAX`].
+    pub fn raw_bytes(&self) -> usize {
+        match &self.0 {
+            // It was below the limit when it was checked.
+            Payload::Whole(compression, payload) => decompressed_bytes(*compression, payload, BLOCK_BYTES_MAX).unwrap_or(0),
+            Payload::Parts(parts) => parts.raw_bytes(),
+        }
+    }
+
+    /// Decompresses it into memory that `memory` gives for so many bytes; what is not compressed is copied there.
+    ///
+    /// # Errors
+    /// As [`open`].
+    ///
+    /// # Panics
+    /// When the memory has another length.
+    pub fn open_into<M: AsMut<[u8]>>(&self, memory: impl FnOnce(usize) -> M) -> Result<M> {
+        let bytes = self.raw_bytes();
+        let mut memory = memory(bytes);
+        assert_eq!(memory.as_mut().len(), bytes, "memory of another length");
+        match &self.0 {
+            Payload::Whole(compression, payload) => decompress_into(*compression, payload, memory.as_mut())?,
+            Payload::Parts(parts) => parts.decompress_into(memory.as_mut())?,
+        }
+        Ok(memory)
+    }
+
+    /// What [`Block::get`] would find in it, a data block: the entry's trailer, and where its value lies in `room`. Of a block in two parts, values after that
+    /// one are not decompressed: `room` holds no block afterwards.
+    ///
+    /// # Errors
+    /// As [`open`] and [`Block::get`].
+    pub fn get(&self, target: InternalKey<'_>, room: &mut Vec<u8>) -> Result<Option<(Trailer, Range<usize>)>> {
+        // What was there before is overwritten, or not looked at.
+        room.resize(self.raw_bytes(), 0);
+        match &self.0 {
+            Payload::Whole(compression, payload) => decompress_into(*compression, payload, room)?,
+            Payload::Parts(parts) => parts.second_into(room)?,
+        }
+        let block = Block::parse(&**room)?;
+        let Some((trailer, value)) = block.get(target)?.map(|entry| (entry.trailer, block.range_of(entry.value))) else { return Ok(None) };
+        if let Payload::Parts(parts) = &self.0 {
+            parts.first_until(value.end, room)?;
+        }
+        Ok(Some((trailer, value)))
+    }
+}
+
+/// The payload of a block without its checksum.
+fn payload(hashed: &[u8]) -> Result<Payload<'_>> {
     let Some((compression, payload)) = hashed.split_last() else {
         return Err(FormatError::damaged(0, "a block of at least 5 bytes", "4 bytes"));
     };
-    match Compression::from_byte(*compression) {
-        Some(Compression::None) if payload.len() > BLOCK_BYTES_MAX => {
-            Err(FormatError::damaged(0, format!("a block of at most {BLOCK_BYTES_MAX} bytes"), payload.len().to_string()))
-        }
-        Some(compression) => Ok((compression, payload)),
-        None => Err(FormatError::newer(payload.len(), format!("compression {compression}"))),
+    if *compression == IN_PARTS {
+        return Parts::new(payload, BLOCK_BYTES_MAX).map(Payload::Parts);
     }
+    let Some(known) = Compression::from_byte(*compression) else {
+        return Err(FormatError::newer(payload.len(), format!("compression {compression}")));
+    };
+    // That it is within the limit.
+    decompressed_bytes(known, payload, BLOCK_BYTES_MAX)?;
+    Ok(Payload::Whole(known, payload))
 }
 
 #[cfg(test)]

@@ -41,7 +41,7 @@ use crate::codec::Reader;
 use crate::error::{FormatError, Result, check_features, check_version};
 use crate::index::PartitionHandle;
 use crate::key::{InternalKey, SequenceNumber};
-use crate::stored::{self, BlockHandle};
+use crate::stored::{self, BlockHandle, Sealed};
 
 mod builder;
 mod properties;
@@ -225,22 +225,13 @@ pub fn open_within(piece: &Bytes, piece_offset: u64, handle: BlockHandle, identi
     stored::open(&piece.slice(range), identity, handle.offset).map_err(|error| error.shifted(handle.offset))
 }
 
-/// As [`open_within`], into memory that `memory` gives for so many bytes.
+/// The stored block at `handle` of a table, checked and not decompressed yet, from `piece`, bytes of the table from `piece_offset` on.
 ///
 /// # Errors
-/// As there.
-///
-/// # Panics
-/// When the memory has another length.
-pub fn open_within_into<M: AsMut<[u8]>>(
-    piece: &[u8],
-    piece_offset: u64,
-    handle: BlockHandle,
-    identity: u64,
-    memory: impl FnOnce(usize) -> M,
-) -> Result<M> {
+/// `Damaged` or `Newer`, with the offset in the table.
+pub fn sealed_within(piece: &[u8], piece_offset: u64, handle: BlockHandle, identity: u64) -> Result<Sealed<'_>> {
     let range = range_within(piece, piece_offset, handle)?;
-    stored::open_into(&piece[range], identity, handle.offset, memory).map_err(|error| error.shifted(handle.offset))
+    Sealed::check(&piece[range], identity, handle.offset).map_err(|error| error.shifted(handle.offset))
 }
 
 /// How long the block at `handle` says to be when decompressed, if it says so and `piece` holds it. Nothing was checked: a hint.

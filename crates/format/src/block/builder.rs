@@ -1,7 +1,7 @@
 //! Builds a block.
 
 use super::shared_bytes;
-use super::{ALIGNMENT_SHIFT, BLOCK_FOOTER_BYTES, HEADS_WIDE, OFFSETS_WIDE, TRAILER_SHIFT, UNIFORM, VALUE_ALIGNMENT_MAX};
+use super::{ALIGNMENT_SHIFT, BLOCK_FOOTER_BYTES, HEADS_WIDE, OFFSETS_WIDE, TRAILER_SHIFT, UNIFORM, VALUE_ALIGNMENT_MAX, VALUES_UNIFORM};
 use crate::key::{InternalKey, Trailer, head_of};
 
 /// Builds a block from entries in order. A value is copied once, to where it stays.
@@ -18,6 +18,8 @@ pub struct BlockBuilder {
     common: usize,
     key_bytes_min: usize,
     key_bytes_max: usize,
+    value_bytes_min: usize,
+    value_bytes_max: usize,
     trailer_min: u64,
     trailer_max: u64,
 }
@@ -27,6 +29,7 @@ struct Widths {
     heads_wide: bool,
     offsets_wide: bool,
     uniform: bool,
+    values_uniform: bool,
     /// 0 to 4: 0, 1, 2, 4, 8 bytes.
     trailer_code: u32,
 }
@@ -55,6 +58,7 @@ impl BlockBuilder {
         if self.key_ends.is_empty() {
             self.common = user_key.len();
             (self.key_bytes_min, self.key_bytes_max) = (user_key.len(), user_key.len());
+            (self.value_bytes_min, self.value_bytes_max) = (value.len(), value.len());
             (self.trailer_min, self.trailer_max) = (key.trailer.0, key.trailer.0);
         } else {
             let last = self.last_key();
@@ -65,6 +69,8 @@ impl BlockBuilder {
             }
             self.key_bytes_min = self.key_bytes_min.min(user_key.len());
             self.key_bytes_max = self.key_bytes_max.max(user_key.len());
+            self.value_bytes_min = self.value_bytes_min.min(value.len());
+            self.value_bytes_max = self.value_bytes_max.max(value.len());
             self.trailer_min = self.trailer_min.min(key.trailer.0);
             self.trailer_max = self.trailer_max.max(key.trailer.0);
         }
@@ -100,6 +106,7 @@ impl BlockBuilder {
             heads_wide: self.key_bytes_max - self.common > 4,
             offsets_wide: self.values.len().max(self.keys.len()) > usize::from(u16::MAX),
             uniform: self.key_bytes_min == self.key_bytes_max,
+            values_uniform: self.value_bytes_min == self.value_bytes_max && self.alignment_log2 == 0 && !self.is_empty(),
             trailer_code,
         }
     }
@@ -116,7 +123,8 @@ impl BlockBuilder {
             () => suffixes,
         };
         let trailer_bytes = (1usize << widths.trailer_code) / 2;
-        let row = head_bytes + offset_bytes + trailer_bytes + if widths.uniform { 0 } else { offset_bytes + 2 };
+        let value_end_bytes = if widths.values_uniform { 0 } else { offset_bytes };
+        let row = head_bytes + value_end_bytes + trailer_bytes + if widths.uniform { 0 } else { offset_bytes + 2 };
         self.values.len() + rests + self.count() * row + self.common + BLOCK_FOOTER_BYTES
     }
 
@@ -140,8 +148,9 @@ impl BlockBuilder {
     }
 
     /// Completes the block and puts its bytes into `out`, in the place of what was there; the builder is empty again and keeps its memory.
-    pub fn finish_into(&mut self, out: &mut Vec<u8>) {
-        let Widths { heads_wide, offsets_wide, uniform, trailer_code } = self.widths();
+    /// Returns how many of them, from the first, are values.
+    pub fn finish_into(&mut self, out: &mut Vec<u8>) -> usize {
+        let Widths { heads_wide, offsets_wide, uniform, values_uniform, trailer_code } = self.widths();
         let head_bytes = if heads_wide { 8 } else { 4 };
         let block_bytes = self.block_bytes();
         std::mem::swap(&mut self.values, out);
@@ -166,8 +175,10 @@ impl BlockBuilder {
                 false => out.extend_from_slice(&((head >> 32) as u32).to_le_bytes()),
             }
         }
-        for end in &self.value_ends {
-            offsets(out, *end);
+        if !values_uniform {
+            for end in &self.value_ends {
+                offsets(out, *end);
+            }
         }
         if !uniform {
             let mut end = 0;
@@ -186,7 +197,7 @@ impl BlockBuilder {
         out.extend_from_slice(&self.trailer_min.to_le_bytes());
         let suffix_length = if uniform { self.key_bytes_max - self.common } else { 0 };
         let mut flags = trailer_code << TRAILER_SHIFT | self.alignment_log2 << ALIGNMENT_SHIFT;
-        for (set, flag) in [(heads_wide, HEADS_WIDE), (offsets_wide, OFFSETS_WIDE), (uniform, UNIFORM)] {
+        for (set, flag) in [(heads_wide, HEADS_WIDE), (offsets_wide, OFFSETS_WIDE), (uniform, UNIFORM), (values_uniform, VALUES_UNIFORM)] {
             flags |= if set { flag } else { 0 };
         }
         for word in [values_length, rests_length, self.count() as u32] {
@@ -197,6 +208,7 @@ impl BlockBuilder {
         }
         out.extend_from_slice(&flags.to_le_bytes());
         self.clear();
+        values_length as usize
     }
 
     fn clear(&mut self) {
@@ -205,5 +217,6 @@ impl BlockBuilder {
         self.value_ends.clear();
         self.trailers.clear();
         (self.common, self.key_bytes_min, self.key_bytes_max, self.trailer_min, self.trailer_max) = (0, 0, 0, 0, 0);
+        (self.value_bytes_min, self.value_bytes_max) = (0, 0);
     }
 }

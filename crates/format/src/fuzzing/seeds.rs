@@ -120,6 +120,17 @@ fn a_compressed_block(compression: Compression) -> Vec<u8> {
     out
 }
 
+fn a_block_in_two_parts() -> Vec<u8> {
+    let mut builder = BlockBuilder::new();
+    for key in 0..20u8 {
+        builder.add(InternalKey::new(&[b'k', key], Trailer::new(SequenceNumber(1), EntryKind::Put)), &[key; 90]);
+    }
+    let (mut raw, mut out) = (Vec::new(), Vec::new());
+    let values_end = builder.finish_into(&mut raw);
+    stored::seal_data(&mut Compressor::new(), Compression::Lz4, (&raw, values_end), 7, 0, &mut out);
+    out
+}
+
 fn a_region() -> Vec<u8> {
     let mut bytes = RegionHeader { id: 1, number: 2 }.encode().to_vec();
     let mut records = Vec::new();
@@ -153,6 +164,7 @@ pub fn all() -> Vec<(&'static str, Vec<u8>)> {
         ("filter_and_index", PartitionHandle { offset: 4096, filter_bytes: 5, index_bytes: 6 }.encode().to_vec()),
         ("compression", a_compressed_block(Compression::Lz4)),
         ("compression", a_compressed_block(Compression::Zstd)),
+        ("compression", a_block_in_two_parts()),
         ("flash_region", a_region()),
     ]
 }

@@ -299,13 +299,18 @@ impl TableBuilder {
         self.taken + self.out.len() as u64
     }
 
-    /// Stores `raw` as the next block.
-    fn seal_raw(&mut self, compression: Compression) -> BlockHandle {
+    /// Where the next block will begin.
+    fn place(&mut self) -> u64 {
         if self.out.capacity() == 0 {
             // A buffer that grows by doubling would be half empty.
             self.out.reserve_exact(self.options.output_capacity());
         }
-        let offset = self.position();
+        self.position()
+    }
+
+    /// Stores `raw` as the next block.
+    fn seal_raw(&mut self, compression: Compression) -> BlockHandle {
+        let offset = self.place();
         stored::seal(&mut self.compressor, compression, &self.raw, self.identity, offset, &mut self.out)
     }
 
@@ -314,10 +319,12 @@ impl TableBuilder {
         self.last_trailer = last.trailer;
         self.last_key.clear();
         self.last_key.extend_from_slice(last.user_key);
-        self.data.finish_into(&mut self.raw);
+        let values_end = self.data.finish_into(&mut self.raw);
         self.properties.data_blocks += 1;
         self.properties.raw_data_bytes += self.raw.len() as u64;
-        self.pending = Some(self.seal_raw(self.options.compression));
+        let (offset, compression) = (self.place(), self.options.compression);
+        let data = (&*self.raw, values_end);
+        self.pending = Some(stored::seal_data(&mut self.compressor, compression, data, self.identity, offset, &mut self.out));
         self.closed = self.pending;
     }
 

@@ -83,7 +83,7 @@ fn a_table_is_the_same_bytes_for_ever() {
     assert_eq!((summary.table_bytes, summary.tail_bytes, crc32c(&bytes)), GOLDEN);
 }
 
-const GOLDEN: (u64, u32, u32) = (7881, 1785, 3_774_010_532);
+const GOLDEN: (u64, u32, u32) = (6881, 1498, 2_495_651_494);
 
 #[test]
 fn tables_round_trip_with_every_compression() {

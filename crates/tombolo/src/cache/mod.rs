@@ -357,7 +357,12 @@ struct Hits([Stripe; STRIPES]);
 /// On cache lines of its own.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-struct Stripe(AtomicU64);
+struct Stripe {
+    /// By their keys: blocks, as a rule.
+    blocks: AtomicU64,
+    /// By hints: partitions.
+    hinted: AtomicU64,
+}
 
 impl Default for Hits {
     fn default() -> Hits {
@@ -375,10 +380,11 @@ static STRIPES_TAKEN: AtomicUsize = AtomicUsize::new(0);
 
 impl Hits {
     #[inline]
-    fn count(&self) {
+    fn count(&self, of: impl Fn(&Stripe) -> &AtomicU64) {
         // A thread that ends counts no more.
         let number = STRIPE.try_with(|stripe| if stripe.get() < STRIPES { stripe.get() } else { Hits::take(stripe) });
-        if let Some(Stripe(count)) = number.ok().and_then(|number| self.0.get(number)) {
+        if let Some(stripe) = number.ok().and_then(|number| self.0.get(number)) {
+            let count = of(stripe);
             count.store(count.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
         }
     }
@@ -389,8 +395,12 @@ impl Hits {
         stripe.get()
     }
 
+    fn of_blocks(&self) -> u64 {
+        self.0.iter().map(|stripe| stripe.blocks.load(Ordering::Relaxed)).sum()
+    }
+
     fn get(&self) -> u64 {
-        self.0.iter().map(|stripe| stripe.0.load(Ordering::Relaxed)).sum()
+        self.of_blocks() + self.0.iter().map(|stripe| stripe.hinted.load(Ordering::Relaxed)).sum::<u64>()
     }
 }
 
@@ -441,7 +451,7 @@ impl BlockCache {
         let hash = key.hash();
         let found = self.shard(hash).get(key, hash).map(Pinned);
         if found.is_some() {
-            self.hits.count();
+            self.hits.count(|stripe| &stripe.blocks);
         }
         found
     }
@@ -451,7 +461,7 @@ impl BlockCache {
     pub fn get_by(&self, hint: &Hint, key: &CacheKey) -> Option<Pinned> {
         let hinted = hint.get().and_then(|(shard, spot)| self.shards.get(shard)?.get_at(spot, key));
         if let Some(entry) = hinted {
-            self.hits.count();
+            self.hits.count(|stripe| &stripe.hinted);
             return Some(Pinned(entry));
         }
         self.get_anew(hint, key)
@@ -460,7 +470,7 @@ impl BlockCache {
     fn get_anew(&self, hint: &Hint, key: &CacheKey) -> Option<Pinned> {
         let hash = key.hash();
         let (entry, spot) = self.shard(hash).get_with_spot(key, hash)?;
-        self.hits.count();
+        self.hits.count(|stripe| &stripe.hinted);
         hint.set(self.shard_number(hash), spot);
         Some(Pinned(entry))
     }
@@ -478,21 +488,28 @@ impl BlockCache {
 
     /// Memory for a resident of `bytes` whose values are aligned to `alignment`: a frame, for which others leave, or else memory of its own.
     pub fn memory(&self, key: CacheKey, bytes: usize, alignment: usize) -> Memory {
-        self.frame(key, bytes, alignment).map_or_else(|| Memory(Place::Elsewhere(vec![0; bytes])), |frame| Memory(Place::Frame(frame)))
+        self.frame(key, bytes, alignment).map_or_else(|| BlockCache::memory_elsewhere(bytes), |frame| Memory(Place::Frame(frame)))
     }
 
-    /// The same, of what costs little to miss again: when others would have to leave for it, it gets a frame only if it was missed a short while ago.
-    pub fn memory_if_worth(&self, key: CacheKey, bytes: usize, alignment: usize) -> Memory {
+    /// The same, of what costs little to miss again: when others would have to leave for it, a frame only if it is asked for often, and else none.
+    pub fn memory_if_worth(&self, key: CacheKey, bytes: usize, alignment: usize) -> Option<Memory> {
         match self.free_frame(key, bytes, alignment) {
-            Some(frame) => Memory(Place::Frame(frame)),
-            None if self.was_missed(key) => self.memory(key, bytes, alignment),
-            None => Memory(Place::Elsewhere(vec![0; bytes])),
+            Some(frame) => Some(Memory(Place::Frame(frame))),
+            None if self.is_worth_a_place(key) => Some(self.memory(key, bytes, alignment)),
+            None => None,
         }
     }
 
-    fn was_missed(&self, key: CacheKey) -> bool {
+    /// Memory that the cache has no part in.
+    pub fn memory_elsewhere(bytes: usize) -> Memory {
+        Memory(Place::Elsewhere(vec![0; bytes]))
+    }
+
+    /// Whether what is missed now is asked for so often that it is worth a place.
+    fn is_worth_a_place(&self, key: CacheKey) -> bool {
+        let residents = || (self.hits.of_blocks(), self.shards.iter().map(Shard::entries).sum::<usize>() as u64);
         if let Some(doorkeeper) = &*self.doorkeeper.read() {
-            return doorkeeper.knows(key.hash());
+            return doorkeeper.knows(key.hash(), residents);
         }
         let mut doorkeeper = self.doorkeeper.write();
         let doorkeeper = doorkeeper.get_or_insert_with(|| {
@@ -500,7 +517,7 @@ impl BlockCache {
             self.budget.add_cached(doorkeeper.bytes());
             doorkeeper
         });
-        doorkeeper.knows(key.hash())
+        doorkeeper.knows(key.hash(), residents)
     }
 
     /// The next one is of the budget's size.

@@ -303,7 +303,7 @@ fn what_costs_little_to_miss_puts_others_out_only_when_it_is_missed_again() {
     let mut kept = Vec::new();
     let mut is_framed = |number: u64| {
         kept.push(cache.memory_if_worth(key(number), 8000, 1));
-        kept.last().is_some_and(|memory| matches!(memory.0, Place::Frame(_)))
+        kept.last().is_some_and(|memory| memory.as_ref().is_some_and(|memory| matches!(memory.0, Place::Frame(_))))
     };
     assert!(is_framed(0), "there is room");
     for number in 1000..1200 {
@@ -357,11 +357,11 @@ fn a_hint_leads_to_the_entry_wherever_it_went_and_never_to_another() {
 fn threads_that_begin_one_after_the_other_count_hits_on_lines_of_their_own() {
     let hits = Hits::default();
     std::thread::scope(|scope| {
-        let count = || (0..1000).for_each(|_| hits.count());
+        let count = || (0..1000).for_each(|_| hits.count(|stripe| &stripe.blocks));
         let threads: Vec<_> = (0..8).map(|_| scope.spawn(count)).collect();
         threads.into_iter().for_each(|thread| thread.join().unwrap());
     });
-    let lines = hits.0.iter().filter(|stripe| stripe.0.load(Ordering::Relaxed) > 0).count();
+    let lines = hits.0.iter().filter(|stripe| stripe.blocks.load(Ordering::Relaxed) > 0).count();
     // Other tests begin threads meanwhile.
     assert!(lines >= 6, "8 threads counted on {lines} lines");
     assert!(hits.get() <= 8000);

@@ -22,6 +22,7 @@ mod parts;
 mod several;
 mod writer;
 
+use std::cell::RefCell;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
@@ -33,8 +34,8 @@ use tombolo_format::flash::FlashKey;
 use tombolo_format::index::{PartitionHandle, decode_block_handle};
 use tombolo_format::key::{InternalKey, SequenceNumber, Trailer};
 use tombolo_format::manifest::TableDescription;
-use tombolo_format::stored::BlockHandle;
-use tombolo_format::table::{Partition, TAIL_BYTES_LIMIT, Top, open_within, open_within_into};
+use tombolo_format::stored::{BlockHandle, Sealed};
+use tombolo_format::table::{Partition, TAIL_BYTES_LIMIT, Top, open_within, sealed_within};
 use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Error, ErrorKind, ObjectName, ObjectStore, Request, Result};
 
@@ -74,20 +75,33 @@ impl<'a> Lookup<'a> {
 pub struct Hit {
     /// Sequence number and kind.
     pub trailer: Trailer,
-    block: Pinned,
-    value: Range<usize>,
+    value: Found,
+}
+
+#[derive(Debug)]
+enum Found {
+    /// In a block, which is held.
+    Within(Pinned, Range<usize>),
+    /// Out of a block that nobody keeps.
+    Alone(Bytes),
 }
 
 impl Hit {
     /// The value.
     #[inline]
     pub fn value(&self) -> &[u8] {
-        self.block.block().and_then(|block| block.bytes().get(self.value.clone())).unwrap_or_default()
+        match &self.value {
+            Found::Within(pinned, range) => pinned.block().and_then(|block| block.bytes().get(range.clone())).unwrap_or_default(),
+            Found::Alone(value) => value,
+        }
     }
 
     /// The value as bytes of their own or sharing the block's memory: what is small is copied, so that it does not keep a block alive.
     pub fn into_value(self) -> Bytes {
-        self.block.keep_value(self.value())
+        match &self.value {
+            Found::Within(pinned, _) => pinned.keep_value(self.value()),
+            Found::Alone(value) => value.clone(),
+        }
     }
 }
 
@@ -183,17 +197,20 @@ impl Table {
         if !self.covers(lookup.target.user_key) {
             return Ok(None);
         }
-        let top = self.open(request).await?;
-        let Some(handle) = top.partition_for(lookup.target) else { return Ok(None) };
-        let pinned = match self.cache.get(&self.key(handle.offset)) {
+        let opened = self.opened(request).await?;
+        let Some((at, handle)) = opened.top.place_for(lookup.target) else { return Ok(None) };
+        let pinned = match self.partition(opened, at, handle) {
             Some(pinned) => pinned,
             None => self.load_partition(request, handle).await?,
         };
-        let Some(handle) = self.block_for(top, &pinned, handle, lookup)? else { return Ok(None) };
+        let Some(handle) = self.block_for(&opened.top, &pinned, handle, lookup)? else { return Ok(None) };
         drop(pinned);
         let block = match self.cache.get(&self.key(handle.offset)) {
             Some(block) => block,
-            None => self.load_block(request, handle, true).await?,
+            None => match self.look_up_held(request, handle, lookup)? {
+                Some(found) => return Ok(found),
+                None => self.fetch(request, Place::Block(handle)).await?,
+            },
         };
         self.hit(block, handle, lookup)
     }
@@ -203,8 +220,12 @@ impl Table {
     /// # Errors
     /// `Corrupt`, `Unsupported` for a newer format; what the store returns.
     pub async fn open(self: &Arc<Self>, request: Request) -> Result<&Top> {
+        Ok(&self.opened(request).await?.top)
+    }
+
+    async fn opened(self: &Arc<Self>, request: Request) -> Result<&Opened> {
         if let Some(opened) = self.opened.get() {
-            return Ok(&opened.top);
+            return Ok(opened);
         }
         let opening = || {
             let table = Arc::clone(self);
@@ -212,8 +233,7 @@ impl Table {
         };
         deadline::waits_for(format_args!("the end of {}", self.object));
         self.shared(OPENING, opening).await?;
-        let opened = self.opened.get().ok_or_else(|| Error::new(ErrorKind::Bug, "a table that was opened is not").object(&self.object))?;
-        Ok(&opened.top)
+        self.opened.get().ok_or_else(|| Error::new(ErrorKind::Bug, "a table that was opened is not").object(&self.object))
     }
 
     async fn open_now(&self, request: Request) -> Result<()> {
@@ -318,7 +338,39 @@ impl Table {
         block.prefetch_rows();
         let found = block.get(lookup.target).map_err(|error| self.damaged(error.shifted(place.offset)))?;
         let Some((trailer, value)) = found.map(|entry| (entry.trailer, block.range_of(entry.value))) else { return Ok(None) };
-        Ok(Some(Hit { trailer, block: pinned, value }))
+        Ok(Some(Hit { trailer, value: Found::Within(pinned, value) }))
+    }
+
+    /// Looks a key up in a block that the host holds in memory, if it does. A block that the cache takes in goes there; of another only what the answer takes is
+    /// decompressed, and nobody keeps it.
+    fn look_up_held(&self, request: Request, place: BlockHandle, lookup: &Lookup<'_>) -> Result<Option<Option<Hit>>> {
+        self.with_held(request, Place::Block(place), |piece| self.look_up(piece, place, lookup))
+    }
+
+    fn look_up(&self, piece: &[u8], place: BlockHandle, lookup: &Lookup<'_>) -> Result<Option<Hit>> {
+        let (key, alignment) = (self.key(place.offset), self.value_alignment());
+        let believed = is_enabled(Mutant::TableBlockUnchecked).then(|| self.believed(piece, place.offset, place));
+        let piece = believed.as_deref().unwrap_or(piece);
+        let sealed = sealed_within(piece, place.offset, place, self.description.identity).map_err(|error| self.damaged(error))?;
+        let bytes = sealed.raw_bytes();
+        let memory = match self.cache.memory_if_worth(key, bytes, alignment) {
+            Some(memory) => memory,
+            None if bytes > LOOK_UP_BYTES_MAX || alignment > 1 => BlockCache::memory_elsewhere(bytes),
+            None => return self.look_up_in(&sealed, place, lookup),
+        };
+        let pinned = self.take_sealed(&sealed, place, |_| memory)?;
+        self.hit(pinned, place, lookup)
+    }
+
+    fn look_up_in(&self, sealed: &Sealed<'_>, place: BlockHandle, lookup: &Lookup<'_>) -> Result<Option<Hit>> {
+        thread_local! {
+            // Warm memory for one block after another.
+            static ROOM: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+        }
+        ROOM.with_borrow_mut(|room| {
+            let found = sealed.get(lookup.target, room).map_err(|error| self.damaged(error.shifted(place.offset)))?;
+            Ok(found.map(|(trailer, value)| Hit { trailer, value: Found::Alone(Bytes::copy_from_slice(&room[value])) }))
+        })
     }
 
     fn key(&self, offset: u64) -> CacheKey {
@@ -412,9 +464,14 @@ impl Table {
 
     /// Fetches into the cache, with one request that all share who miss the same meanwhile.
     async fn load(self: &Arc<Self>, request: Request, place: Place) -> Result<Pinned> {
-        if let Some(pinned) = self.load_held(request, place, BlockCache::memory_if_worth)? {
-            return Ok(pinned);
+        match self.load_held(request, place, memory_if_worth)? {
+            Some(pinned) => Ok(pinned),
+            None => self.fetch(request, place).await,
         }
+    }
+
+    /// Fetches what the host does not hold in memory, as [`Table::load`].
+    async fn fetch(self: &Arc<Self>, request: Request, place: Place) -> Result<Pinned> {
         let begin = place.range().start;
         let fetch = || {
             let table = Arc::clone(self);
@@ -469,14 +526,17 @@ impl Table {
     /// Takes what the host holds in memory into the cache, if it does: no request that others could share, and nothing to wait for. A data block goes into
     /// what `memory` gives.
     fn load_held(&self, request: Request, place: Place, memory: TakeMemory) -> Result<Option<Pinned>> {
+        self.with_held(request, place, |piece| self.take_piece_in(piece, place, memory))
+    }
+
+    /// What `take` makes of just the bytes of `place`, if the host holds them in memory: the store's, or those of the flash cache, where what is damaged is a miss.
+    fn with_held<R>(&self, request: Request, place: Place, mut take: impl FnMut(&[u8]) -> Result<R>) -> Result<Option<R>> {
         let (range, base) = (place.range(), self.description.offset);
         let mut taken = None;
-        let mut take = |piece: &[u8]| taken = Some(self.take_piece_in(piece, place, memory));
-        self.store.with_held(request, &self.object, base + range.start..base + range.end, &mut take);
+        self.store.with_held(request, &self.object, base + range.start..base + range.end, &mut |piece| taken = Some(take(piece)));
         if let (None, Some(flash)) = (&taken, &self.flash) {
             let key = self.flash_key(range.start);
-            let mut take = |piece: &[u8]| taken = Some(self.take_piece_in(piece, place, memory));
-            flash.with_held(key, range.end - range.start, &mut take);
+            flash.with_held(key, range.end - range.start, &mut |piece| taken = Some(take(piece)));
             if let Some(Err(error)) = taken.take_if(|taken| taken.is_err()) {
                 flash.forget_damaged(key, &error);
             }
@@ -519,9 +579,13 @@ impl Table {
         let key = self.key(handle.offset);
         let believed = is_enabled(Mutant::TableBlockUnchecked).then(|| self.believed(piece, piece_offset, handle));
         let (piece, piece_offset) = believed.as_deref().map_or((piece, piece_offset), |believed| (believed, handle.offset));
-        let memory = |bytes| memory(&self.cache, key, bytes, self.value_alignment());
-        let memory = open_within_into(piece, piece_offset, handle, self.description.identity, memory);
-        let memory = memory.map_err(|error| self.damaged(error))?;
+        let sealed = sealed_within(piece, piece_offset, handle, self.description.identity).map_err(|error| self.damaged(error))?;
+        self.take_sealed(&sealed, handle, |bytes| memory(&self.cache, key, bytes, self.value_alignment()))
+    }
+
+    fn take_sealed(&self, sealed: &Sealed<'_>, handle: BlockHandle, memory: impl FnOnce(usize) -> Memory) -> Result<Pinned> {
+        let key = self.key(handle.offset);
+        let memory = sealed.open_into(memory).map_err(|error| self.damaged(error.shifted(handle.offset)))?;
         let (bytes, held) = memory.freeze();
         let block = Block::new(bytes).map_err(|error| self.damaged(error.shifted(handle.offset)))?;
         Ok(self.cache.insert_held(key, Resident::Block(block), held))
@@ -583,8 +647,16 @@ impl Table {
     }
 }
 
-/// How memory is come by for a block: [`BlockCache::memory`], or [`BlockCache::memory_if_worth`].
+/// How memory is come by for a block: [`BlockCache::memory`], or [`memory_if_worth`].
 type TakeMemory = fn(&BlockCache, CacheKey, usize, usize) -> Memory;
+
+/// The cache's, if it is worth its place there.
+fn memory_if_worth(cache: &BlockCache, key: CacheKey, bytes: usize, alignment: usize) -> Memory {
+    cache.memory_if_worth(key, bytes, alignment).unwrap_or_else(|| BlockCache::memory_elsewhere(bytes))
+}
+
+/// Greatest block that a look-up decompresses a part of, into memory that its thread keeps.
+const LOOK_UP_BYTES_MAX: usize = 64 << 10;
 
 /// Where something lies in a table that the cache keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
