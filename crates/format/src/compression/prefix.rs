@@ -12,7 +12,13 @@ use super::{FormatError, Result};
 unsafe extern "C" {
     /// Decompresses at most `target` bytes of the block of `source_bytes` at `source` to `destination`, which has room for `room`. Returns how many it wrote,
     /// or less than 0 when the block is malformed. Reads and writes within the two bounds whatever the block says (lz4.h, 1.10).
-    fn LZ4_decompress_safe_partial(source: *const c_char, destination: *mut c_char, source_bytes: c_int, target: c_int, room: c_int) -> c_int;
+    fn LZ4_decompress_safe_partial(
+        source: *const c_char,
+        destination: *mut c_char,
+        source_bytes: c_int,
+        target: c_int,
+        room: c_int,
+    ) -> c_int;
 }
 
 /// Decompresses the first bytes of an LZ4 block, as many as `raw` has room for.

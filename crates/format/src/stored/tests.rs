@@ -136,7 +136,10 @@ fn parts_that_do_not_fit_together_are_damage() {
         assert!(opened.is_err() || opened.is_ok_and(|opened| opened != raw), "byte {at} by {by}");
         if let Ok(sealed) = Sealed::check(&forged, 0x1d, 4096) {
             let found = sealed.get(target, &mut Vec::new());
-            assert!(matches!(found, Err(FormatError::Damaged { .. } | FormatError::Newer { .. }) | Ok(None)), "byte {at} by {by}: {found:?}");
+            assert!(
+                matches!(found, Err(FormatError::Damaged { .. } | FormatError::Newer { .. }) | Ok(None)),
+                "byte {at} by {by}: {found:?}"
+            );
         }
     }
 }

@@ -32,6 +32,7 @@ mod requests;
 mod rules;
 mod salvage;
 mod simulation;
+mod small_cache;
 mod stalls;
 mod standby;
 mod stores;
