@@ -6,7 +6,7 @@
 //! | n − 5 | 1 | compression |
 //! | n − 4 | 4 | CRC-32C of all before it, mixed with (table identity, offset in the table) |
 //!
-//! Compression 3 is LZ4 in two parts ([`parts`]): data blocks have it, so that a look-up can leave out most of the values.
+//! Compression 3 is LZ4 in two parts (`stored/parts.rs`): data blocks have it, so that a look-up can leave out most of the values.
 //!
 //! n is the length in the block's handle. Nothing is decompressed or parsed before the checksum was found right.
 

@@ -91,6 +91,7 @@ const UNSAFE: &[(&str, &str)] = &[
     ("crates/env/src/memory", "large allocations advised for huge pages"),
     ("crates/tombolo/tests/it/allocator", "an allocator that counts, for the test of the memory bound"),
     ("crates/format/src/prefetch.rs", "a hint to the processor that has no safe face in the standard library"),
+    ("crates/format/src/compression/prefix.rs", "a function of the LZ4 library that its Rust crate does not declare"),
     ("crates/tombolo/src/cache/frames/", "frames cut out of regions: each its holder's alone, given back under a lock"),
     (
         "crates/tombolo/src/cache/hazard/",
