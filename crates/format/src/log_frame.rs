@@ -5,7 +5,7 @@
 //! | offset | bytes | field |
 //! |---|---|---|
 //! | 0 | 8 | magic `TMBLOSEG` |
-//! | 8 | 4 | version (2) |
+//! | 8 | 4 | version (3; 2, which has no compact frames, is read) |
 //! | 12 | 4 | bytes of this page (4096): the first frame's offset |
 //! | 16 | 8 | incompatible feature bits |
 //! | 24 | 8 | compatible feature bits |
@@ -29,16 +29,18 @@
 //! |---|---|---|
 //! | 0 | 4 | mark: of this segment, from its identity; never 0 |
 //! | 4 | 4 | checksum of bytes 8 to the payload's end, mixed with the segment's identity and the frame's byte in it |
-//! | 8 | 4 | payload bytes in the lower 29 bits; bit 29: long form; bits 30 and 31: 0 |
-//! | 12 | 4 | short form: durable-through, as a byte of this segment; long form: count, the sequence numbers taken |
-//! | 16 | 8 | first sequence number |
+//! | 8 | 4 | bits 0 to 28: payload bytes; in the compact form bits 0 to 11 only, and bits 32 to 48 of the sequence number above them; bit 29: long form; bit 30: compact form; bit 31: 0 |
+//! | 12 | 4 | compact form: the lower half of the first sequence number; short form: durable-through, as a byte of this segment, or 0; long form: count, the sequence numbers taken |
+//! | 16 | 8 | short and long form: first sequence number |
 //! | 24 | 4 | long form: stream |
 //! | 28 | 4 | long form: 0 |
-//! | 32 | 8 | long form: durable-through |
-//! | 24 or 40 | | payload, zero-padded to a multiple of 8 |
+//! | 32 | 8 | long form: durable-through, or 0 |
+//! | 16, 24 or 40 | | payload, zero-padded to a multiple of 8 |
 //!
-//! Durable-through is the lane's offset up to which all was known durable when the frame was written. The short form says stream 0, a count of 1, and
-//! a durable-through within this segment: one writer's puts, of which a log mostly consists. A frame has the short form whenever that says it all.
+//! Durable-through is the lane's offset up to which all was known durable when the frame was written; 0 says nothing about it. The short form says stream 0, a count of 1, and
+//! a durable-through within this segment or nothing of it; the compact form stream 0, a count of 1, a sequence number below 2^49, a payload of 1 to 4,095 bytes, and nothing about what is durable: one
+//! writer's puts, of which a log mostly consists. A frame has the shortest form that says it all, and takes 24 bytes at least. Which frames say what is durable is the log store's
+//! choice: the local log's is the first frame that begins in a page, and the first after more became durable.
 //!
 //! A segment's mark and the place in its checksums are 64 bits of a hash of its identity, so that what another segment left in recycled bytes is no frame of it.
 //!
@@ -47,7 +49,7 @@
 //! | offset | bytes | field |
 //! |---|---|---|
 //! | 0 | 8 | magic `TMBLOLAN` |
-//! | 8 | 4 | version (2) |
+//! | 8 | 4 | version (3; 2 is read) |
 //! | 12 | 4 | bytes of this page (4096) |
 //! | 16 | 8 | incompatible feature bits |
 //! | 24 | 8 | compatible feature bits |
@@ -71,7 +73,9 @@ pub const SEGMENT_MAGIC: [u8; 8] = *b"TMBLOSEG";
 /// First bytes of a lane's control page.
 pub const LANE_MAGIC: [u8; 8] = *b"TMBLOLAN";
 /// The newest version of segments and lanes that this program reads, and the one that it writes.
-pub const LOG_VERSION: u32 = 2;
+pub const LOG_VERSION: u32 = 3;
+/// The oldest version of segments, lanes and log objects that this program reads: its frames are of the short and the long form.
+const LOG_VERSION_OLDEST: u32 = 2;
 /// Incompatible feature bits of segments and lanes that this program knows.
 pub const LOG_FEATURES_KNOWN: u64 = 0;
 /// Bytes of a segment's header page; frames begin here.
@@ -90,12 +94,16 @@ pub const LANE_PAGE_BYTES: usize = 4096;
 pub const FENCE_WORD_OFFSET: usize = 1024;
 /// Where the log store's own words begin in a lane's control page.
 pub const LANE_WORDS_OFFSET: usize = 2048;
+/// Bytes of a frame before its payload, in the compact form.
+pub const FRAME_COMPACT_HEADER_BYTES: usize = 16;
 /// Bytes of a frame before its payload, in the short form.
 pub const FRAME_HEADER_BYTES: usize = 24;
 /// Bytes of a frame before its payload, in the long form.
 pub const FRAME_LONG_HEADER_BYTES: usize = 40;
 /// Frames begin at multiples of this.
 pub const FRAME_ALIGNMENT: usize = 8;
+/// Fewest bytes of a frame, padding included.
+pub const FRAME_BYTES_MIN: usize = 24;
 /// Most bytes of a segment.
 pub const SEGMENT_BYTES_MAX: u64 = 1 << 30;
 /// Most bytes of a frame's payload.
@@ -258,12 +266,12 @@ impl LaneHeader {
     }
 }
 
-/// Refuses other versions: a newer one, and the first, whose frames look like the end of a log to this one.
+/// Refuses other versions: newer ones, and the first, whose frames look like the end of a log to this one.
 pub(crate) fn check_log_version(offset: usize, version: u32, known: u32) -> Result<()> {
     check_version(offset, version, known)?;
-    if version < known {
+    if version < LOG_VERSION_OLDEST {
         let found = format!("version {version}, of an earlier build: close the database with that build first");
-        return Err(FormatError::damaged(offset, format!("version {known}"), found));
+        return Err(FormatError::damaged(offset, format!("version {LOG_VERSION_OLDEST} to {known}"), found));
     }
     Ok(())
 }
@@ -302,7 +310,7 @@ pub struct FrameHeader {
     pub first_sequence: u64,
     /// Number of sequence numbers that it takes.
     pub count: u32,
-    /// The lane's offset up to which all was known durable when this was written.
+    /// The lane's offset up to which all was known durable when this was written; 0 says nothing about it, and may spare bytes.
     pub durable_through: u64,
 }
 
@@ -315,33 +323,99 @@ struct Binding {
 
 /// Set in the length of frames of the long form.
 const LONG_FORM: u32 = 1 << 29;
+/// Set in the length of frames of the compact form.
+const COMPACT_FORM: u32 = 1 << 30;
 /// Bits of the length that no version uses yet.
-const FLAGS_UNKNOWN: u32 = 3 << 30;
+const FLAGS_UNKNOWN: u32 = 1 << 31;
+/// Bits of the length in the compact form; those of the sequence number follow.
+const COMPACT_LENGTH_BITS: u32 = 12;
+/// Bits of a sequence number in the compact form.
+const COMPACT_SEQUENCE_BITS: u32 = 32 + 29 - COMPACT_LENGTH_BITS;
 
 const _: () = assert!(FRAME_PAYLOAD_BYTES_MAX < LONG_FORM as usize);
+const _: () = assert!(FRAME_COMPACT_HEADER_BYTES + FRAME_ALIGNMENT == FRAME_BYTES_MIN && FRAME_HEADER_BYTES >= FRAME_BYTES_MIN);
 
 /// Most bytes that a frame with `payload` bytes takes, padding included; a multiple of 8.
 pub const fn frame_bytes_max(payload: usize) -> usize {
     FRAME_LONG_HEADER_BYTES + payload.next_multiple_of(FRAME_ALIGNMENT)
 }
 
+/// The form of a frame's header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    Compact,
+    Short,
+    Long,
+}
+
+impl Form {
+    /// What the word with the length tells.
+    #[inline]
+    fn of(word: u32) -> Form {
+        match word & (LONG_FORM | COMPACT_FORM) {
+            0 => Form::Short,
+            COMPACT_FORM => Form::Compact,
+            _ => Form::Long,
+        }
+    }
+
+    #[inline]
+    const fn header_bytes(self) -> usize {
+        match self {
+            Form::Compact => FRAME_COMPACT_HEADER_BYTES,
+            Form::Short => FRAME_HEADER_BYTES,
+            Form::Long => FRAME_LONG_HEADER_BYTES,
+        }
+    }
+
+    /// Bytes of the payload.
+    #[inline]
+    const fn length(self, word: u32) -> usize {
+        let mask = match self {
+            Form::Compact => (1 << COMPACT_LENGTH_BITS) - 1,
+            Form::Short | Form::Long => LONG_FORM - 1,
+        };
+        (word & mask) as usize
+    }
+
+    /// Bits of the word that this form gives no meaning to.
+    #[inline]
+    const fn unknown(self, word: u32) -> u32 {
+        match self {
+            Form::Compact => word & FLAGS_UNKNOWN,
+            Form::Short | Form::Long => word & (FLAGS_UNKNOWN | COMPACT_FORM),
+        }
+    }
+}
+
 impl FrameHeader {
-    /// Whether the short form says it all.
+    /// The shortest form that says it all.
     #[inline]
-    fn is_short(&self) -> bool {
-        self.stream == 0 && self.count == 1 && self.durable_through >> 32 == u64::from(self.identity.segment)
+    fn form(&self, payload_bytes: usize) -> Form {
+        if self.stream != 0 || self.count != 1 {
+            Form::Long
+        } else if self.durable_through == 0
+            && payload_bytes.wrapping_sub(1) < (1 << COMPACT_LENGTH_BITS) - 1
+            && self.first_sequence >> COMPACT_SEQUENCE_BITS == 0
+        {
+            Form::Compact
+        } else if self.durable_through == 0 || (self.durable_through >> 32 == u64::from(self.identity.segment) && self.durable_through as u32 != 0) {
+            Form::Short
+        } else {
+            Form::Long
+        }
     }
 
-    /// Bytes before the payload.
+    /// Bytes before a payload of `payload` bytes.
     #[inline]
-    pub fn bytes(&self) -> usize {
-        if self.is_short() { FRAME_HEADER_BYTES } else { FRAME_LONG_HEADER_BYTES }
+    pub fn bytes(&self, payload: usize) -> usize {
+        self.form(payload).header_bytes()
     }
 
-    /// Bytes that the frame takes with `payload` bytes, padding included; a multiple of 8, and at most [`frame_bytes_max`].
+    /// Bytes that the frame takes with `payload` bytes, padding included; a multiple of 8, at least [`FRAME_BYTES_MIN`] and at most [`frame_bytes_max`].
     #[inline]
     pub fn frame_bytes(&self, payload: usize) -> usize {
-        self.bytes() + payload.next_multiple_of(FRAME_ALIGNMENT)
+        self.bytes(payload) + payload.next_multiple_of(FRAME_ALIGNMENT)
     }
 
     /// The header but for its checksum, in as many bytes as it takes.
@@ -352,17 +426,27 @@ impl FrameHeader {
         let mut header = [0; FRAME_LONG_HEADER_BYTES];
         let length = payload_bytes as u32;
         header[0..4].copy_from_slice(&self.identity.binding().mark.to_le_bytes());
-        header[16..24].copy_from_slice(&self.first_sequence.to_le_bytes());
-        if self.is_short() {
-            header[8..12].copy_from_slice(&length.to_le_bytes());
-            header[12..16].copy_from_slice(&(self.durable_through as u32).to_le_bytes());
-            return (header, FRAME_HEADER_BYTES);
+        let form = self.form(payload_bytes);
+        match form {
+            Form::Compact => {
+                let high = (self.first_sequence >> 32) as u32;
+                header[8..12].copy_from_slice(&(length | (high << COMPACT_LENGTH_BITS) | COMPACT_FORM).to_le_bytes());
+                header[12..16].copy_from_slice(&(self.first_sequence as u32).to_le_bytes());
+            }
+            Form::Short => {
+                header[8..12].copy_from_slice(&length.to_le_bytes());
+                header[12..16].copy_from_slice(&(self.durable_through as u32).to_le_bytes());
+                header[16..24].copy_from_slice(&self.first_sequence.to_le_bytes());
+            }
+            Form::Long => {
+                header[8..12].copy_from_slice(&(length | LONG_FORM).to_le_bytes());
+                header[12..16].copy_from_slice(&self.count.to_le_bytes());
+                header[16..24].copy_from_slice(&self.first_sequence.to_le_bytes());
+                header[24..28].copy_from_slice(&self.stream.to_le_bytes());
+                header[32..40].copy_from_slice(&self.durable_through.to_le_bytes());
+            }
         }
-        header[8..12].copy_from_slice(&(length | LONG_FORM).to_le_bytes());
-        header[12..16].copy_from_slice(&self.count.to_le_bytes());
-        header[24..28].copy_from_slice(&self.stream.to_le_bytes());
-        header[32..40].copy_from_slice(&self.durable_through.to_le_bytes());
-        (header, FRAME_LONG_HEADER_BYTES)
+        (header, form.header_bytes())
     }
 
     /// Appends the whole frame at `byte`, padded, to `out`.
@@ -451,9 +535,9 @@ impl NoFrame {
 /// Why there is none.
 pub fn decode_frame<'a>(segment: &'a [u8], byte: u32, identity: &SegmentIdentity) -> std::result::Result<Frame<'a>, NoFrame> {
     let bytes = segment.get(byte as usize..).unwrap_or_default();
-    let Some(short) = bytes.first_chunk::<FRAME_HEADER_BYTES>() else {
+    if bytes.len() < FRAME_BYTES_MIN {
         return Err(NoFrame::End);
-    };
+    }
     let u32_at = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
     let u64_at = |at: usize| u64::from(u32_at(at)) | (u64::from(u32_at(at + 4)) << 32);
     let Binding { mark, place } = identity.binding();
@@ -461,9 +545,8 @@ pub fn decode_frame<'a>(segment: &'a [u8], byte: u32, identity: &SegmentIdentity
         return Err(NoFrame::Mark { expected: mark, found: u32_at(0) });
     }
     let word = u32_at(8);
-    let is_long = word & LONG_FORM != 0;
-    let header_bytes = if is_long { FRAME_LONG_HEADER_BYTES } else { short.len() };
-    let length = (word & (LONG_FORM - 1)) as usize;
+    let form = Form::of(word);
+    let (header_bytes, length) = (form.header_bytes(), form.length(word));
     let payload = bytes.get(header_bytes..).and_then(|rest| rest.get(..length)).filter(|_| length <= FRAME_PAYLOAD_BYTES_MAX);
     let end = (byte as usize).checked_add(header_bytes + length.next_multiple_of(FRAME_ALIGNMENT));
     let (Some(payload), Some(end)) = (payload, end.and_then(|end| u32::try_from(end).ok())) else {
@@ -473,16 +556,29 @@ pub fn decode_frame<'a>(segment: &'a [u8], byte: u32, identity: &SegmentIdentity
     if checksum != u32_at(4) {
         return Err(NoFrame::Checksum(checksum, u32_at(4)));
     }
-    let flags = (word & FLAGS_UNKNOWN) | if is_long { u32_at(28) } else { 0 };
+    let flags = form.unknown(word) | if form == Form::Long { u32_at(28) } else { 0 };
     if flags != 0 {
         return Err(NoFrame::Flags(flags));
     }
     let identity = *identity;
-    let first_sequence = u64_at(16);
-    let header = if is_long {
-        FrameHeader { identity, stream: u32_at(24), first_sequence, count: u32_at(12), durable_through: u64_at(32) }
-    } else {
-        FrameHeader { identity, stream: 0, first_sequence, count: 1, durable_through: identity.offset(u32_at(12)) }
+    let header = match form {
+        Form::Compact => {
+            let high = (word & (LONG_FORM - 1)) >> COMPACT_LENGTH_BITS;
+            let first_sequence = u64::from(u32_at(12)) | (u64::from(high) << 32);
+            FrameHeader { identity, stream: 0, first_sequence, count: 1, durable_through: 0 }
+        }
+        Form::Short => {
+            // Nothing is durable before a segment's header: 0 says nothing.
+            let durable_through = if u32_at(12) == 0 { 0 } else { identity.offset(u32_at(12)) };
+            FrameHeader { identity, stream: 0, first_sequence: u64_at(16), count: 1, durable_through }
+        }
+        Form::Long => FrameHeader {
+            identity,
+            stream: u32_at(24),
+            first_sequence: u64_at(16),
+            count: u32_at(12),
+            durable_through: u64_at(32),
+        },
     };
     Ok(Frame { header, byte, payload_byte: byte + header_bytes as u32, end, payload })
 }

@@ -5,7 +5,7 @@
 //! | offset | bytes | field |
 //! |---|---|---|
 //! | 0 | 8 | magic `TMBLOLOB` |
-//! | 8 | 4 | version (2) |
+//! | 8 | 4 | version (3; 2, which has no compact frames, is read) |
 //! | 12 | 4 | bytes of this header (80): the first frame's offset |
 //! | 16 | 8 | incompatible feature bits |
 //! | 24 | 8 | compatible feature bits |
@@ -34,12 +34,12 @@
 use crate::checksum::{crc32c, stamp};
 use crate::codec::Reader;
 use crate::error::{FormatError, Result, check_features};
-use crate::log_frame::{FRAME_HEADER_BYTES, SegmentIdentity, check_log_version};
+use crate::log_frame::{FRAME_BYTES_MIN, SegmentIdentity, check_log_version};
 
 /// First bytes of a log object.
 pub const LOG_OBJECT_MAGIC: [u8; 8] = *b"TMBLOLOB";
 /// The version written, and the newest read.
-pub const LOG_OBJECT_VERSION: u32 = 2;
+pub const LOG_OBJECT_VERSION: u32 = 3;
 /// Incompatible feature bits that this program knows.
 pub const LOG_OBJECT_FEATURES_KNOWN: u64 = 0;
 /// Bytes of the header.
@@ -52,7 +52,7 @@ pub const SEAL_BYTES: usize = 96;
 const KIND_DATA: u32 = 1;
 const KIND_SEAL: u32 = 2;
 
-const _: () = assert!(LOG_OBJECT_HEADER_BYTES.is_multiple_of(8) && LOG_OBJECT_HEADER_BYTES + FRAME_HEADER_BYTES > SEAL_BYTES);
+const _: () = assert!(LOG_OBJECT_HEADER_BYTES.is_multiple_of(8) && LOG_OBJECT_HEADER_BYTES + FRAME_BYTES_MIN > SEAL_BYTES);
 
 /// What the header of a log object says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -138,11 +138,15 @@ pub(super) fn next_frame(bytes: &Bytes, after: u32, identity: &SegmentIdentity) 
 
 pub(super) fn frame(frame: &Frame<'_>, entries: bool, report: &mut Report) {
     let header = &frame.header;
+    let durable_through = match header.durable_through {
+        0 => json!("not said"),
+        said => json!(LogOffset(said).to_string()),
+    };
     let fields = vec![
         ("stream", json!(header.stream)),
         ("sequences", json!(format!("{}+{}", header.first_sequence, header.count))),
         ("payload_bytes", json!(frame.payload.len())),
-        ("durable_through", json!(LogOffset(header.durable_through).to_string())),
+        ("durable_through", durable_through),
         ("checksum", json!("right")),
     ];
     report.part(u64::from(frame.byte), u64::from(frame.end - frame.byte), "frame", fields);

@@ -1,6 +1,6 @@
 //! Walking a segment, and telling its tail from damage.
 
-use super::{FRAME_ALIGNMENT, FRAME_HEADER_BYTES, Frame, LONG_FORM, NoFrame, SegmentIdentity, decode_frame};
+use super::{FRAME_ALIGNMENT, FRAME_BYTES_MIN, Form, Frame, NoFrame, SegmentIdentity, decode_frame};
 
 /// Walks the frames of a segment from a given byte on, up to the first place that holds none.
 ///
@@ -14,7 +14,7 @@ use super::{FRAME_ALIGNMENT, FRAME_HEADER_BYTES, Frame, LONG_FORM, NoFrame, Segm
 /// let mut scanner = FrameScanner::new(&segment, 4096, identity);
 /// assert_eq!(scanner.next().map(|frame| frame.payload), Some(&b"payload"[..]));
 /// assert!(scanner.next().is_none());
-/// assert_eq!(scanner.verdict(None), Verdict::Tail { byte: 4096 + 32 });
+/// assert_eq!(scanner.verdict(None), Verdict::Tail { byte: 4096 + 24 });
 /// ```
 #[derive(Clone, Debug)]
 pub struct FrameScanner<'a> {
@@ -128,7 +128,7 @@ pub fn greatest_durable_through(segment: &[u8], byte: u32, identity: &SegmentIde
     let mut at = (byte as usize).next_multiple_of(FRAME_ALIGNMENT);
     let mut budget = segment.len().saturating_mul(8);
     let mark = identity.binding().mark.to_le_bytes();
-    while at + FRAME_HEADER_BYTES <= segment.len() && budget > 0 {
+    while at + FRAME_BYTES_MIN <= segment.len() && budget > 0 {
         if segment[at..at + 4] != mark {
             at += FRAME_ALIGNMENT;
             continue;
@@ -142,8 +142,8 @@ pub fn greatest_durable_through(segment: &[u8], byte: u32, identity: &SegmentIde
                 at = frame.end as usize;
             }
             Err(NoFrame::Checksum(..)) => {
-                let length = u32::from_le_bytes([segment[at + 8], segment[at + 9], segment[at + 10], segment[at + 11]]);
-                budget = budget.saturating_sub((length & (LONG_FORM - 1)) as usize + FRAME_HEADER_BYTES);
+                let word = u32::from_le_bytes([segment[at + 8], segment[at + 9], segment[at + 10], segment[at + 11]]);
+                budget = budget.saturating_sub(Form::of(word).length(word) + FRAME_BYTES_MIN);
                 at += FRAME_ALIGNMENT;
             }
             Err(_) => at += FRAME_ALIGNMENT,

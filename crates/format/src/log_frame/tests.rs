@@ -34,10 +34,10 @@ fn a_segment_bounded_in_the_middle_of_a_frame_is_damaged() {
 #[test]
 fn constants_are_those_of_the_byte_tables() {
     assert_eq!((SEGMENT_HEADER_BYTES, DURABLE_SLOT_OFFSET, FENCE_WORD_OFFSET), (4096, 512, 1024));
-    assert_eq!((FRAME_HEADER_BYTES, FRAME_LONG_HEADER_BYTES), (24, 40));
+    assert_eq!((FRAME_COMPACT_HEADER_BYTES, FRAME_HEADER_BYTES, FRAME_LONG_HEADER_BYTES), (16, 24, 40));
     let page = SegmentHeader { identity: IDENTITY, capacity: 1 << 20, predecessor_end: 0x55, boot_id: 0xabcd }.encode(0x99);
     assert_eq!(&page[0..8], b"TMBLOSEG");
-    assert_eq!(page[8..12], 2u32.to_le_bytes());
+    assert_eq!(page[8..12], 3u32.to_le_bytes());
     assert_eq!(page[12..16], 4096u32.to_le_bytes());
     assert_eq!(page[32..40], 0x1122u64.to_le_bytes());
     assert_eq!(page[40..48], 7u64.to_le_bytes());
@@ -66,25 +66,31 @@ fn written(header: &FrameHeader) -> String {
 fn a_frame_is_the_bytes_of_its_table() {
     let short = FrameHeader { identity: IDENTITY, stream: 0, first_sequence: 0x0a0b, count: 1, durable_through: IDENTITY.offset(0x0c0d) };
     assert_eq!(written(&short), "ac347329564092b2070000000d0c00000b0a0000000000007061796c6f616400");
+    let compact = FrameHeader { durable_through: 0, first_sequence: 0x0001_0203_0a0b_0c0d, ..short };
+    assert_eq!(written(&compact), "ac3473294461f47f073020500d0c0b0a7061796c6f616400");
     let long = FrameHeader { stream: 2, count: 4, durable_through: 0x0c0d, ..short };
     assert_eq!(written(&long), "ac347329150456f707000020040000000b0a00000000000002000000000000000d0c0000000000007061796c6f616400");
 }
 
 #[test]
-fn a_frame_is_short_exactly_when_that_says_it_all() {
+fn a_frame_has_the_shortest_form_that_says_it_all() {
     let short = FrameHeader { identity: IDENTITY, stream: 0, first_sequence: 9, count: 1, durable_through: IDENTITY.offset(4096) };
     let earlier = SegmentIdentity { segment: 4, ..IDENTITY }.offset(4096);
     let later = SegmentIdentity { segment: 6, ..IDENTITY }.offset(4096);
     for (header, header_bytes) in [
         (short, 24),
         (FrameHeader { first_sequence: u64::MAX, durable_through: IDENTITY.offset(u32::MAX), ..short }, 24),
-        (FrameHeader { durable_through: IDENTITY.offset(0), ..short }, 24),
+        (FrameHeader { durable_through: IDENTITY.offset(0), ..short }, 40),
         (FrameHeader { stream: 1, ..short }, 40),
         (FrameHeader { count: 0, ..short }, 40),
         (FrameHeader { count: 2, ..short }, 40),
         (FrameHeader { durable_through: earlier, ..short }, 40),
         (FrameHeader { durable_through: later, ..short }, 40),
-        (FrameHeader { durable_through: 0, ..short }, 40),
+        (FrameHeader { durable_through: 0, ..short }, 16),
+        (FrameHeader { durable_through: 0, first_sequence: (1 << 49) - 1, ..short }, 16),
+        (FrameHeader { durable_through: 0, first_sequence: 1 << 49, ..short }, 24),
+        (FrameHeader { durable_through: 0, stream: 1, ..short }, 40),
+        (FrameHeader { durable_through: 0, count: 2, ..short }, 40),
     ] {
         let mut bytes = vec![0; 4096];
         header.append_to(&mut bytes, 4096, b"payload");
@@ -94,6 +100,37 @@ fn a_frame_is_short_exactly_when_that_says_it_all() {
         let frame = decode_frame(&bytes, 4096, &IDENTITY).expect("just written");
         assert_eq!((frame.header, frame.payload, frame.payload_byte), (header, &b"payload"[..], 4096 + header_bytes as u32));
     }
+}
+
+#[test]
+fn payloads_of_all_lengths_are_read_back_from_frames_of_all_forms() {
+    for (durable_through, forms) in [(0, [24, 16, 16, 16, 16, 24, 24]), (IDENTITY.offset(4096), [24; 7])] {
+        for (length, header_bytes) in [0usize, 1, 8, 9, 4095, 4096, 5000].into_iter().zip(forms) {
+            let header = FrameHeader { identity: IDENTITY, stream: 0, first_sequence: (1 << 49) - 2, count: 1, durable_through };
+            let payload: Vec<u8> = (0..length).map(|at| at as u8).collect();
+            let mut bytes = vec![0; 4096];
+            header.append_to(&mut bytes, 4096, &payload);
+            assert_eq!(bytes.len(), 4096 + header_bytes + length.next_multiple_of(8), "{length} bytes");
+            assert!(bytes.len() - 4096 >= FRAME_BYTES_MIN);
+            let frame = decode_frame(&bytes, 4096, &IDENTITY).expect("just written");
+            assert_eq!((frame.header, frame.payload, frame.end as usize), (header, &payload[..], bytes.len()));
+        }
+    }
+}
+
+/// A length that is mixed up with the sequence number beside it would end the search for evidence at once.
+#[test]
+fn a_damaged_compact_frame_of_a_great_sequence_number_hides_no_evidence() {
+    let mut bytes = SegmentHeader { identity: IDENTITY, capacity: 8192, predecessor_end: 8, boot_id: 9 }.encode(0).to_vec();
+    let compact = FrameHeader { identity: IDENTITY, stream: 0, first_sequence: (1 << 49) - 9, count: 1, durable_through: 0 };
+    compact.append_to(&mut bytes, 4096, b"first");
+    let says = FrameHeader { durable_through: IDENTITY.offset(4096 + 24), ..compact };
+    says.append_to(&mut bytes, 4096 + 24, b"second");
+    bytes.resize(8192, 0);
+    assert_eq!(FrameScanner::new(&bytes, 4096, IDENTITY).count(), 2);
+    bytes[4096 + FRAME_COMPACT_HEADER_BYTES] ^= 1;
+    let verdict = FrameScanner::new(&bytes, 4096, IDENTITY).verdict(None);
+    assert!(matches!(verdict, Verdict::Damaged { byte: 4096, evidence: Some(Evidence { byte: 4120, .. }), .. }), "{verdict:?}");
 }
 
 #[test]
@@ -130,7 +167,7 @@ fn pages_round_trip_and_every_flipped_byte_is_noticed() {
 #[test]
 fn a_newer_segment_is_told_from_a_damaged_one() {
     let mut bytes = SegmentHeader { identity: IDENTITY, capacity: 1 << 20, predecessor_end: 0, boot_id: 0 }.encode(0);
-    for (at, what) in [(8, "version 9; this program reads up to 2"), (16, "unknown incompatible feature bits 0x9")] {
+    for (at, what) in [(8, "version 9; this program reads up to 3"), (16, "unknown incompatible feature bits 0x9")] {
         let before = bytes[at];
         bytes[at] = 9;
         let checksum = crc32c(&bytes[..88]).to_le_bytes();
@@ -148,6 +185,16 @@ fn a_log_of_the_first_version_is_refused_and_not_taken_for_an_empty_one() {
     bytes[88..92].copy_from_slice(&checksum);
     let error = SegmentHeader::decode(&bytes).expect_err("another layout of frames");
     assert!(error.to_string().contains("earlier build"), "{error}");
+}
+
+#[test]
+fn a_log_of_the_version_before_is_read() {
+    let header = SegmentHeader { identity: IDENTITY, capacity: 1 << 20, predecessor_end: 0, boot_id: 0 };
+    let mut bytes = header.encode(0);
+    bytes[8] = 2;
+    let checksum = crc32c(&bytes[..88]).to_le_bytes();
+    bytes[88..92].copy_from_slice(&checksum);
+    assert_eq!(SegmentHeader::decode(&bytes), Ok(header));
 }
 
 #[test]

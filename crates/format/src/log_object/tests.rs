@@ -6,7 +6,7 @@ const IDENTITY: SegmentIdentity = SegmentIdentity { incarnation: 7, epoch: 8, la
 fn the_byte_tables_hold() {
     let data = encode_data_header(&IDENTITY, 0x0102_0304, 0x0506_0708, 9);
     assert_eq!(data.len(), LOG_OBJECT_HEADER_BYTES);
-    assert_eq!((&data[..8], data[8], data[12]), (&LOG_OBJECT_MAGIC[..], 2, 80));
+    assert_eq!((&data[..8], data[8], data[12]), (&LOG_OBJECT_MAGIC[..], 3, 80));
     assert_eq!((data[32], data[40], data[48], data[52], data[56]), (7, 8, 9, 10, 1));
     assert_eq!((&data[60..64], data[64], data[72]), (&[4, 3, 2, 1][..], 8, 9));
     assert_eq!(data[76..], crc32c(&data[..76]).to_le_bytes());
@@ -52,7 +52,7 @@ fn an_object_of_another_place_is_damage() {
 #[test]
 fn newer_ones_are_told_apart_from_damage() {
     let mut newer = encode_data_header(&IDENTITY, 500, 77, 9);
-    newer[8] = 3;
+    newer[8] = 4;
     let checksum = crc32c(&newer[..76]);
     newer[76..].copy_from_slice(&checksum.to_le_bytes());
     assert!(matches!(LogObject::decode(&newer, &IDENTITY), Err(FormatError::Newer { offset: 8, .. })));

@@ -81,10 +81,29 @@ pub(super) struct Writer {
     /// Bytes of the full segments that count.
     pub(super) full_bytes: u64,
     unsynced: Unsynced,
+    said: Said,
     /// How far the lane was given back. Invariant: at most the replay point that the manifest holds durably.
     pub(super) trimmed: LogOffset,
     /// Somebody watches whether the lane rests.
     pub(super) watched: bool,
+}
+
+/// The last frame that said what is durable.
+#[derive(Clone, Copy, Debug, Default)]
+struct Said {
+    /// Where it begins.
+    at: LogOffset,
+    durable: LogOffset,
+}
+
+impl Said {
+    /// Whether the frame at `at` has to say that all before `durable` is durable: when it is the first that begins in its page, and when more is durable than was said. So whatever a
+    /// damaged page takes, every page behind it that a frame begins in says what was durable (rule 9). The others save bytes.
+    #[inline]
+    fn says(&self, at: LogOffset, durable: LogOffset) -> bool {
+        const PAGE_BYTES: u64 = 4096;
+        self.durable != durable || self.at.0 / PAGE_BYTES != at.0 / PAGE_BYTES
+    }
 }
 
 impl Writer {
@@ -159,6 +178,7 @@ impl Lane {
                 full: VecDeque::new(),
                 full_bytes: 0,
                 unsynced: Unsynced::new(held),
+                said: Said::default(),
                 trimmed: LogOffset::ZERO,
                 watched: false,
             }),
@@ -245,12 +265,14 @@ impl Lane {
 
     /// The outer error: of the store. The inner one: fenced.
     fn store_frame(&self, writer: &mut Writer, entry: &LogAppend<'_>) -> io::Result<Result<LogOffset>> {
+        let (at, durable) = (LogOffset::new(writer.segment.number, writer.position), self.durable_through());
+        let says = writer.said.says(at, durable);
         let header = FrameHeader {
             identity: self.identity_of(&writer.segment),
             stream: entry.stream,
             first_sequence: entry.first_sequence,
             count: entry.count,
-            durable_through: self.durable_through().0,
+            durable_through: if says { durable.0 } else { 0 },
         };
         let segment = Arc::clone(&writer.segment);
         let checked_before = is_enabled(Mutant::LogFenceWordCheckedBeforeStore).then(|| self.control.raised_by(&self.env));
@@ -271,6 +293,9 @@ impl Lane {
             return Ok(Err(error));
         }
         self.env.preemption_point();
+        if says {
+            writer.said = Said { at, durable };
+        }
         writer.position += u32::try_from(bytes).unwrap_or(0);
         let end = LogOffset::new(segment.number, writer.position);
         self.accepted.store(end.0, Ordering::Release);

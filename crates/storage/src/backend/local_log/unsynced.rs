@@ -130,7 +130,9 @@ impl Unsynced {
             let identity = SegmentIdentity { segment: piece.segment, ..old };
             let mut frames = FrameScanner::new(&image, start, identity);
             for frame in frames.by_ref() {
-                let header = FrameHeader { identity: new, durable_through: new.offset(byte), ..frame.header };
+                // Who said nothing goes on saying nothing, which takes no more bytes than before.
+                let durable_through = if frame.header.durable_through == 0 { 0 } else { new.offset(byte) };
+                let header = FrameHeader { identity: new, durable_through, ..frame.header };
                 let at = byte + u32::try_from(moved.len()).unwrap_or(u32::MAX - byte);
                 header.append_to(&mut moved, at, frame.payload);
             }

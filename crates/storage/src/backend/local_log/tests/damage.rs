@@ -1,6 +1,7 @@
 //! Flipped bytes, cut, missing and foreign files: an error that says where, or everything read right.
 
 use tombolo_env::simulated::DiskImage;
+use tombolo_format::log_frame::{FrameScanner, SegmentHeader, Verdict};
 
 use super::harness::{Case, FORMS, Plan};
 use crate::backend::local_log::Form;
@@ -138,6 +139,53 @@ fn another_logs_files_are_told() {
         host.damage(&path, |content| *content = own).unwrap();
     }
     assert!(recover(&case, true).is_ok());
+}
+
+/// Most frames say nothing of what is durable (they are compact). Whatever page is lost, a page behind it says so.
+#[test]
+fn no_lost_page_takes_all_that_says_what_was_durable() {
+    const PAGE: usize = 4096;
+    let mut told = 0;
+    for (form, synced) in FORMS.into_iter().flat_map(|form| (1..80).step_by(7).map(move |synced| (form, synced))) {
+        let mut case = Case::new(3, form);
+        (case.options.segment_bytes_min, case.options.segment_bytes_max) = (64 << 10, 64 << 10);
+        let writer = case.world.process("writer");
+        let log = writer.block_on(case.store(&writer).open(&case.context(&writer, 1), 1)).expect("opening");
+        let mut durable = LogOffset::ZERO;
+        for number in 0..120 {
+            let entry = LogEntry { stream: 0, first_sequence: number, count: 1, payload: vec![b'x'; 128].into() };
+            let end = log.append(0, &entry).expect("appending").end;
+            if number == synced {
+                log.sync(0, end).expect("a sync");
+                durable = end;
+            }
+        }
+        let sound = case.world.host(0).content(Case::directory(1).join("00000001")).expect("a segment");
+        let identity = SegmentHeader::decode(&sound).expect("sound").identity;
+        let end = FrameScanner::new(&sound, 4096, identity).fold(0, |_, frame| frame.end as usize);
+        assert!(end < 4096 + 120 * (16 + 128) + 8 * (2 + 120 * 144 / PAGE + 1), "most are compact: {end} bytes");
+        // The very next frame says it.
+        let mut damaged = sound.clone();
+        damaged[durable.byte() as usize - 1] ^= 1;
+        let verdict = FrameScanner::new(&damaged, 4096, identity).verdict(None);
+        assert!(matches!(verdict, Verdict::Damaged { evidence: Some(said), .. } if said.byte == durable.byte()), "{form:?}, {durable}: {verdict:?}");
+        for page in 1..end.div_ceil(PAGE) {
+            let mut damaged = sound.clone();
+            damaged[page * PAGE..][..PAGE].fill(0);
+            let mut scanner = FrameScanner::new(&damaged, 4096, identity);
+            let verdict = scanner.verdict(None);
+            let lost = LogOffset::new(1, scanner.byte()) < durable;
+            // A frame that begins behind the page: else nothing is left to say it.
+            if lost && page + 1 < end.div_ceil(PAGE) {
+                assert!(
+                    matches!(verdict, Verdict::Damaged { durable_through, .. } if durable_through == durable.0),
+                    "{form:?}, durable through {durable}, page {page}: {verdict:?}"
+                );
+                told += 1;
+            }
+        }
+    }
+    assert!(told > 20, "{told}");
 }
 
 /// A follower sees all that was acknowledged, or an error: never less because the word that says how much was being stored, or is damaged.
