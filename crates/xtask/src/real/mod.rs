@@ -1,9 +1,10 @@
 //! Real servers: what the project's own test server cannot show.
 //!
-//! `build once → start on free ports, on a temporary directory → conformance of both interfaces → bad input → random operations against an ordered map,
+//! `build once → start on free ports, on a temporary directory → conformance of both interfaces → bad input → checkpoints and clones → random operations against an ordered map,
 //! and under many sets of options → demo → kill -9 in a loop → two writers and a standby that fight, behind bad connections → stop`.
 
 mod broken;
+mod clones;
 mod etcd;
 mod hdfs;
 mod misuse;
@@ -58,6 +59,8 @@ enum Stage {
     Doctor,
     /// Bad input at the prompt.
     Misuse,
+    /// Checkpoints, clones that share tables, and how they are given back.
+    Clones,
     /// The engine's model test: random operations against an ordered map.
     Model,
     /// Histories under many sets of options, each with one result.
@@ -194,6 +197,9 @@ fn try_out(root: &Path, server: &Server, arguments: &Arguments) -> Result<(), St
     }
     if arguments.wants(Stage::Misuse) {
         misuse::run(root, server, &arguments.profile)?;
+    }
+    if arguments.wants(Stage::Clones) {
+        clones::run(root, server, &arguments.profile)?;
     }
     if arguments.wants(Stage::Model) {
         model(root, server, arguments.model_seconds)?;
