@@ -399,7 +399,9 @@ impl FrameHeader {
             && self.first_sequence >> COMPACT_SEQUENCE_BITS == 0
         {
             Form::Compact
-        } else if self.durable_through == 0 || (self.durable_through >> 32 == u64::from(self.identity.segment) && self.durable_through as u32 != 0) {
+        } else if self.durable_through == 0
+            || (self.durable_through >> 32 == u64::from(self.identity.segment) && self.durable_through as u32 != 0)
+        {
             Form::Short
         } else {
             Form::Long
@@ -572,13 +574,9 @@ pub fn decode_frame<'a>(segment: &'a [u8], byte: u32, identity: &SegmentIdentity
             let durable_through = if u32_at(12) == 0 { 0 } else { identity.offset(u32_at(12)) };
             FrameHeader { identity, stream: 0, first_sequence: u64_at(16), count: 1, durable_through }
         }
-        Form::Long => FrameHeader {
-            identity,
-            stream: u32_at(24),
-            first_sequence: u64_at(16),
-            count: u32_at(12),
-            durable_through: u64_at(32),
-        },
+        Form::Long => {
+            FrameHeader { identity, stream: u32_at(24), first_sequence: u64_at(16), count: u32_at(12), durable_through: u64_at(32) }
+        }
     };
     Ok(Frame { header, byte, payload_byte: byte + header_bytes as u32, end, payload })
 }

@@ -128,6 +128,9 @@ impl Scene {
     }
 }
 
+/// YCSB's mixes.
+const LETTERS: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
+
 /// All scenes of `size` with a row that `wanted` says yes to.
 pub fn scenes(size: &Size, wanted: &dyn Fn(&Key) -> bool) -> Vec<Scene> {
     let seconds = size.seconds;
@@ -162,17 +165,21 @@ pub fn scenes(size: &Size, wanted: &dyn Fn(&Key) -> bool) -> Vec<Scene> {
         let mut ycsb = Scene::new(format!("YCSB, {with}")).setup("open").setup("run filluniquerandom settle=1").setup("warm");
         // What is written is merged in bouts: a mix that writes runs longer, so that it meets them in every engine.
         let seconds_of = |letter| if letter == "c" { seconds } else { 2 * seconds };
-        for letter in ["a", "b", "c", "d", "e", "f"] {
+        for letter in LETTERS {
             ycsb = ycsb.mixed(&format!("ycsb-{letter}"), &format!("ycsb-{letter}"), "", threads, seconds_of(letter));
         }
-        for distribution in ["uniform", "latest", "hotspot"] {
-            for letter in ["a", "c"] {
-                let options = format!("distribution={distribution}");
-                let name = format!("ycsb-{letter} {distribution}");
-                ycsb = ycsb.mixed(&name, &format!("ycsb-{letter}"), &options, threads, seconds_of(letter));
-            }
-        }
         scenes.push(ycsb);
+        // Each with the keys that are not its own.
+        for distribution in ["uniform", "zipfian", "latest", "hotspot"] {
+            let mut ycsb =
+                Scene::new(format!("YCSB, {distribution}, {with}")).setup("open").setup("run filluniquerandom settle=1").setup("warm");
+            for letter in LETTERS.into_iter().filter(|letter| distribution != if *letter == "d" { "latest" } else { "zipfian" }) {
+                let options = format!("distribution={distribution}");
+                ycsb =
+                    ycsb.mixed(&format!("ycsb-{letter} {distribution}"), &format!("ycsb-{letter}"), &options, threads, seconds_of(letter));
+            }
+            scenes.push(ycsb);
+        }
         for name in ["mixgraph", "deletescan"] {
             let scene = Scene::new(format!("{name}, {with}")).setup("open").setup("run filluniquerandom settle=1").setup("warm");
             scenes.push(scene.mixed(name, name, "", threads, 2 * seconds));
@@ -284,9 +291,19 @@ mod tests {
         keys.sort();
         keys.dedup();
         assert_eq!(keys.len(), all, "a row is measured twice");
-        for workload in
-            ["fillseq", "readreverse", "ycsb-f", "ycsb-c hotspot", "mixgraph", "fillsync", "open", "deletescan", "overwrite own"]
-        {
+        for workload in [
+            "fillseq",
+            "readreverse",
+            "ycsb-f",
+            "ycsb-c hotspot",
+            "ycsb-d zipfian",
+            "ycsb-e uniform",
+            "mixgraph",
+            "fillsync",
+            "open",
+            "deletescan",
+            "overwrite own",
+        ] {
             assert!(keys.iter().any(|key| key.workload == workload), "{workload} is missing");
         }
     }

@@ -168,7 +168,10 @@ fn no_lost_page_takes_all_that_says_what_was_durable() {
         let mut damaged = sound.clone();
         damaged[durable.byte() as usize - 1] ^= 1;
         let verdict = FrameScanner::new(&damaged, 4096, identity).verdict(None);
-        assert!(matches!(verdict, Verdict::Damaged { evidence: Some(said), .. } if said.byte == durable.byte()), "{form:?}, {durable}: {verdict:?}");
+        assert!(
+            matches!(verdict, Verdict::Damaged { evidence: Some(said), .. } if said.byte == durable.byte()),
+            "{form:?}, {durable}: {verdict:?}"
+        );
         for page in 1..end.div_ceil(PAGE) {
             let mut damaged = sound.clone();
             damaged[page * PAGE..][..PAGE].fill(0);
