@@ -28,23 +28,39 @@ impl ObjectName {
     /// `Invalid` when it is not a name.
     pub fn new(name: impl AsRef<str>) -> Result<ObjectName> {
         let name = name.as_ref();
-        let proper = |segment: &str| {
-            !segment.is_empty()
-                && segment != "."
-                && segment != ".."
-                && segment.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-~".contains(&byte))
-        };
-        if name.len() > OBJECT_NAME_BYTES_MAX || !name.split('/').all(proper) {
+        if name.len() > OBJECT_NAME_BYTES_MAX || !name.split('/').all(is_segment) {
             return Err(Error::new(ErrorKind::Invalid, format!("{name:?} is no object name"))
                 .advice("use letters, digits and . _ - ~ in segments joined by /, 512 bytes at most"));
         }
         Ok(ObjectName(name.into()))
     }
 
+    /// Whether any name may begin with `prefix`. A service that is asked to list others may refuse (MinIO `../`), where the answer is known: nothing.
+    ///
+    /// ```
+    /// # use tombolo_storage::ObjectName;
+    /// assert!(["", "a", "a/", "a/b", ".", "a/..", ".../"].into_iter().all(ObjectName::may_begin_with));
+    /// assert!(!["/", "../", "./a", "a//b", "a/../b", "a b", "\u{7f}"].into_iter().any(ObjectName::may_begin_with));
+    /// ```
+    pub fn may_begin_with(prefix: &str) -> bool {
+        let (whole, begun) = prefix.rsplit_once('/').map_or((None, prefix), |(whole, begun)| (Some(whole), begun));
+        prefix.len() <= OBJECT_NAME_BYTES_MAX
+            && whole.is_none_or(|whole| whole.split('/').all(is_segment))
+            && begun.bytes().all(is_of_names)
+    }
+
     /// The name as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
+}
+
+fn is_of_names(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"._-~".contains(&byte)
+}
+
+fn is_segment(segment: &str) -> bool {
+    !segment.is_empty() && segment != "." && segment != ".." && segment.bytes().all(is_of_names)
 }
 
 impl std::borrow::Borrow<str> for ObjectName {

@@ -17,6 +17,9 @@ const EMPTY_PAGES_MAX: usize = 256;
 
 impl CloudObjectStore {
     pub(super) async fn list_names(&self, request: Request, prefix: &str, after: Option<&ObjectName>, limit: usize) -> Result<Listed> {
+        if !ObjectName::may_begin_with(prefix) {
+            return Ok(Listed { objects: Vec::new(), more: false });
+        }
         let after = after.map(|name| self.bucket().key_text(name.as_str()));
         if limit == 0 {
             let any = self.page(request, prefix, after, 1).await?;
