@@ -22,6 +22,8 @@ pub fn run(root: &Path, server: &Server, profile: &str) -> Result<(), String> {
     holds(&orders, &["--checkpoint", "monday"], "one")?;
     ends(&["db", "checkpoint", "restore", &orders, "monday", &copy], 0, &[])?;
     holds(&copy, &[], "one")?;
+    ends(&["db", "destroy", &orders, "--yes"], 2, &["monday"])?;
+    ends(&["db", "checkpoint", "delete", &orders, "monday"], 0, &[])?;
 
     ends(&["db", "clone", &orders, &tests, "--share"], 0, &["shares"])?;
     ends(&["db", "clones", "list", &orders], 0, &["../tests", "needed"])?;
@@ -40,7 +42,6 @@ pub fn run(root: &Path, server: &Server, profile: &str) -> Result<(), String> {
     if !left.is_empty() {
         return Err(format!("the clone's tables are its own, and this is listed: {left}"));
     }
-    ends(&["db", "checkpoint", "delete", &orders, "monday"], 0, &[])?;
     ends(&["gc", &all, "--live", "tests", "--live", "copy", "--delete"], 0, &["orders: not among the live databases"])?;
     ends(&["db", "get", &orders, "1"], 3, &["destroyed"])?;
     holds(&tests, &[], "three")?;
