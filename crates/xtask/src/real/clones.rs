@@ -42,7 +42,11 @@ pub fn run(root: &Path, server: &Server, profile: &str) -> Result<(), String> {
     if !left.is_empty() {
         return Err(format!("the clone's tables are its own, and this is listed: {left}"));
     }
-    ends(&["gc", &all, "--live", "tests", "--live", "copy", "--delete"], 0, &["orders: not among the live databases"])?;
+    ends(
+        &["gc", &all, "--live", "tests", "--live", "copy", "--delete"],
+        0,
+        &["clones/orders", "not among the live databases", "destroyed"],
+    )?;
     ends(&["db", "get", &orders, "1"], 3, &["destroyed"])?;
     holds(&tests, &[], "three")?;
     holds(&copy, &[], "one")?;
