@@ -52,6 +52,11 @@ impl Drop for Restore {
 }
 
 impl Scope {
+    /// Notes what is waited for, where nothing that runs in this scope does.
+    pub(crate) fn note(&self, waits_for: &'static str) {
+        *self.waits_for.lock() = Some(waits_for.to_owned());
+    }
+
     /// Runs `work` in this scope.
     pub(crate) fn within<R>(self: &Arc<Scope>, work: impl FnOnce() -> R) -> R {
         let _restore = Restore(SCOPE.replace(Some(Arc::clone(self))));

@@ -22,6 +22,10 @@ use crate::salvage::{self, SalvageMode, SalvageReport};
 use crate::standby::{StandbyOptions, Watch};
 use crate::{lifecycle, manifest, recovery};
 
+/// What to do when the deadline of a verb has passed.
+const AGAIN: &str = "it may be done again: what was begun and not ended counts as nothing";
+const CLAIMED: &str = "the claim may stand: open again";
+
 /// What to open, and how. Made by [`Db::builder`].
 #[derive(Clone)]
 #[must_use = "nothing is opened before `open()`"]
@@ -129,7 +133,8 @@ impl Builder {
         self
     }
 
-    /// How long opening may take before it gives up with `DeadlineExceeded`; the claim may then stand. Default: no limit.
+    /// How long a verb of this builder may take before it gives up with `DeadlineExceeded`; what it had begun may be left: of opening the claim, of a
+    /// restore or a clone an empty target with objects that collection deletes. Default: no limit. The database's own verbs have [`Db::within`].
     pub fn deadline(mut self, deadline: Duration) -> Builder {
         self.deadline = Some(deadline);
         self
@@ -149,13 +154,21 @@ impl Builder {
             let error = Error::new(ErrorKind::Invalid, "a checkpoint cannot be opened for writing");
             return Op::ready(Err(error.advice("use open_read_only, or make a database of it with restore_to")));
         }
+        self.start(TaskClass::Foreground, "open", CLAIMED, async |builder, env| open(builder, env).await.map(Db::new))
+    }
+
+    /// Starts a verb, which is given up at the deadline; `advice` says what to do then.
+    fn start<T: Send + 'static, F: Future<Output = Result<T>> + Send + 'static>(
+        self,
+        class: TaskClass,
+        name: &'static str,
+        advice: &'static str,
+        verb: impl FnOnce(Builder, Env) -> F,
+    ) -> Op<T> {
         let env = self.env.clone().unwrap_or_else(Env::real);
         let deadline = self.deadline.map(|deadline| env.now() + deadline);
-        let world = env.clone();
-        Op::start(&env, TaskClass::Foreground, "open", async move {
-            let open = open(self, world.clone());
-            lifecycle::until(&world, deadline, open).await.map(Db::new)
-        })
+        let (world, work) = (env.clone(), verb(self, env.clone()));
+        Op::start(&env, class, name, async move { lifecycle::until(&world, deadline, advice, work).await })
     }
 
     /// Names a checkpoint: for [`Builder::open_read_only`] and [`Builder::restore_to`].
@@ -176,13 +189,7 @@ impl Builder {
         if let Err(error) = self.options.check() {
             return Op::ready(Err(error));
         }
-        let env = self.env.clone().unwrap_or_else(Env::real);
-        let deadline = self.deadline.map(|deadline| env.now() + deadline);
-        let world = env.clone();
-        Op::start(&env, TaskClass::Foreground, "open read-only", async move {
-            let open = open_read_only(self, world.clone());
-            lifecycle::until(&world, deadline, open).await.map(Db::new)
-        })
+        self.start(TaskClass::Foreground, "open read-only", AGAIN, async |builder, env| open_read_only(builder, env).await.map(Db::new))
     }
 
     /// Opens for reading beside a live writer, and follows it: see [`Reader`]. On return everything is visible that was acknowledged as
@@ -199,12 +206,8 @@ impl Builder {
         if let Err(error) = checked {
             return Op::ready(Err(error));
         }
-        let env = self.env.clone().unwrap_or_else(Env::real);
-        let deadline = self.deadline.map(|deadline| env.now() + deadline);
-        let world = env.clone();
-        Op::start(&env, TaskClass::Foreground, "open reader", async move {
-            let open = open_reader(self, reader, world.clone());
-            lifecycle::until(&world, deadline, open).await.map(|engine| Reader::new(Db::new(engine)))
+        self.start(TaskClass::Foreground, "open reader", AGAIN, async move |builder, env| {
+            open_reader(builder, reader, env).await.map(|engine| Reader::new(Db::new(engine)))
         })
     }
 
@@ -224,13 +227,9 @@ impl Builder {
         }
         // Creating what is not there is no taking over.
         self.mode = OpenMode::Open;
-        let env = self.env.clone().unwrap_or_else(Env::real);
-        let deadline = self.deadline.map(|deadline| env.now() + deadline);
-        let world = env.clone();
-        Op::start(&env, TaskClass::Foreground, "begin to stand by", async move {
-            let request = request(self, world.clone())?;
-            let watch = lifecycle::until(&world, deadline, Watch::begin(request, standby)).await?;
-            Ok(Standby::new(world, watch))
+        self.start(TaskClass::Foreground, "begin to stand by", AGAIN, async move |builder, env| {
+            let watch = Watch::begin(request(builder, env.clone())?, standby).await?;
+            Ok(Standby::new(env, watch))
         })
     }
 
@@ -239,10 +238,8 @@ impl Builder {
     /// # Errors
     /// `NotFound` when there is no database; those of the store.
     pub fn checkpoints(self) -> Op<Vec<Checkpoint>> {
-        let env = self.env.clone().unwrap_or_else(Env::real);
-        let world = env.clone();
-        Op::start(&env, TaskClass::Foreground, "list checkpoints", async move {
-            let checkpoints = checkpoints(&self, &world).await?.list().await?;
+        self.start(TaskClass::Foreground, "list checkpoints", AGAIN, async |builder, env| {
+            let checkpoints = checkpoints(&builder, &env).await?.list().await?;
             Ok(checkpoints.iter().map(Checkpoint::from).collect())
         })
     }
@@ -253,9 +250,10 @@ impl Builder {
     /// # Errors
     /// `NotFound` when there is no such database or checkpoint; those of the store.
     pub fn delete_checkpoint(self, name: impl Into<String>) -> Op<()> {
-        let (env, name) = (self.env.clone().unwrap_or_else(Env::real), name.into());
-        let world = env.clone();
-        Op::start(&env, TaskClass::Foreground, "delete checkpoint", async move { checkpoints(&self, &world).await?.delete(&name).await })
+        let name = name.into();
+        self.start(TaskClass::Foreground, "delete checkpoint", AGAIN, async move |builder, env| {
+            checkpoints(&builder, &env).await?.delete(&name).await
+        })
     }
 
     /// Makes a database of its own of the checkpoint named by [`Builder::at_checkpoint`], where `target` says: another URI, with the log
@@ -276,16 +274,15 @@ impl Builder {
     /// # Errors
     /// `Invalid` without a checkpoint's name; `NotFound` when there is no such checkpoint; `AlreadyExists` when the target holds a database
     /// with keyspaces; those of both stores.
-    pub fn restore_to(self, target: Builder) -> Op<()> {
+    pub fn restore_to(mut self, target: Builder) -> Op<()> {
         let Some(checkpoint) = self.checkpoint.clone() else {
             return Op::ready(Err(Error::new(ErrorKind::Invalid, "no checkpoint was named").advice("name one with at_checkpoint")));
         };
-        let env = self.env.clone().or_else(|| target.env.clone()).unwrap_or_else(Env::real);
-        let world = env.clone();
-        Op::start(&env, TaskClass::Foreground, "restore", async move {
-            let source = objects(&self, &world)?;
-            let (target, log_store) = stores(&target, &world)?;
-            recovery::restore(recovery::RestoreRequest { env: world, source, checkpoint, target, log_store }).await
+        self.env = self.env.or_else(|| target.env.clone());
+        self.start(TaskClass::Foreground, "restore", AGAIN, async move |builder, env| {
+            let source = objects(&builder, &env)?;
+            let (target, log_store) = stores(&target, &env)?;
+            recovery::restore(recovery::RestoreRequest { env, source, checkpoint, target, log_store }).await
         })
     }
 
@@ -311,13 +308,12 @@ impl Builder {
     /// `NotFound` when there is no such database or checkpoint; `AlreadyExists` when the target holds a database with keyspaces; `Invalid` when it lies on
     /// another store; `Unsupported` for stores that were not opened by URIs; `Busy` when tables were deleted faster than they could be pinned; those of the
     /// stores. After `OutcomeUnknown` and `Fenced` the clone may be there.
-    pub fn share_to(self, target: Builder) -> Op<()> {
-        let env = self.env.clone().or_else(|| target.env.clone()).unwrap_or_else(Env::real);
-        let world = env.clone();
-        Op::start(&env, TaskClass::Foreground, "share", async move {
-            let source = objects(&self, &world)?;
-            let (target, log_store) = stores(&target, &world)?;
-            recovery::share(recovery::CloneRequest { env: world, source, checkpoint: self.checkpoint, target, log_store }).await
+    pub fn share_to(mut self, target: Builder) -> Op<()> {
+        self.env = self.env.or_else(|| target.env.clone());
+        self.start(TaskClass::Foreground, "share", "the clone may be there: open it to find out", async move |builder, env| {
+            let source = objects(&builder, &env)?;
+            let (target, log_store) = stores(&target, &env)?;
+            recovery::share(recovery::CloneRequest { env, source, checkpoint: builder.checkpoint, target, log_store }).await
         })
     }
 
@@ -327,9 +323,7 @@ impl Builder {
     /// # Errors
     /// Those of the database's own store.
     pub fn clones(self) -> Op<Vec<SharedClone>> {
-        let env = self.env.clone().unwrap_or_else(Env::real);
-        let world = env.clone();
-        Op::start(&env, TaskClass::Foreground, "list clones", async move { clones::survey(&world, &objects(&self, &world)?).await })
+        self.start(TaskClass::Foreground, "list clones", AGAIN, async |builder, env| clones::survey(&env, &objects(&builder, &env)?).await)
     }
 
     /// Gives back what this database keeps for a clone, which is named by the number of its pin ([`SharedClone::id`]): when it is `Unneeded`, or when
@@ -338,11 +332,9 @@ impl Builder {
     /// # Errors
     /// `NotFound` when there is no such pin; `Invalid` when the clone may need it; those of the store.
     pub fn release_clone(self, id: u128, force: bool) -> Op<()> {
-        let env = self.env.clone().unwrap_or_else(Env::real);
-        let world = env.clone();
-        Op::start(&env, TaskClass::Foreground, "release clone", async move {
-            let objects = objects(&self, &world)?;
-            let all = clones::survey(&world, &objects).await?;
+        self.start(TaskClass::Foreground, "release clone", AGAIN, async move |builder, env| {
+            let objects = objects(&builder, &env)?;
+            let all = clones::survey(&env, &objects).await?;
             let Some(clone) = all.iter().find(|clone| clone.id == id) else {
                 return Err(Error::new(ErrorKind::NotFound, format!("no clone {id:032x} shares tables of {}", objects.describe())));
             };
@@ -350,7 +342,7 @@ impl Builder {
                 let error = Error::new(ErrorKind::Invalid, format!("the clone at {} may need what it shares", clone.place));
                 return Err(error.found(&clone.why).advice("destroy the clone, or force it when it is gone for good"));
             }
-            clones::release(&world, &objects, clone).await
+            clones::release(&env, &objects, clone).await
         })
     }
 
@@ -389,12 +381,10 @@ impl Builder {
         if let Err(error) = self.options.check() {
             return Op::ready(Err(error));
         }
-        let env = self.env.clone().unwrap_or_else(Env::real);
-        let world = env.clone();
-        Op::start(&env, TaskClass::Background, "salvage", async move {
-            let (objects, log_store) = stores(&self, &world)?;
-            let target = target.map(|target| stores(&target, &world)).transpose()?;
-            salvage::salvage(salvage::SalvageRequest { env: world, objects, log_store, options: self.options, mode, target }).await
+        self.start(TaskClass::Background, "salvage", AGAIN, async move |builder, env| {
+            let (objects, log_store) = stores(&builder, &env)?;
+            let target = target.map(|target| stores(&target, &env)).transpose()?;
+            salvage::salvage(salvage::SalvageRequest { env, objects, log_store, options: builder.options, mode, target }).await
         })
     }
 
@@ -406,13 +396,7 @@ impl Builder {
     /// # Errors
     /// `NotFound`, also when nothing of a destroyed one is left; `Invalid` while it has checkpoints, or clones that share its tables; those of the stores.
     pub fn destroy(self) -> Op<Destroyed> {
-        let env = self.env.clone().unwrap_or_else(Env::real);
-        let deadline = self.deadline.map(|deadline| env.now() + deadline);
-        let world = env.clone();
-        Op::start(&env, TaskClass::Foreground, "destroy", async move {
-            let destroy = destroy(self, world.clone());
-            lifecycle::until(&world, deadline, destroy).await
-        })
+        self.start(TaskClass::Foreground, "destroy", "what is left is deleted by destroying it again", destroy)
     }
 }
 

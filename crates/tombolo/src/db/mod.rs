@@ -288,9 +288,9 @@ impl Db {
         self.limited("sync", || write::sync(self.engine()))
     }
 
-    /// A handle of which writes, [`Db::sync`], [`Db::flush`], [`Db::compact`], [`Db::confirm`], [`Db::verify`] and [`Db::checkpoints`] end within `limit` of their
-    /// call, and the verbs of keyspaces that it gives: see [`Keyspace::within`]. What goes on in the background goes on. Verbs that put several things
-    /// into a store, of which a part would be left there (checkpoints, clones, closing), take the time that they take.
+    /// A handle of which every verb ends within `limit` of its call, and those of keyspaces, logs and objects that it gives: see [`Keyspace::within`]. What goes on in
+    /// the background goes on: flushes, compactions, and verbs that put several things into a store, of which a part would be left there (checkpoints, clones,
+    /// closing, handing over); only the wait for them ends then.
     #[must_use]
     pub fn within(&self, limit: Duration) -> Db {
         Db { limit: Limit(Some(limit)), ..self.clone() }
@@ -300,6 +300,12 @@ impl Db {
         Op::limited(self.limit, &self.engine().env, what, start)
     }
 
+    /// Starts what goes on to its end; only the wait for it is limited.
+    fn begin<T: Send + 'static>(&self, what: &'static str, work: impl Future<Output = Result<T>> + Send + 'static) -> Op<T> {
+        let env = &self.engine().env;
+        Op::waited(self.limit, env, what, || Op::start(env, TaskClass::Foreground, what, work))
+    }
+
     /// A consistent cut of all keyspaces, in constant time. Compaction keeps what it sees until it is dropped.
     pub fn snapshot(&self) -> Snapshot {
         Snapshot::new(Arc::clone(&self.handle))
@@ -307,7 +313,7 @@ impl Db {
 
     /// The application's own objects: see [`ApplicationObjects`].
     pub fn application_objects(&self) -> ApplicationObjects {
-        ApplicationObjects::new(&self.handle)
+        ApplicationObjects::new(&self.handle, self.limit)
     }
 
     /// One of the application's own logs, counted from 0: see [`ApplicationLog`].
@@ -315,7 +321,7 @@ impl Db {
     /// # Errors
     /// `Invalid` when it was not opened with so many ([`Builder::application_logs`]); `PermissionDenied` of a handle that only reads.
     pub fn application_log(&self, number: u32) -> Result<ApplicationLog> {
-        ApplicationLog::new(&self.handle, number)
+        ApplicationLog::new(&self.handle, self.limit, number)
     }
 
     /// The same verbs without `.wait()`.
@@ -384,8 +390,8 @@ impl Db {
         if let Err(error) = check_name(name).and_then(|()| engine.check_writable()) {
             return Op::ready(Err(error));
         }
-        let (env, name) = (engine.env.clone(), name.to_owned());
-        Op::start(&env, TaskClass::Foreground, "checkpoint", async move { lifecycle::checkpoint(&engine, &name).await })
+        let name = name.to_owned();
+        self.begin("checkpoint", async move { lifecycle::checkpoint(&engine, &name).await })
     }
 
     /// Makes a database of its own of this one as it is now, where `target` says: another URI, with the log that it will use. A checkpoint for the
@@ -406,9 +412,8 @@ impl Db {
         if let Err(error) = engine.check_writable() {
             return Op::ready(Err(error));
         }
-        let env = engine.env.clone();
-        let name = format!("clone-{:016x}{:016x}", env.random_u64(), env.random_u64());
-        Op::start(&env, TaskClass::Foreground, "clone", async move {
+        let name = format!("clone-{:016x}{:016x}", engine.env.random_u64(), engine.env.random_u64());
+        self.begin("clone", async move {
             let (objects, log_store) = builder::stores(&target, &engine.env)?;
             lifecycle::checkpoint(&engine, &name).await?;
             let request = recovery::RestoreRequest {
@@ -434,9 +439,8 @@ impl Db {
         if let Err(error) = engine.check_writable() {
             return Op::ready(Err(error));
         }
-        let env = engine.env.clone();
-        let name = format!("clone-{:016x}{:016x}", env.random_u64(), env.random_u64());
-        Op::start(&env, TaskClass::Foreground, "share", async move {
+        let name = format!("clone-{:016x}{:016x}", engine.env.random_u64(), engine.env.random_u64());
+        self.begin("clone", async move {
             let (target, log_store) = builder::stores(&target, &engine.env)?;
             lifecycle::checkpoint(&engine, &name).await?;
             let (env, source) = (engine.env.clone(), Arc::clone(&engine.objects));
@@ -472,8 +476,8 @@ impl Db {
         if let Err(error) = engine.check_writable() {
             return Op::ready(Err(error));
         }
-        let (env, name) = (engine.env.clone(), name.to_owned());
-        Op::start(&env, TaskClass::Foreground, "delete checkpoint", async move { lifecycle::delete_checkpoint(&engine, &name).await })
+        let name = name.to_owned();
+        self.begin("deletion of a checkpoint", async move { lifecycle::delete_checkpoint(&engine, &name).await })
     }
 
     /// Reads and checks everything: each byte of all tables, the manifest's chain and what its parts say about each other, and the logs up
@@ -526,8 +530,7 @@ impl Db {
     /// Those of the log's last sync.
     pub fn close(&self) -> Op<()> {
         let engine = Arc::clone(self.engine());
-        let env = engine.env.clone();
-        Op::start(&env, TaskClass::Foreground, "close", async move { lifecycle::close(&engine).await })
+        self.begin("closing", async move { lifecycle::close(&engine).await })
     }
 
     /// Hands over to whoever stands by: flushes while writes go on, closes, and tells it to take over. The database is without a writer for
@@ -542,8 +545,7 @@ impl Db {
         if let Err(error) = engine.check_writable() {
             return Op::ready(Err(error));
         }
-        let env = engine.env.clone();
-        Op::start(&env, TaskClass::Foreground, "hand over", async move { standing_by::hand_over(&engine).await })
+        self.begin("hand-over", async move { standing_by::hand_over(&engine).await })
     }
 
     /// What the database is doing and holds.

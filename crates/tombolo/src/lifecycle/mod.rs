@@ -23,8 +23,13 @@ use crate::event::Event;
 use crate::options::KeyspaceOptions;
 use crate::write;
 
-/// Ends `work` with `DeadlineExceeded` at `deadline`.
-pub(crate) async fn until<T>(env: &Env, deadline: Option<Instant>, work: impl Future<Output = Result<T>>) -> Result<T> {
+/// Ends `work` with `DeadlineExceeded` at `deadline`, and with `advice` what to do then.
+pub(crate) async fn until<T>(
+    env: &Env,
+    deadline: Option<Instant>,
+    advice: &'static str,
+    work: impl Future<Output = Result<T>>,
+) -> Result<T> {
     let mut work = std::pin::pin!(work);
     let mut sleep = deadline.map(|deadline| env.sleep_until(deadline));
     std::future::poll_fn(|context| {
@@ -32,7 +37,7 @@ pub(crate) async fn until<T>(env: &Env, deadline: Option<Instant>, work: impl Fu
             return Poll::Ready(result);
         }
         if sleep.as_mut().is_some_and(|sleep| sleep.as_mut().poll(context).is_ready()) {
-            let error = Error::new(ErrorKind::DeadlineExceeded, "the deadline passed").advice("the claim may stand: open again");
+            let error = Error::new(ErrorKind::DeadlineExceeded, "the deadline passed").advice(advice);
             return Poll::Ready(Err(error));
         }
         Poll::Pending

@@ -61,6 +61,8 @@ struct Limited<T> {
     env: Env,
     scope: Arc<Scope>,
     sleep: Option<BoxFuture<'static, ()>>,
+    /// What to do when the deadline has passed, where the operation knows.
+    advice: Option<&'static str>,
     /// `None` once it has ended.
     op: Option<Op<T>>,
 }
@@ -120,11 +122,25 @@ impl<T> Op<T> {
 
     /// An operation that is started by `start`, and ends within `limit`.
     pub(crate) fn limited(limit: Limit, env: &Env, what: &'static str, start: impl FnOnce() -> Op<T>) -> Op<T> {
-        let Some(scope) = limit.scope(env, what) else { return start() };
-        let op = scope.within(start);
+        match limit.scope(env, what) {
+            Some(scope) => Op::ending(env, scope.within(start), scope, None),
+            None => start(),
+        }
+    }
+
+    /// As [`Op::limited`], of an operation whose steps belong together: only the wait for it ends within `limit`. It goes on to its end, and its requests
+    /// have no deadline.
+    pub(crate) fn waited(limit: Limit, env: &Env, what: &'static str, start: impl FnOnce() -> Op<T>) -> Op<T> {
+        let op = start();
+        let Some(scope) = limit.scope(env, what) else { return op };
+        scope.note("its steps, which go on");
+        Op::ending(env, op, scope, Some("look what came of it before it is done again: it goes on to its end"))
+    }
+
+    fn ending(env: &Env, op: Op<T>, scope: Arc<Scope>, advice: Option<&'static str>) -> Op<T> {
         match op.0 {
             State::Ready(_) => op,
-            _ => Op(State::Limited(Box::new(Limited { env: env.clone(), scope, sleep: None, op: Some(op) }))),
+            _ => Op(State::Limited(Box::new(Limited { env: env.clone(), scope, sleep: None, advice, op: Some(op) }))),
         }
     }
 
@@ -241,7 +257,11 @@ impl<T> Limited<T> {
         };
         let passed = self.scope.passed(waits_for);
         self.op = None;
-        if waits_for.is_some() { passed.advice("the write may still take effect: read it to find out, or write it again") } else { passed }
+        let of_writes = || waits_for.map(|_| "the write may still take effect: read it to find out, or write it again");
+        match self.advice.or_else(of_writes) {
+            Some(advice) => passed.advice(advice),
+            None => passed,
+        }
     }
 
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<T>> {

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tombolo::{Batch, Db, Durability, Env, Error, ErrorKind, Options};
+use tombolo::{Batch, Db, Durability, Env, Error, ErrorKind, Options, SalvageMode};
 use tombolo_env::simulated::World;
 use tombolo_storage::backend::memory::{MemoryLogStore, MemoryObjectStore};
+use tombolo_storage::backend::object_log::ObjectLogStore;
 use tombolo_storage::layer::RequestKind;
 use tombolo_storage::layer::fault::{Asked, Fault, FaultLogStore, FaultObjectStore, FaultPlan, Rule};
 use tombolo_storage::layer::trace::{Outcome, TraceObjectStore, Tracer};
@@ -260,4 +261,167 @@ fn a_thread_that_waits_is_let_go_in_time() {
         assert_eq!(stores.reads(), vec![Outcome::Dropped; kind + 1]);
     }
     assert_eq!(limited.blocking().default_keyspace().get([1]).unwrap().unwrap(), [1; 100]);
+}
+
+/// What puts several things into a store goes on when its caller is let go, and nothing of it is left half made.
+#[test]
+fn checkpoints_clones_and_closing_go_on() {
+    for kind in 0..5 {
+        run(move |stores| async move {
+            let db = stores.cold().await;
+            let late = db.within(SECOND);
+            let names = async |db: &Db| db.checkpoints().await.unwrap().into_iter().map(|checkpoint| checkpoint.name).collect::<Vec<_>>();
+            if kind == 1 {
+                db.checkpoint("there").await.unwrap();
+            }
+            let other = Stores::new(&stores.env);
+            let target = || Db::builder("mem://other").env(other.env.clone()).stores(Arc::clone(&other.objects), Arc::clone(&other.log));
+            // Closing writes it to a table.
+            db.default_keyspace().put_with("k", "v", Durability::Unlogged).await.unwrap();
+            let plan = if kind == 3 { &other.plan } else { &stores.plan };
+            let held = if kind == 1 { RequestKind::Delete } else { RequestKind::Create };
+            plan.inject(Rule::of_kind(held, Fault::Delay(5 * SECOND)).times(1));
+            let began = stores.env.now();
+            let (error, what) = match kind {
+                0 => (late.checkpoint("made").await.unwrap_err(), "checkpoint"),
+                1 => (late.delete_checkpoint("there").await.unwrap_err(), "deletion of a checkpoint"),
+                2 | 3 => (late.clone_to(target()).await.unwrap_err(), "clone"),
+                _ => (late.close().await.unwrap_err(), "closing"),
+            };
+            stores.assert_late(began, &error, &format!("the {what} waited for its steps, which go on"));
+            stores.env.sleep(10 * SECOND).await;
+            match kind {
+                0 => assert_eq!(names(&db).await, ["made"]),
+                1 => assert_eq!(names(&db).await, Vec::<String>::new()),
+                2 | 3 => {
+                    assert_eq!(names(&db).await, Vec::<String>::new());
+                    let keys = target().open().await.unwrap().default_keyspace();
+                    assert_eq!(keys.get([1]).await.unwrap().unwrap(), [1; 100]);
+                }
+                _ => {
+                    db.close().await.unwrap();
+                    assert_eq!(db.default_keyspace().put("k", "v").await.unwrap_err().kind(), ErrorKind::Closed);
+                    assert_eq!(stores.open().await.default_keyspace().get("k").await.unwrap().unwrap(), b"v");
+                }
+            }
+        });
+    }
+}
+
+#[test]
+fn an_applications_objects_and_logs_end_in_time() {
+    run(|stores| async move {
+        let open = async || {
+            let builder = Db::builder("mem://deadlines").env(stores.env.clone()).application_logs(1);
+            builder.stores(Arc::clone(&stores.objects), Arc::clone(&stores.log)).open().await.unwrap()
+        };
+        let db = open().await;
+        let (objects, late) = (db.application_objects(), db.within(SECOND).application_objects());
+        let object = objects.put("bytes").await.unwrap();
+        let hold = |kind, times| stores.plan.inject(Rule::of_kind(kind, Fault::Delay(5 * SECOND)).times(times));
+        for kind in 0..5 {
+            let held = [RequestKind::Read, RequestKind::Length, RequestKind::List, RequestKind::Put, RequestKind::Delete][kind];
+            hold(held, 1);
+            let began = stores.env.now();
+            let (error, what) = match kind {
+                0 => (late.read(object, 0..5).await.unwrap_err(), "read of an object"),
+                1 => (late.length(object).await.unwrap_err(), "length of an object"),
+                2 => (late.list().await.unwrap_err(), "list of objects"),
+                3 => (objects.clone().within(SECOND).put("more").await.unwrap_err(), "put of an object"),
+                _ => (late.delete(object).await.unwrap_err(), "deletion of an object"),
+            };
+            stores.assert_late(began, &error, &format!("the {what} waited"));
+        }
+        stores.env.sleep(10 * SECOND).await;
+        assert_eq!(objects.list().await.unwrap(), [object], "requests had the deadline, and the store heeds it");
+        let log = db.application_log(0).unwrap();
+        let first = log.append("first").await.unwrap();
+        hold(RequestKind::LogSync, 1);
+        let began = stores.env.now();
+        let error = log.clone().within(SECOND).append("second").await.unwrap_err();
+        stores.assert_late(began, &error, "the append to an application's log waited");
+        stores.env.sleep(10 * SECOND).await;
+        hold(RequestKind::Put, 1);
+        let began = stores.env.now();
+        stores.assert_late(began, &log.clone().within(SECOND).trim(first).await.unwrap_err(), "the trim of an application's log waited");
+        stores.env.sleep(10 * SECOND).await;
+        drop((db, log, objects, late));
+        let db = open().await.within(SECOND);
+        let log = db.application_log(0).unwrap();
+        let mut earlier = log.earlier();
+        hold(RequestKind::LogRead, 1);
+        let began = stores.env.now();
+        stores.assert_late(began, &earlier.next_async().await.unwrap_err(), "the read of an application's log waited for the log's store");
+        let entry = earlier.next_async().await.unwrap().unwrap();
+        assert_eq!(entry.payload, "second", "the log went on with the append, and the manifest with the trim");
+        assert!(earlier.next_async().await.unwrap().is_none());
+        hold(RequestKind::Put, 1);
+        let began = stores.env.now();
+        stores.assert_late(began, &log.release_earlier().await.unwrap_err(), "the release of an application's logs waited");
+        stores.env.sleep(10 * SECOND).await;
+        assert!(log.earlier().next_async().await.unwrap().is_none());
+    });
+}
+
+/// A read that was given up midway is made again: no entry is skipped, and none comes twice.
+#[test]
+fn a_log_of_objects_that_hangs_skips_nothing() {
+    run(|stores| async move {
+        let log_store: Arc<dyn LogStore> = Arc::new(ObjectLogStore::new(&stores.env, Arc::clone(&stores.objects), true));
+        let open = async || {
+            let builder = Db::builder("mem://deadlines").env(stores.env.clone()).application_logs(1);
+            builder.stores(Arc::clone(&stores.objects), Arc::clone(&log_store)).open().await.unwrap()
+        };
+        let db = open().await;
+        for number in 0..200 {
+            db.application_log(0).unwrap().append(format!("{number}")).await.unwrap();
+        }
+        drop(db);
+        let db = open().await;
+        let mut earlier = db.within(SECOND).application_log(0).unwrap().earlier();
+        let reads = |asked: &Asked<'_>| matches!(asked.kind, RequestKind::Read | RequestKind::ReadRanges);
+        stores.plan.inject(Rule::new(reads, Fault::Delay(HOUR)).skip(3).times(40));
+        let (mut texts, mut late) = (Vec::new(), 0);
+        loop {
+            match earlier.next_async().await {
+                Ok(Some(entry)) => texts.push(String::from_utf8(entry.payload.to_vec()).unwrap()),
+                Ok(None) => break,
+                Err(error) => {
+                    assert_eq!(error.kind(), ErrorKind::DeadlineExceeded);
+                    late += 1;
+                }
+            }
+        }
+        assert!(late > 0);
+        assert_eq!(texts, (0..200).map(|number| format!("{number}")).collect::<Vec<_>>());
+    });
+}
+
+#[test]
+fn every_verb_of_a_builder_with_a_deadline_ends_in_time() {
+    for kind in 0..8 {
+        run(move |stores| async move {
+            let db = stores.cold().await;
+            db.checkpoint("there").await.unwrap();
+            db.close().await.unwrap();
+            let other = Stores::new(&stores.env);
+            let at = |stores: &Stores| {
+                Db::builder("mem://x").env(stores.env.clone()).stores(Arc::clone(&stores.objects), Arc::clone(&stores.log))
+            };
+            let builder = at(&stores).deadline(SECOND);
+            stores.plan.inject(Rule::new(|_| true, Fault::Delay(HOUR)).times(1));
+            let began = stores.env.now();
+            let error = match kind {
+                0 => builder.open().await.map(drop),
+                1 => builder.open_read_only().await.map(drop),
+                2 => builder.checkpoints().await.map(drop),
+                3 => builder.delete_checkpoint("there").await,
+                4 => builder.at_checkpoint("there").restore_to(at(&other)).await,
+                5 => builder.survey_damage(SalvageMode::Consistent).await.map(drop),
+                6 => builder.clones().await.map(drop),
+                _ => builder.destroy().await.map(drop),
+            };
+            stores.assert_late(began, &error.unwrap_err(), "the deadline passed");
+        });
+    }
 }

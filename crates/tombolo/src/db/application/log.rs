@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use tombolo_env::TaskClass;
@@ -13,6 +14,7 @@ use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Epoch, Error, ErrorKind, Log, LogAppend, LogId, LogOffset, LogReader, LogRecord, Result};
 
 use crate::db::Handle;
+use crate::deadline::Limit;
 use crate::engine::{Engine, MAIN_LANE, OwnLane};
 use crate::manifest::LogState;
 use crate::op::Op;
@@ -101,6 +103,7 @@ pub struct ApplicationEntry {
 #[derive(Clone)]
 pub struct ApplicationLog {
     handle: Arc<Handle>,
+    limit: Limit,
     lane: u32,
 }
 
@@ -113,13 +116,13 @@ impl fmt::Debug for ApplicationLog {
 impl ApplicationLog {
     /// # Errors
     /// `Invalid` when the database was not opened with so many.
-    pub(crate) fn new(handle: &Arc<Handle>, number: u32) -> Result<ApplicationLog> {
+    pub(crate) fn new(handle: &Arc<Handle>, limit: Limit, number: u32) -> Result<ApplicationLog> {
         let engine = &handle.engine;
         engine.check_writable()?;
         let lane = number.saturating_add(MAIN_LANE + 1);
         let lanes = engine.own_lanes.len();
         if number < u32::try_from(lanes).unwrap_or(u32::MAX) {
-            return Ok(ApplicationLog { handle: Arc::clone(handle), lane });
+            return Ok(ApplicationLog { handle: Arc::clone(handle), limit, lane });
         }
         let error = Error::new(ErrorKind::Invalid, format!("the database was not opened with an application's log number {number}"));
         Err(error.found(format!("{lanes} logs")).advice("say how many with Builder::application_logs"))
@@ -127,6 +130,14 @@ impl ApplicationLog {
 
     fn engine(&self) -> &Engine {
         &self.handle.engine
+    }
+
+    /// The same log, of which every verb ends within `limit` of its call: see [`crate::Keyspace::within`]. An entry that is too late may still become durable;
+    /// releasing and trimming go on to their end.
+    #[must_use]
+    pub fn within(mut self, limit: Duration) -> ApplicationLog {
+        self.limit = Limit(Some(limit));
+        self
     }
 
     /// # Errors
@@ -173,7 +184,7 @@ impl ApplicationLog {
         };
         let position = LogPosition { epoch: engine.context.epoch.0, number, end: appended.end };
         let (log, end) = (self.clone(), appended.end);
-        Op::start(&engine.env, TaskClass::Foreground, "append to an application's log", async move {
+        let work = async move {
             let ended = || Err(Error::new(ErrorKind::Closed, "the log has ended"));
             if let Some(accepted) = appended.accepted {
                 accepted.await.unwrap_or_else(ended).map_err(|error| log.judged(error))?;
@@ -182,7 +193,14 @@ impl ApplicationLog {
                 log.log()?.durable(log.lane, end).await.unwrap_or_else(ended).map_err(|error| log.judged(error))?;
             }
             Ok(position)
-        })
+        };
+        self.begin("append to an application's log", work)
+    }
+
+    /// Starts what goes on to its end; only the wait for it is limited.
+    fn begin<T: Send + 'static>(&self, what: &'static str, work: impl Future<Output = Result<T>> + Send + 'static) -> Op<T> {
+        let env = &self.engine().env;
+        Op::waited(self.limit, env, what, || Op::start(env, TaskClass::Foreground, what, work))
     }
 
     /// An error of the log; when it says that the epoch has ended, the handle ends with it.
@@ -196,7 +214,7 @@ impl ApplicationLog {
     /// The entries that earlier epochs left, oldest first: all that was acknowledged as durable, and a prefix of what was appended after it. They stay
     /// until [`ApplicationLog::release_earlier`].
     pub fn earlier(&self) -> EarlierLogs {
-        EarlierLogs { log: self.clone(), waiting: self.earlier_logs().into(), reading: None }
+        EarlierLogs { log: self.clone(), waiting: self.earlier_logs().into(), reader: None }
     }
 
     /// Logs of this lane that earlier epochs left.
@@ -223,8 +241,8 @@ impl ApplicationLog {
         if let Err(error) = self.engine().check_writable() {
             return Op::ready(Err(error));
         }
-        let (log, env) = (self.clone(), self.engine().env.clone());
-        Op::start(&env, TaskClass::Foreground, "release an application's logs", async move {
+        let log = self.clone();
+        self.begin("release of an application's logs", async move {
             let earlier = log.earlier_logs();
             if earlier.is_empty() {
                 return Ok(());
@@ -254,8 +272,8 @@ impl ApplicationLog {
                 .expected(format!("at most {durable} of epoch {}", self.engine().context.epoch))
                 .found(format!("{position:?}"))));
         }
-        let (log, env) = (self.clone(), self.engine().env.clone());
-        Op::start(&env, TaskClass::Foreground, "trim an application's log", async move {
+        let log = self.clone();
+        self.begin("trim of an application's log", async move {
             let _turn = log.own_lane()?.trimming.take().await;
             let Engine { manifest, context, .. } = log.engine();
             let (epoch, lane) = (context.epoch.0, log.lane);
@@ -278,6 +296,7 @@ impl ApplicationLog {
 #[derive(Debug)]
 struct EarlierLog {
     record: LogRecord,
+    /// Where what was not read yet begins.
     from: LogOffset,
     to: LogOffset,
     /// So many of its first entries count no more, some of which may lie behind `from`.
@@ -285,11 +304,15 @@ struct EarlierLog {
 }
 
 /// The entries that earlier epochs left, one after the other.
+///
+/// A read that ended with an error, by its deadline, or by being dropped is made again by the next one: no entry is skipped.
 #[derive(Debug)]
 pub struct EarlierLogs {
     log: ApplicationLog,
+    /// The first is the one that is read.
     waiting: VecDeque<EarlierLog>,
-    reading: Option<(EarlierLog, Box<dyn LogReader>)>,
+    /// Reads on in that. Invariant: taken out while it reads, so that one which was given up midway reads no more.
+    reader: Option<Box<dyn LogReader>>,
 }
 
 impl EarlierLogs {
@@ -297,7 +320,7 @@ impl EarlierLogs {
     ///
     /// # Errors
     /// As [`EarlierLogs::next_async`].
-    #[allow(clippy::should_implement_trait, reason = "an iterator of results goes on after an error, and this must not")]
+    #[allow(clippy::should_implement_trait, reason = "an iterator of results ends with an error, and this goes on")]
     pub fn next(&mut self) -> Result<Option<ApplicationEntry>> {
         let env = self.log.engine().env.clone();
         env.block_on(self.next_async())
@@ -306,24 +329,40 @@ impl EarlierLogs {
     /// The next entry; `None` at the end.
     ///
     /// # Errors
-    /// `Corrupt`: what was sealed must be there; those of the log store.
+    /// `Corrupt`: what was sealed must be there; `DeadlineExceeded` of a log with a limit; those of the log store.
     pub async fn next_async(&mut self) -> Result<Option<ApplicationEntry>> {
-        loop {
-            if let Some((log, reader)) = &mut self.reading {
-                while let Some((entry, end)) = reader.next().await? {
-                    let position = LogPosition { epoch: log.record.id.epoch.0, number: entry.first_sequence, end };
-                    if position.number > log.trimmed {
-                        return Ok(Some(ApplicationEntry { end: position, payload: entry.payload }));
-                    }
-                }
-                self.reading = None;
+        let env = self.log.engine().env.clone();
+        match self.log.limit.scope(&env, "read of an application's log") {
+            Some(scope) => {
+                scope.note("the log's store");
+                scope.until(&env, self.read_on()).await
             }
-            let Some(log) = self.waiting.pop_front() else { return Ok(None) };
-            if log.from < log.to {
-                let Engine { log_store, context, .. } = self.log.engine();
-                let reader = log_store.read(context, &log.record, log.from, log.to).await?;
-                self.reading = Some((log, reader));
+            None => self.read_on().await,
+        }
+    }
+
+    async fn read_on(&mut self) -> Result<Option<ApplicationEntry>> {
+        let Engine { log_store, context, .. } = self.log.engine();
+        while let Some(log) = self.waiting.front_mut() {
+            let mut reader = match self.reader.take() {
+                Some(reader) => reader,
+                None if log.from < log.to => log_store.read(context, &log.record, log.from, log.to).await?,
+                None => {
+                    self.waiting.pop_front();
+                    continue;
+                }
+            };
+            let Some((entry, end)) = reader.next().await? else {
+                self.waiting.pop_front();
+                continue;
+            };
+            log.from = end;
+            self.reader = Some(reader);
+            let position = LogPosition { epoch: log.record.id.epoch.0, number: entry.first_sequence, end };
+            if position.number > log.trimmed {
+                return Ok(Some(ApplicationEntry { end: position, payload: entry.payload }));
             }
         }
+        Ok(None)
     }
 }

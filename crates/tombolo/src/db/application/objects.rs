@@ -4,6 +4,7 @@ use std::fmt;
 use std::ops::Range;
 use std::str::FromStr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use tombolo_env::TaskClass;
@@ -12,6 +13,7 @@ use tombolo_storage::{
 };
 
 use crate::db::Handle;
+use crate::deadline::{self, Limit};
 use crate::engine::Engine;
 use crate::manifest::driver::io::Io;
 use crate::manifest::names;
@@ -65,6 +67,7 @@ impl FromStr for ApplicationObject {
 #[derive(Clone)]
 pub struct ApplicationObjects {
     handle: Arc<Handle>,
+    limit: Limit,
     priority: Priority,
 }
 
@@ -75,8 +78,8 @@ impl fmt::Debug for ApplicationObjects {
 }
 
 impl ApplicationObjects {
-    pub(crate) fn new(handle: &Arc<Handle>) -> ApplicationObjects {
-        ApplicationObjects { handle: Arc::clone(handle), priority: Priority::Normal }
+    pub(crate) fn new(handle: &Arc<Handle>, limit: Limit) -> ApplicationObjects {
+        ApplicationObjects { handle: Arc::clone(handle), limit, priority: Priority::Normal }
     }
 
     fn engine(&self) -> &Engine {
@@ -91,8 +94,22 @@ impl ApplicationObjects {
         self
     }
 
+    /// The same objects, of which every verb ends within `limit` of its call: see [`crate::Keyspace::within`]. Requests carry the deadline to the store; one that has
+    /// gone out may still take effect.
+    #[must_use]
+    pub fn within(mut self, limit: Duration) -> ApplicationObjects {
+        self.limit = Limit(Some(limit));
+        self
+    }
+
+    fn limited<T>(&self, what: &'static str, start: impl FnOnce() -> Op<T>) -> Op<T> {
+        Op::limited(self.limit, &self.engine().env, what, start)
+    }
+
+    /// A request, with the deadline of the operation that makes it.
     fn request(&self) -> Request {
-        Request { priority: self.priority, ..Request::new(Purpose::Application, self.engine().context.epoch) }
+        let request = Request::new(Purpose::Application, self.engine().context.epoch).until(deadline::current());
+        Request { priority: self.priority, ..request }
     }
 
     fn name(&self, object: ApplicationObject) -> ObjectName {
@@ -114,13 +131,15 @@ impl ApplicationObjects {
             return Op::ready(Err(error.expected(format!("at most {PUT_BYTES_MAX}")).advice("put it in several")));
         }
         let (files, env) = (self.clone(), self.engine().env.clone());
-        Op::start(&env, TaskClass::Foreground, "put an application's object", async move {
-            let object = ApplicationObject { epoch: files.engine().context.epoch.0, random: files.engine().env.random_u64() };
-            let (name, placement) = (files.name(object), Placement::new(ObjectKind::Other, Life::Long));
-            match files.engine().objects.put_if_absent(files.request(), &name, placement, bytes).await? {
-                PutOutcome::Created => Ok(object),
-                PutOutcome::Exists => Err(Error::new(ErrorKind::Bug, "a fresh name was taken").object(name)),
-            }
+        self.limited("put of an object", || {
+            Op::start(&env, TaskClass::Foreground, "put an application's object", async move {
+                let object = ApplicationObject { epoch: files.engine().context.epoch.0, random: files.engine().env.random_u64() };
+                let (name, placement) = (files.name(object), Placement::new(ObjectKind::Other, Life::Long));
+                match files.engine().objects.put_if_absent(files.request(), &name, placement, bytes).await? {
+                    PutOutcome::Created => Ok(object),
+                    PutOutcome::Exists => Err(Error::new(ErrorKind::Bug, "a fresh name was taken").object(name)),
+                }
+            })
         })
     }
 
@@ -130,8 +149,10 @@ impl ApplicationObjects {
     /// `NotFound`; those of the store.
     pub fn read(&self, object: ApplicationObject, range: Range<u64>) -> Op<Bytes> {
         let (files, env) = (self.clone(), self.engine().env.clone());
-        Op::start_read(&env, "read an application's object", async move {
-            files.engine().objects.read(files.request(), &files.name(object), range).await
+        self.limited("read of an object", || {
+            Op::start_read(&env, "read an application's object", async move {
+                files.engine().objects.read(files.request(), &files.name(object), range).await
+            })
         })
     }
 
@@ -141,8 +162,10 @@ impl ApplicationObjects {
     /// `NotFound`; those of the store.
     pub fn length(&self, object: ApplicationObject) -> Op<u64> {
         let (files, env) = (self.clone(), self.engine().env.clone());
-        Op::start_read(&env, "length of an application's object", async move {
-            files.engine().objects.length(files.request(), &files.name(object)).await
+        self.limited("length of an object", || {
+            Op::start_read(&env, "length of an application's object", async move {
+                files.engine().objects.length(files.request(), &files.name(object)).await
+            })
         })
     }
 
@@ -152,12 +175,14 @@ impl ApplicationObjects {
     /// Those of the store.
     pub fn list(&self) -> Op<Vec<ApplicationObject>> {
         let (files, env) = (self.clone(), self.engine().env.clone());
-        Op::start_read(&env, "list an application's objects", async move {
-            let Engine { env, objects, context, .. } = files.engine();
-            let io = Io { env: env.clone(), store: Arc::clone(objects), epoch: context.epoch, purpose: Purpose::Application };
-            let listed = io.list_all(&names::application_prefix(context.incarnation)).await?;
-            let parse = |name: &ObjectName| names::parse_application(context.incarnation, name);
-            Ok(listed.iter().filter_map(parse).map(|(epoch, random)| ApplicationObject { epoch, random }).collect())
+        self.limited("list of objects", || {
+            Op::start_read(&env, "list an application's objects", async move {
+                let Engine { env, objects, context, .. } = files.engine();
+                let io = Io { env: env.clone(), store: Arc::clone(objects), epoch: context.epoch, purpose: Purpose::Application };
+                let listed = io.list_all(&names::application_prefix(context.incarnation)).await?;
+                let parse = |name: &ObjectName| names::parse_application(context.incarnation, name);
+                Ok(listed.iter().filter_map(parse).map(|(epoch, random)| ApplicationObject { epoch, random }).collect())
+            })
         })
     }
 
@@ -170,9 +195,11 @@ impl ApplicationObjects {
             return Op::ready(Err(error));
         }
         let (files, env) = (self.clone(), self.engine().env.clone());
-        Op::start(&env, TaskClass::Foreground, "delete an application's object", async move {
-            files.engine().confirm().await?;
-            files.engine().objects.delete(files.request(), &files.name(object)).await
+        self.limited("deletion of an object", || {
+            Op::start(&env, TaskClass::Foreground, "delete an application's object", async move {
+                files.engine().confirm().await?;
+                files.engine().objects.delete(files.request(), &files.name(object)).await
+            })
         })
     }
 }
