@@ -71,9 +71,9 @@ impl<T: Copy> Flight<T> {
         }
     }
 
-    /// Answers that came with their calls.
-    pub(crate) fn at_once(&mut self) -> Vec<Landed<T>> {
-        std::mem::take(&mut self.at_once)
+    /// Gives answers that came with their calls, into an empty buffer, and takes that.
+    pub(crate) fn at_once(&mut self, buffer: &mut Vec<Landed<T>>) {
+        std::mem::swap(&mut self.at_once, buffer);
     }
 
     /// Answers that are there. Whoever waits is woken by those that are not.
@@ -83,7 +83,7 @@ impl<T: Copy> Flight<T> {
     }
 
     fn poll(&mut self, context: &mut Context<'_>) -> Vec<Landed<T>> {
-        let mut landed = self.at_once();
+        let mut landed = std::mem::take(&mut self.at_once);
         let mut at = 0;
         while at < self.waiting.len() {
             match Pin::new(&mut self.waiting[at].answer).poll(context) {

@@ -30,7 +30,7 @@ use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Appended, Error, ErrorKind, LogAppend, LogContext, LogId, LogOffset, LogRecord, Pressure, Result};
 
 use crate::configuration::{encode, regions};
-use crate::flight::{Flight, ask};
+use crate::flight::{Flight, Landed, ask};
 use crate::peers::Neighbours;
 use crate::store::Replication;
 
@@ -49,6 +49,9 @@ pub(crate) const SEGMENT_BYTES_MIN: u32 = 64 << 10;
 
 /// Room behind a segment's entries: for its end, and for records that tell what was committed.
 const SLACK_BYTES: u32 = 4096;
+
+/// An entry of fewer parts needs no memory for the list of them.
+const FEW: usize = 8;
 
 /// How often time is looked at while something is on its way, or missing.
 const TICK: Duration = Duration::from_millis(20);
@@ -110,6 +113,13 @@ impl Segment {
         }
     }
 
+    fn distance(&self) -> Option<Duration> {
+        match &self.place {
+            Place::Regions(writer) => writer.distance(),
+            Place::Object { .. } => None,
+        }
+    }
+
     fn acknowledged(&self) -> u32 {
         match &self.place {
             Place::Regions(writer) => writer.acknowledged(),
@@ -142,6 +152,8 @@ pub(crate) struct State {
     durable_changed_at: Instant,
     /// What lies before was flushed.
     trimmed: LogOffset,
+    /// A buffer for answers that come with their calls.
+    answers: Vec<Landed<u32>>,
     /// Ascending as they came; not by offset.
     waiters: Vec<(LogOffset, Completer<Result<()>>)>,
     memory: LaneMemory,
@@ -198,6 +210,7 @@ impl Lane {
             durable: LogOffset::ZERO,
             durable_changed_at: now,
             trimmed: LogOffset::ZERO,
+            answers: Vec::new(),
             waiters: Vec::new(),
             memory,
             is_publishing: false,
@@ -248,6 +261,7 @@ impl Lane {
             epoch: self.id.epoch,
             bytes_max: bytes + SLACK_BYTES,
             first_region: random() << 64 | random(),
+            distance: state.segments.iter().filter_map(Segment::distance).min(),
         };
         let mut writer = Writer::new(job, &self.nodes_for(state, now));
         writer.tick(now);
@@ -291,14 +305,25 @@ impl Lane {
         }
         self.env().preemption_point();
         let header = encode_near_entry(entry.stream, entry.count, entry.first_sequence);
-        let parts: Vec<&[u8]> = std::iter::once(&header[..]).chain(entry.parts.iter().copied()).collect();
+        let (mut few, many);
+        let parts = match entry.parts.len() {
+            count @ ..FEW => {
+                few = [&header[..]; FEW];
+                few[1..=count].copy_from_slice(entry.parts);
+                &few[..=count]
+            }
+            _ => {
+                many = std::iter::once(&header[..]).chain(entry.parts.iter().copied()).collect::<Vec<_>>();
+                &many[..]
+            }
+        };
         let now = self.env().now();
         let mut state = self.state.lock();
         self.check_open(&state)?;
         self.check_memory(&state, bytes)?;
         self.make_room(&mut state, bytes, now);
         let Some((number, writer)) = state.active() else { return Err(Error::new(ErrorKind::Bug, "a lane without a segment")) };
-        let end = writer.append(&parts, now);
+        let end = writer.append(parts, now);
         let is_half_full = end > self.segment_bytes / 2;
         if state.durable >= state.end {
             state.durable_changed_at = now;
@@ -383,12 +408,15 @@ impl Lane {
                     writer.drain_calls().for_each(|call| flight.send(&self.neighbours, number, call));
                 }
             }
-            let answers = flight.at_once();
+            let mut answers = std::mem::take(&mut state.answers);
+            flight.at_once(&mut answers);
             drop(flight);
             if answers.is_empty() {
+                state.answers = answers;
                 return all;
             }
-            state.hear(answers, self.env().now());
+            state.hear(answers.drain(..), self.env().now());
+            state.answers = answers;
         }
     }
 

@@ -1,8 +1,11 @@
 //! The writer's own copy of a segment: records in batches, which are sent as they are, to each region and however often (rule 3: an offset is
 //! never sent with other bytes).
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use tombolo_format::segment_record::{Digest, RECORD_HEADER_BYTES, Records, encode_header};
+
+/// Records are made in buffers of so many bytes, which batches share.
+const BUFFER_BYTES: usize = 64 << 10;
 
 /// A batch is sent when it is so long, whatever is on its way.
 pub const BATCH_BYTES_WANTED: usize = 256 << 10;
@@ -24,7 +27,7 @@ pub(crate) struct Batches {
     /// Invariant: without a gap from byte 0; never changed.
     closed: Vec<Batch>,
     /// Records behind them.
-    open: Vec<u8>,
+    open: BytesMut,
     first: Digest,
     /// Of all, `open` included.
     digest: Digest,
@@ -37,7 +40,7 @@ fn narrow(length: usize) -> u32 {
 
 impl Batches {
     pub(crate) fn new(first: Digest) -> Batches {
-        Batches { closed: Vec::new(), open: Vec::new(), first, digest: first }
+        Batches { closed: Vec::new(), open: BytesMut::new(), first, digest: first }
     }
 
     /// One batch of all records, which are known to be sound and to have that digest.
@@ -89,6 +92,10 @@ impl Batches {
     /// Adds a record, whose payload is `parts` one after another.
     pub(crate) fn append(&mut self, committed: u32, parts: &[&[u8]]) {
         let start = self.open.len();
+        let bytes = RECORD_HEADER_BYTES + parts.iter().map(|part| part.len()).sum::<usize>();
+        if self.open.capacity() - start < bytes {
+            self.open.reserve(bytes.max(BUFFER_BYTES));
+        }
         self.open.resize(start + RECORD_HEADER_BYTES, 0);
         for part in parts {
             self.open.extend_from_slice(part);
@@ -106,9 +113,7 @@ impl Batches {
         }
         let (start, end) = (self.closed_end(), self.end());
         let predecessor = self.closed.last().map_or(self.first, |batch| batch.digest);
-        // As long as what it holds: it stays until the segment is freed.
-        let records = Bytes::copy_from_slice(&self.open);
-        self.open.clear();
+        let records = self.open.split().freeze();
         self.closed.push(Batch { start, predecessor, records, end, digest: self.digest });
     }
 

@@ -24,6 +24,8 @@ const ANSWERS: u32 = 16;
 pub(crate) struct Pace {
     /// A mean that forgets: each answer counts an eighth.
     latency: Duration,
+    /// The shortest of all: how far its node is.
+    pub(crate) least: Option<Duration>,
     answers: u32,
     /// Since when it is late, and how many answers it had given then.
     late_since: Option<(Instant, u32)>,
@@ -33,6 +35,7 @@ impl Pace {
     /// It took so long to answer.
     pub(crate) fn answered(&mut self, took: Duration) {
         self.latency = if self.answers == 0 { took } else { (self.latency * 7 + took) / 8 };
+        self.least = Some(self.least.map_or(took, |least| least.min(took)));
         self.answers = self.answers.saturating_add(1);
     }
 

@@ -36,8 +36,12 @@ use crate::message::{Answer, Body, Extent, NodeIncarnation, Refusal, RegionId, R
 use crate::pace;
 use crate::replica::{Phase, Replica, SILENCE};
 
-/// Batches on their way at once before records wait for each other, so that each then takes more of them.
-const BATCHES_IN_FLIGHT: usize = 4;
+/// Batches on their way at once, at most, before records wait for each other, so that each then takes more of them.
+const BATCHES_IN_FLIGHT_MAX: usize = 4;
+
+/// About what a batch takes of a processor on its way to three nodes and back. Where nodes are no farther than that, the next one had better gather more
+/// than go beside it: with 16 writers on one host 1.6 times as many records a second as with four batches in flight.
+const BATCH_COST: Duration = Duration::from_micros(25);
 
 /// How long a first configuration waits for all its regions once it could do with fewer.
 const SETTLE: Duration = Duration::from_millis(150);
@@ -63,6 +67,8 @@ pub struct Job {
     pub bytes_max: u32,
     /// Names of regions count from here: 128 random bits.
     pub first_region: u128,
+    /// How far q of the nodes were found to be by earlier segments: the shortest time in which they answered.
+    pub distance: Option<Duration>,
 }
 
 /// How publishing a configuration ended.
@@ -351,11 +357,24 @@ impl Writer {
                 }
             }
             Ok(answer) => {
+                let was_well = replica.is_healthy(now) && !replica.has_failed();
                 replica.answered(id.number, now);
                 self.heard(id.replica, &answer, now);
+                if was_well && self.is_routine(id.replica) {
+                    self.acknowledge();
+                    return self.pump(now);
+                }
             }
         }
         self.look(now);
+    }
+
+    /// Whether nothing is to be arranged after a word of this region, which was well before: it is well still, and all regions that are wanted are there
+    /// and published. What time changes about the others is looked at as it passes.
+    fn is_routine(&self, id: u32) -> bool {
+        let is_complete = self.configured.len() >= self.job.shape.copies && self.replicas.len() == self.configured.len();
+        let is_live = || self.replicas.get(&id).is_some_and(|replica| replica.phase == Phase::Live && !replica.is_holder);
+        is_complete && self.proposed.is_none() && self.ended.is_none() && !self.is_freed && is_live()
     }
 
     /// Time has passed.
@@ -557,10 +576,10 @@ impl Writer {
 
     /// All up to this byte is on q of these.
     fn reach(&self, replicas: &[u32]) -> u32 {
-        let mut held: Vec<u32> = replicas.iter().filter_map(|id| self.replicas.get(id)).map(Replica::counted).collect();
-        held.sort_unstable_by(|a, b| b.cmp(a));
+        let counted = || replicas.iter().filter_map(|id| self.replicas.get(id)).map(Replica::counted);
         let quorum = self.job.shape.quorum - usize::from(is_enabled(Mutant::SegmentAcknowledgesWithFewer));
-        held.get(quorum - 1).copied().unwrap_or(0)
+        // They are few, and asked after each answer: no list is made of them.
+        counted().filter(|held| counted().filter(|other| other >= held).count() >= quorum).max().unwrap_or(0)
     }
 
     /// Looks at what has changed.
@@ -719,12 +738,28 @@ impl Writer {
             return;
         }
         let in_flight = self.batches.count() - self.batches.at(self.acknowledged).map_or(0, |(number, _)| number);
-        if in_flight < BATCHES_IN_FLIGHT || self.batches.open_bytes() >= BATCH_BYTES_WANTED {
+        if in_flight < self.batches_in_flight_max() || self.batches.open_bytes() >= BATCH_BYTES_WANTED {
             self.batches.close();
         }
-        for id in self.replicas.keys().copied().collect::<Vec<_>>() {
+        let mut from = 0;
+        while let Some((&id, _)) = self.replicas.range(from..).next() {
             self.feed(id, now);
+            from = id + 1;
         }
+    }
+
+    /// How many batches are worth sending before one is answered: as many as there is time for.
+    fn batches_in_flight_max(&self) -> usize {
+        let Some(distance) = self.distance() else { return BATCHES_IN_FLIGHT_MAX };
+        let fit = distance.as_nanos() / BATCH_COST.as_nanos();
+        usize::try_from(fit).unwrap_or(usize::MAX).clamp(1, BATCHES_IN_FLIGHT_MAX)
+    }
+
+    /// How far q of the nodes are: the shortest time in which they answered. `None`: it is not known yet.
+    pub fn distance(&self) -> Option<Duration> {
+        let least = || self.configured.iter().filter_map(|id| self.replicas.get(id)?.pace.least);
+        let found = least().filter(|far| least().filter(|other| other <= far).count() >= self.job.shape.quorum).min();
+        found.into_iter().chain(self.job.distance).min()
     }
 
     fn feed(&mut self, id: u32, now: Instant) {
@@ -741,6 +776,9 @@ impl Writer {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
 
 /// The time after which a region that says nothing counts as lost.
 pub const SILENCE_MAX: Duration = SILENCE;

@@ -19,7 +19,7 @@ impl State {
         segment.writer().map(|writer| (number, writer))
     }
 
-    pub(super) fn hear(&mut self, landed: Vec<Landed<u32>>, now: Instant) {
+    pub(super) fn hear(&mut self, landed: impl IntoIterator<Item = Landed<u32>>, now: Instant) {
         for (number, id, outcome) in landed {
             let found = self.segments.iter_mut().find(|segment| segment.number == number);
             if let Some(writer) = found.and_then(Segment::writer) {

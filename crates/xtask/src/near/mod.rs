@@ -20,6 +20,7 @@ use clap::Args;
 
 use self::measure::{Bench, KEY_BYTES, Loss};
 use self::record::Record;
+use self::round_trip::Kind;
 use self::ways::Way;
 use crate::peers::{self, child, machine};
 
@@ -78,6 +79,9 @@ pub struct Arguments {
     /// Where the databases are made, on a disk; a directory of its own in it is removed at the end. The temporary directory when not given.
     #[arg(long, value_name = "DIRECTORY")]
     directory: Option<PathBuf>,
+    /// Is the other side of a bare round trip.
+    #[arg(long, hide = true)]
+    echo: bool,
 }
 
 impl Arguments {
@@ -93,6 +97,9 @@ fn build_peers(root: &Path) -> Result<PathBuf, String> {
 
 /// Measures, or draws again.
 pub fn run(root: &Path, arguments: &Arguments) -> Result<(), String> {
+    if arguments.echo {
+        return round_trip::echo().map_err(|error| format!("the other side of a bare round trip: {error}"));
+    }
     if let Some(path) = &arguments.read {
         let text = fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
         let records: Vec<Record> = serde_json::from_str(&text).map_err(|error| format!("{}: {error}", path.display()))?;
@@ -144,7 +151,9 @@ fn rounds(arguments: &Arguments, mut bench: Bench) -> Result<Vec<Record>, String
         let say = |what: &str, way: Way, clients: usize| {
             eprintln!("round {round} of {}: {what}, {}, {clients} clients, load {:.1}", arguments.rounds, way.name(), machine::load());
         };
-        records.push(bare(round)?);
+        for kind in Kind::ALL {
+            records.push(bare(kind, round)?);
+        }
         if has("insert") {
             for clients in &arguments.clients {
                 for way in in_turn() {
@@ -186,12 +195,12 @@ fn rounds(arguments: &Arguments, mut bench: Bench) -> Result<Vec<Record>, String
 /// Clients that write while a node is lost.
 const LOSS_CLIENTS: usize = 16;
 
-fn bare(round: u32) -> Result<Record, String> {
+fn bare(kind: Kind, round: u32) -> Result<Record, String> {
     let load = machine::load();
-    let micros = round_trip::measure()?;
+    let micros = round_trip::measure(kind)?;
     let at = |hundredths: usize| micros[(micros.len() - 1) * hundredths / 100];
     Ok(Record {
-        way: "bare".to_owned(),
+        way: kind.name().to_owned(),
         workload: "round trip".to_owned(),
         clients: 1,
         round,

@@ -11,7 +11,7 @@ const HEIGHT: f64 = 430.0;
 /// Room for the axes: left, right, top, bottom.
 const EDGES: [f64; 4] = [62.0, 18.0, 14.0, 40.0];
 /// What the figures' curves are drawn with, by way.
-const COLOURS: [(&str, &str); 8] = [
+const COLOURS: [(&str, &str); 10] = [
     ("accepted", "#8a8f98"),
     ("objects", "#b8741a"),
     ("near-shared", "#0f7c8a"),
@@ -20,6 +20,8 @@ const COLOURS: [(&str, &str); 8] = [
     ("slatedb", "#d08fa8"),
     ("slatedb-tuned", "#b3426e"),
     ("bare", "#555"),
+    ("bare-process", "#777"),
+    ("bare-two-of-three", "#999"),
 ];
 const PAPER_COLOUR: &str = "#9a9a9a";
 

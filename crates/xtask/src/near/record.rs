@@ -8,7 +8,7 @@ use crate::peers::statistics::{Spread, spread};
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Record {
-    /// The kind of log, `bare` for the round trip without anything of ours, or another engine.
+    /// The kind of log, `bare…` for round trips without anything of ours, or another engine.
     pub way: String,
     /// What was done.
     pub workload: String,

@@ -1,54 +1,162 @@
-//! A bare round trip of 512 B over the same loopback, without anything of ours: what TCP itself takes at that moment.
+//! Bare round trips of 512 B over the same loopback, without anything of ours: what TCP itself takes at that moment.
+//!
+//! Three kinds. Between two threads, which the kernel keeps on one processor: the least there is, and nobody's way to a node. To another process, as a node is
+//! one. To three other processes, of which two are waited for, as a log on three nodes does it.
 
-use std::io::{self, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
 use std::time::Instant;
+
+use rustix::event::{PollFd, PollFlags, poll};
 
 /// Bytes of a message.
 const BYTES: usize = 512;
 /// Messages.
 const TRIPS: usize = 10_000;
 
-/// Latencies of round trips, in microseconds, in order.
-pub fn measure() -> Result<Vec<f64>, String> {
-    trips(TRIPS).map_err(|error| format!("a bare round trip: {error}"))
+/// To whom.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Thread,
+    Process,
+    TwoOfThree,
 }
 
-fn trips(count: usize) -> io::Result<Vec<f64>> {
-    let listener = TcpListener::bind("127.0.0.1:0")?;
-    let address = listener.local_addr()?;
-    let echo = std::thread::spawn(move || {
-        let (mut stream, _) = listener.accept()?;
-        stream.set_nodelay(true)?;
-        let mut buffer = [0; BYTES];
-        while stream.read_exact(&mut buffer).is_ok() {
-            stream.write_all(&buffer)?;
+impl Kind {
+    pub const ALL: [Kind; 3] = [Kind::Thread, Kind::Process, Kind::TwoOfThree];
+
+    /// Its name in records.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Thread => "bare",
+            Kind::Process => "bare-process",
+            Kind::TwoOfThree => "bare-two-of-three",
         }
-        Ok::<(), io::Error>(())
-    });
-    let mut stream = TcpStream::connect(address)?;
-    stream.set_nodelay(true)?;
-    let mut buffer = [7; BYTES];
-    let mut micros = Vec::with_capacity(count);
-    for _ in 0..count {
-        let begun = Instant::now();
-        stream.write_all(&buffer)?;
-        stream.read_exact(&mut buffer)?;
-        micros.push(begun.elapsed().as_secs_f64() * 1e6);
     }
-    drop(stream);
+}
+
+/// Latencies of round trips, in microseconds, in order.
+pub fn measure(kind: Kind) -> Result<Vec<f64>, String> {
+    let trips = match kind {
+        Kind::Thread => between_threads(TRIPS),
+        Kind::Process => to_processes(1, 1, TRIPS),
+        Kind::TwoOfThree => to_processes(3, 2, TRIPS),
+    };
+    trips.map_err(|error| format!("a bare round trip: {error}"))
+}
+
+/// Sends back what one connection sends, until that ends: another process, which first says on standard output where it listens.
+pub fn echo() -> io::Result<()> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    println!("{}", listener.local_addr()?);
+    serve(&listener)
+}
+
+fn serve(listener: &TcpListener) -> io::Result<()> {
+    let (mut stream, _) = listener.accept()?;
+    stream.set_nodelay(true)?;
+    let mut buffer = [0; BYTES];
+    while stream.read_exact(&mut buffer).is_ok() {
+        stream.write_all(&buffer)?;
+    }
+    Ok(())
+}
+
+fn connect(address: &str) -> io::Result<TcpStream> {
+    let stream = TcpStream::connect(address)?;
+    stream.set_nodelay(true)?;
+    Ok(stream)
+}
+
+fn between_threads(count: usize) -> io::Result<Vec<f64>> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let address = listener.local_addr()?.to_string();
+    let echo = std::thread::spawn(move || serve(&listener));
+    let trips = trips(vec![connect(&address)?], 1, count);
     // It ends with the connection.
     let _ended = echo.join();
+    trips
+}
+
+/// A process that echoes, until this is dropped.
+struct Echo(Child);
+
+impl Drop for Echo {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn to_processes(processes: usize, waited_for: usize, count: usize) -> io::Result<Vec<f64>> {
+    let (mut echoes, mut streams) = (Vec::new(), Vec::new());
+    for _ in 0..processes {
+        let mut command = Command::new(std::env::current_exe()?);
+        let mut child = command.args(["near", "--echo"]).stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
+        let mut address = String::new();
+        if let Some(stdout) = child.stdout.take() {
+            BufReader::new(stdout).read_line(&mut address)?;
+        }
+        echoes.push(Echo(child));
+        streams.push(connect(address.trim())?);
+    }
+    trips(streams, waited_for, count)
+}
+
+/// Sends to all, and waits until so many have sent all of it back; the others' answers are taken as they come.
+fn trips(mut streams: Vec<TcpStream>, waited_for: usize, count: usize) -> io::Result<Vec<f64>> {
+    let message = [7; BYTES];
+    let mut buffer = [0; 8 * BYTES];
+    let mut received = vec![0; streams.len()];
+    let mut micros = Vec::with_capacity(count);
+    for trip in 1..=count {
+        let begun = Instant::now();
+        for stream in &mut streams {
+            stream.write_all(&message)?;
+        }
+        while received.iter().filter(|bytes| **bytes >= trip * BYTES).count() < waited_for {
+            if let [stream] = &mut streams[..] {
+                received[0] += stream.read(&mut buffer)?;
+                continue;
+            }
+            let mut waiting: Vec<PollFd<'_>> = streams.iter().map(|stream| PollFd::new(stream, PollFlags::IN)).collect();
+            poll(&mut waiting, None)?;
+            let is_ready: Vec<bool> = waiting.iter().map(|one| !one.revents().is_empty()).collect();
+            for (at, _) in is_ready.iter().enumerate().filter(|(_, is_ready)| **is_ready) {
+                received[at] += match streams[at].read(&mut buffer)? {
+                    0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                    bytes => bytes,
+                };
+            }
+        }
+        micros.push(begun.elapsed().as_secs_f64() * 1e6);
+    }
     micros.sort_by(f64::total_cmp);
     Ok(micros)
 }
 
 #[cfg(test)]
 mod tests {
+    use super::*;
+
     #[test]
     fn every_trip_is_counted_in_order() {
-        let micros = super::trips(20).unwrap();
+        let micros = between_threads(20).unwrap();
         assert_eq!(micros.len(), 20);
         assert!(micros[0] > 0.0 && micros.is_sorted());
+    }
+
+    /// Two of three are waited for, however far behind the third is.
+    #[test]
+    fn the_last_of_three_is_not_waited_for() {
+        let mut listeners: Vec<TcpListener> = (0..3).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
+        let streams = listeners.iter().map(|listener| connect(&listener.local_addr().unwrap().to_string()).unwrap()).collect();
+        // It takes what is sent, and answers nothing.
+        let _silent = listeners.remove(0);
+        let serving: Vec<_> = listeners.into_iter().map(|listener| std::thread::spawn(move || serve(&listener))).collect();
+        assert_eq!(trips(streams, 2, 20).unwrap().len(), 20);
+        serving.into_iter().for_each(|thread| thread.join().unwrap().unwrap());
     }
 }

@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use super::measure::Loss;
 use super::record::{Record, median, of, rows, ways};
+use super::round_trip::Kind;
 use super::ways::Way;
 use crate::peers::statistics::{Spread, ratios};
 use crate::peers::table::short;
@@ -46,12 +47,14 @@ pub fn bars(records: &[Record]) -> Vec<Bar> {
         bars.extend(found.map(|found| Bar { what, found, limit, is_most }));
     };
     let insert = |way, clients, figure| by_round(records, way, "insert", clients, figure);
-    bar(
-        "near-tcp, 1 client: p50 to that of a bare round trip".into(),
-        ratios(&insert("near-tcp", 1, p50), &by_round(records, "bare", "round trip", 1, p50)),
-        4.0,
-        true,
-    );
+    for (kind, to) in [(Kind::Process, "another process"), (Kind::Thread, "another thread of the process")] {
+        bar(
+            format!("near-tcp, 1 client: p50 to that of a bare round trip to {to}"),
+            ratios(&insert("near-tcp", 1, p50), &by_round(records, kind.name(), "round trip", 1, p50)),
+            4.0,
+            true,
+        );
+    }
     bar("near-tcp, 1 client: p99, ms".into(), median(records, "near-tcp", "insert", 1, p99_millis), 1.0, true);
     bar("near-shared, 1 client: p50, µs".into(), median(records, "near-shared", "insert", 1, p50), 10.0, true);
     for way in ["near-shared", "near-tcp"] {
@@ -174,8 +177,8 @@ mod tests {
     #[test]
     fn bars_are_judged_within_rounds() {
         let records = [
-            record("bare", "round trip", 1, 1, 0.0, 10.0),
-            record("bare", "round trip", 1, 2, 0.0, 100.0),
+            record("bare-process", "round trip", 1, 1, 0.0, 10.0),
+            record("bare-process", "round trip", 1, 2, 0.0, 100.0),
             record("near-tcp", "insert", 1, 1, 5000.0, 30.0),
             record("near-tcp", "insert", 1, 2, 500.0, 500.0),
             record("file", "insert", 1, 1, 2500.0, 300.0),

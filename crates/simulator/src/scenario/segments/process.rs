@@ -100,7 +100,15 @@ impl Process {
     fn job(&mut self, log: u64) -> Job {
         let fresh = u128::from(self.random.next()) << 64;
         let first_region = if is_enabled(Mutant::SegmentRegionNamesRepeated) { u128::from(log) << 64 } else { fresh };
-        Job { shape: self.shape, database: DATABASE, segment: identity(log), epoch: Epoch(self.epoch), bytes_max: BYTES_MAX, first_region }
+        Job {
+            shape: self.shape,
+            database: DATABASE,
+            segment: identity(log),
+            epoch: Epoch(self.epoch),
+            bytes_max: BYTES_MAX,
+            first_region,
+            distance: None,
+        }
     }
 
     /// Whether all older logs are served.

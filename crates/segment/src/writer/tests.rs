@@ -1,0 +1,77 @@
+//! How many batches go before one is answered, by how far the nodes are.
+
+use std::collections::VecDeque;
+
+use crate::region::Regions;
+
+use super::*;
+
+/// A writer of three nodes that answer each call so much later.
+struct Three {
+    writer: Writer,
+    nodes: Vec<(Arc<str>, Regions, Duration)>,
+    now: Instant,
+    on_their_way: VecDeque<(Instant, CallId, Answer)>,
+}
+
+impl Three {
+    fn new(delays: [Duration; 3]) -> Three {
+        let identity = SegmentIdentity { incarnation: 1, epoch: 1, lane: 0, segment: 0 };
+        let shape = Shape { copies: 3, quorum: 2 };
+        let job = Job { shape, database: 9, segment: identity, epoch: Epoch(1), bytes_max: 1 << 20, first_region: 1, distance: None };
+        let nodes: Vec<(Arc<str>, Regions, Duration)> = (1..=3u8)
+            .zip(delays)
+            .map(|(number, delay)| (Arc::from(format!("node-{number}")), Regions::new(NodeIncarnation(number.into()), 64 << 20), delay))
+            .collect();
+        let known: Vec<Node> = nodes.iter().map(|(name, ..)| Node { address: Arc::clone(name), domain: Arc::clone(name) }).collect();
+        let now = Instant::from_nanos(1);
+        let mut writer = Writer::new(job, &known);
+        writer.tick(now);
+        let mut three = Three { writer, nodes, now, on_their_way: VecDeque::new() };
+        while three.step() {
+            if three.writer.take_proposal().is_some() {
+                three.writer.published(Published::Known, three.now);
+            }
+        }
+        assert_eq!(three.writer.configured().len(), 3);
+        three
+    }
+
+    /// Takes what is to be sent, and hears the next answer; `false`: there is none.
+    fn step(&mut self) -> bool {
+        for call in self.writer.take_calls() {
+            let (_, regions, delay) = self.nodes.iter_mut().find(|(name, ..)| *name == call.node).unwrap();
+            self.on_their_way.push_back((self.now + *delay, call.id, regions.handle(call.request)));
+        }
+        let Some(next) = (0..self.on_their_way.len()).min_by_key(|at| self.on_their_way[*at].0) else { return false };
+        let (at, id, answer) = self.on_their_way.remove(next).unwrap();
+        self.now = self.now.max(at);
+        self.writer.answered(id, Ok(answer), self.now);
+        true
+    }
+
+    /// So many records, at once: how many batches they go in, and that all of them are acknowledged.
+    fn batches_of(&mut self, records: usize) -> usize {
+        let before = self.writer.batches.count();
+        for _ in 0..records {
+            self.writer.append(&[b"payload"], self.now);
+        }
+        while self.step() {}
+        assert_eq!(self.writer.acknowledged(), self.writer.end());
+        self.writer.batches.count() - before
+    }
+}
+
+#[test]
+fn records_gather_where_nodes_are_near_and_overlap_where_they_are_far() {
+    let micros = Duration::from_micros;
+    let mut near = Three::new([micros(30); 3]);
+    assert_eq!(near.batches_of(16), 2, "one, and the rest when that was answered");
+    assert_eq!(near.writer.distance(), Some(micros(30)));
+    let mut far = Three::new([micros(500); 3]);
+    assert_eq!(far.batches_of(16), 5);
+    assert_eq!(far.batches_of(4), 4);
+    // q of the nodes count: one that is near acknowledges nothing alone.
+    assert_eq!(Three::new([micros(5), micros(500), micros(500)]).batches_of(16), 5);
+    assert_eq!(Three::new([micros(5), micros(60), micros(500)]).batches_of(16), 3);
+}
