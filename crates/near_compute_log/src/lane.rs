@@ -504,7 +504,7 @@ impl Lane {
         if !state.segments[active].is_reclaimed(now) {
             return;
         }
-        let is_made = |segment: &Segment| matches!(&segment.place, Place::Regions(writer) if !writer.configured().is_empty());
+        let is_made = |segment: &Segment| matches!(&segment.place, Place::Regions(writer) if writer.is_configured());
         let next = state.segments.iter().skip(active).position(|segment| is_made(segment) && segment.wanted_back_since.is_none());
         let is_coming = state.segments.iter().skip(active).any(|segment| !is_made(segment));
         match next {

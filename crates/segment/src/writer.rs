@@ -287,6 +287,11 @@ impl Writer {
         mem::take(&mut self.calls)
     }
 
+    /// Whether a configuration is known to be published.
+    pub fn is_configured(&self) -> bool {
+        !self.configured.is_empty()
+    }
+
     /// The regions of the newest configuration that is known to be published.
     pub fn configured(&self) -> Vec<Member> {
         self.members(&self.configured)
@@ -737,9 +742,11 @@ impl Writer {
         if self.ended.is_some() || self.is_freed {
             return;
         }
-        let in_flight = self.batches.count() - self.batches.at(self.acknowledged).map_or(0, |(number, _)| number);
-        if in_flight < self.batches_in_flight_max() || self.batches.open_bytes() >= BATCH_BYTES_WANTED {
-            self.batches.close();
+        if self.batches.open_bytes() > 0 {
+            let in_flight = self.batches.count() - self.batches.at(self.acknowledged).map_or(0, |(number, _)| number);
+            if in_flight == 0 || self.batches.open_bytes() >= BATCH_BYTES_WANTED || in_flight < self.batches_in_flight_max() {
+                self.batches.close();
+            }
         }
         let mut from = 0;
         while let Some((&id, _)) = self.replicas.range(from..).next() {

@@ -85,7 +85,7 @@ impl State {
                 break;
             }
         }
-        let is_named = |segment: &Segment| matches!(&segment.place, Place::Regions(writer) if !writer.configured().is_empty());
+        let is_named = |segment: &Segment| matches!(&segment.place, Place::Regions(writer) if writer.is_configured());
         let opened = if self.segments.front().is_some_and(is_named) { self.opened.take() } else { None };
         if durable > self.durable {
             (self.durable, self.durable_changed_at) = (durable, lane.env().now());
@@ -186,7 +186,7 @@ impl State {
             let (number, is_complete) = (segment.number, segment.is_complete());
             // Once a configuration may name its object, no takeover need seal its regions.
             let must_be_sealed = segment.copy.is_none();
-            if let Some(writer) = segment.writer().filter(|writer| must_be_sealed && !writer.configured().is_empty()) {
+            if let Some(writer) = segment.writer().filter(|writer| must_be_sealed && writer.is_configured()) {
                 last = Some((number, writer.may_be_newest()));
             }
             if !is_complete {
