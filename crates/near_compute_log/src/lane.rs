@@ -261,7 +261,7 @@ impl Lane {
             epoch: self.id.epoch,
             bytes_max: bytes + SLACK_BYTES,
             first_region: random() << 64 | random(),
-            distance: state.segments.iter().filter_map(Segment::distance).min(),
+            distance: state.segments.iter().rev().find_map(Segment::distance),
         };
         let mut writer = Writer::new(job, &self.nodes_for(state, now));
         writer.tick(now);

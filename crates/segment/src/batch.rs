@@ -4,8 +4,8 @@
 use bytes::{Bytes, BytesMut};
 use tombolo_format::segment_record::{Digest, RECORD_HEADER_BYTES, Records, encode_header};
 
-/// Records are made in buffers of so many bytes, which batches share.
-const BUFFER_BYTES: usize = 64 << 10;
+/// Small records are made in buffers of so many bytes, which batches share.
+const BUFFER_BYTES: usize = 16 << 10;
 
 /// A batch is sent when it is so long, whatever is on its way.
 pub const BATCH_BYTES_WANTED: usize = 256 << 10;
@@ -94,7 +94,8 @@ impl Batches {
         let start = self.open.len();
         let bytes = RECORD_HEADER_BYTES + parts.iter().map(|part| part.len()).sum::<usize>();
         if self.open.capacity() - start < bytes {
-            self.open.reserve(bytes.max(BUFFER_BYTES));
+            // What is left of a buffer stays unused as long as the segment does, and is not counted as held: an eighth at most.
+            self.open.reserve(if bytes > BUFFER_BYTES / 8 { bytes } else { BUFFER_BYTES });
         }
         self.open.resize(start + RECORD_HEADER_BYTES, 0);
         for part in parts {
@@ -147,5 +148,29 @@ impl Batches {
     /// All records that are closed, for whoever keeps them elsewhere.
     pub(crate) fn records(&self) -> Vec<Bytes> {
         self.closed.iter().map(|batch| batch.records.clone()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is held is what is counted, but for what is left of shared buffers.
+    #[test]
+    fn batches_take_little_more_memory_than_their_records() {
+        for payload in [100, 2000, 9000, 22_000, 33_000, 40_000] {
+            let mut batches = Batches::new(Digest(1));
+            let (mut held, mut expected) = (0, std::ptr::null());
+            for _ in 0..200 {
+                batches.append(0, &[&vec![7; payload]]);
+                if batches.open.as_ptr() != expected {
+                    held += batches.open.capacity();
+                }
+                batches.close();
+                expected = batches.open.as_ptr();
+            }
+            let records = batches.end() as usize;
+            assert!(held >= records && held <= records + records / 8 + BUFFER_BYTES, "{payload}: {held} B for {records} B of records");
+        }
     }
 }

@@ -26,7 +26,7 @@ pub(crate) struct Pace {
     latency: Duration,
     /// The shortest of all: how far its node is.
     pub(crate) least: Option<Duration>,
-    answers: u32,
+    pub(crate) answers: u32,
     /// Since when it is late, and how many answers it had given then.
     late_since: Option<(Instant, u32)>,
 }

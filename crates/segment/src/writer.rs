@@ -43,6 +43,9 @@ const BATCHES_IN_FLIGHT_MAX: usize = 4;
 /// than go beside it: with 16 writers on one host 1.6 times as many records a second as with four batches in flight.
 const BATCH_COST: Duration = Duration::from_micros(25);
 
+/// After so many answers it is known how far a node is.
+const ANSWERS_TO_KNOW: u32 = 16;
+
 /// How long a first configuration waits for all its regions once it could do with fewer.
 const SETTLE: Duration = Duration::from_millis(150);
 
@@ -766,7 +769,10 @@ impl Writer {
     pub fn distance(&self) -> Option<Duration> {
         let least = || self.configured.iter().filter_map(|id| self.replicas.get(id)?.pace.least);
         let found = least().filter(|far| least().filter(|other| other <= far).count() >= self.job.shape.quorum).min();
-        found.into_iter().chain(self.job.distance).min()
+        // What earlier segments found counts until this one knows: its nodes may be others, and its first answers are slower than most.
+        let is_known = |id: &&u32| self.replicas.get(id).is_some_and(|replica| replica.pace.answers >= ANSWERS_TO_KNOW);
+        let knows = self.configured.iter().filter(is_known).count() >= self.job.shape.quorum;
+        if knows { found } else { found.into_iter().chain(self.job.distance).min() }
     }
 
     fn feed(&mut self, id: u32, now: Instant) {

@@ -115,8 +115,7 @@ fn data_block(bytes: &Bytes, footer: &Footer, handle: BlockHandle, entries: bool
         Ok::<(), FormatError>(())
     });
     let compression = usize::try_from(handle.end()).ok().and_then(|end| bytes.get(end - STORED_TRAILER_BYTES)).copied();
-    let compression =
-        compression.and_then(tombolo_format::compression::Compression::from_byte).map_or("unknown", |compression| compression.name());
+    let compression = compression.map_or("unknown", tombolo_format::stored::compression_name);
     let fields = vec![
         ("entries", json!(count)),
         ("raw_bytes", json!(raw_bytes)),

@@ -193,6 +193,18 @@ fn a_store_is_measured_and_left_as_it_was() {
     fails(&["bench", "store"], 2, &["URI"]);
 }
 
+/// Blocks of values that compress are in two parts, which has a name.
+#[test]
+fn inspect_names_how_every_block_of_a_table_is_compressed() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = uri(&folder.path().join("db"));
+    ok(&["bench", "--store", &store, "--benchmarks", "fillseq,flush", "--num", "5000", "--key-size", "16", "--value-size", "100"]);
+    let listed = ok(&["inspect", &store]);
+    let table = listed.split_whitespace().find(|word| word.contains("/table/")).unwrap_or_else(|| panic!("no table: {listed}"));
+    let text = ok(&["inspect", &store, table]);
+    assert!(text.contains("lz4 in two parts") && !text.contains("unknown"), "{text}");
+}
+
 #[test]
 fn latency_measures_every_part_beside_what_it_is_compared_with() {
     let text = ok(&["--json", "bench", "latency", "--latency", "p50_us:200,p99_us:400,nodes:50,slow_node_us:2000", "--num", "30000"]

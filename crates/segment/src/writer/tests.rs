@@ -16,9 +16,14 @@ struct Three {
 
 impl Three {
     fn new(delays: [Duration; 3]) -> Three {
+        Three::after(delays, None)
+    }
+
+    /// Where earlier segments found nodes to be so far.
+    fn after(delays: [Duration; 3], distance: Option<Duration>) -> Three {
         let identity = SegmentIdentity { incarnation: 1, epoch: 1, lane: 0, segment: 0 };
         let shape = Shape { copies: 3, quorum: 2 };
-        let job = Job { shape, database: 9, segment: identity, epoch: Epoch(1), bytes_max: 1 << 20, first_region: 1, distance: None };
+        let job = Job { shape, database: 9, segment: identity, epoch: Epoch(1), bytes_max: 1 << 20, first_region: 1, distance };
         let nodes: Vec<(Arc<str>, Regions, Duration)> = (1..=3u8)
             .zip(delays)
             .map(|(number, delay)| (Arc::from(format!("node-{number}")), Regions::new(NodeIncarnation(number.into()), 64 << 20), delay))
@@ -71,6 +76,13 @@ fn records_gather_where_nodes_are_near_and_overlap_where_they_are_far() {
     let mut far = Three::new([micros(500); 3]);
     assert_eq!(far.batches_of(16), 5);
     assert_eq!(far.batches_of(4), 4);
+    // What was found of other nodes counts until it is known of these.
+    let mut other = Three::after([micros(500); 3], Some(micros(5)));
+    assert_eq!(other.batches_of(16), 2);
+    for _ in 0..32 {
+        other.batches_of(1);
+    }
+    assert_eq!(other.batches_of(16), 5);
     // q of the nodes count: one that is near acknowledges nothing alone.
     assert_eq!(Three::new([micros(5), micros(500), micros(500)]).batches_of(16), 5);
     assert_eq!(Three::new([micros(5), micros(60), micros(500)]).batches_of(16), 3);

@@ -24,6 +24,7 @@ use crate::{lifecycle, manifest, recovery};
 
 /// What to do when the deadline of a verb has passed.
 const AGAIN: &str = "it may be done again: what was begun and not ended counts as nothing";
+const MADE: &str = "the target may hold it already, or come to: open it to find out before it is done again";
 const CLAIMED: &str = "the claim may stand: open again";
 
 /// What to open, and how. Made by [`Db::builder`].
@@ -134,7 +135,7 @@ impl Builder {
     }
 
     /// How long a verb of this builder may take before it gives up with `DeadlineExceeded`; what it had begun may be left: of opening the claim, of a
-    /// restore or a clone an empty target with objects that collection deletes. Default: no limit. The database's own verbs have [`Db::within`].
+    /// restore or a clone an empty target with objects that collection deletes, or, where the last record was on its way, all of it. Default: no limit. The database's own verbs have [`Db::within`].
     pub fn deadline(mut self, deadline: Duration) -> Builder {
         self.deadline = Some(deadline);
         self
@@ -279,7 +280,7 @@ impl Builder {
             return Op::ready(Err(Error::new(ErrorKind::Invalid, "no checkpoint was named").advice("name one with at_checkpoint")));
         };
         self.env = self.env.or_else(|| target.env.clone());
-        self.start(TaskClass::Foreground, "restore", AGAIN, async move |builder, env| {
+        self.start(TaskClass::Foreground, "restore", MADE, async move |builder, env| {
             let source = objects(&builder, &env)?;
             let (target, log_store) = stores(&target, &env)?;
             recovery::restore(recovery::RestoreRequest { env, source, checkpoint, target, log_store }).await
@@ -381,7 +382,8 @@ impl Builder {
         if let Err(error) = self.options.check() {
             return Op::ready(Err(error));
         }
-        self.start(TaskClass::Background, "salvage", AGAIN, async move |builder, env| {
+        let advice = if target.is_some() { MADE } else { AGAIN };
+        self.start(TaskClass::Background, "salvage", advice, async move |builder, env| {
             let (objects, log_store) = stores(&builder, &env)?;
             let target = target.map(|target| stores(&target, &env)).transpose()?;
             salvage::salvage(salvage::SalvageRequest { env, objects, log_store, options: builder.options, mode, target }).await

@@ -425,3 +425,29 @@ fn every_verb_of_a_builder_with_a_deadline_ends_in_time() {
         });
     }
 }
+
+/// The last record of a restore may be on its way when the deadline passes: whoever is told to look finds it.
+#[test]
+fn a_restore_that_is_too_late_says_that_the_target_may_hold_it() {
+    run(|stores| async move {
+        let db = stores.cold().await;
+        db.checkpoint("there").await.unwrap();
+        db.close().await.unwrap();
+        let other = Stores::new(&stores.env);
+        let at =
+            |stores: &Stores| Db::builder("mem://x").env(stores.env.clone()).stores(Arc::clone(&stores.objects), Arc::clone(&stores.log));
+        // The first records claim the target; the one that names its tables comes after a table was made there.
+        let mut has_table = false;
+        let record = move |asked: &Asked<'_>| {
+            has_table |= asked.name.contains("/table/");
+            has_table && asked.kind == RequestKind::Put && asked.name.contains("/manifest/")
+        };
+        other.plan.inject(Rule::new(record, Fault::Delay(5 * SECOND)).times(1));
+        let began = stores.env.now();
+        let error = at(&stores).deadline(SECOND).at_checkpoint("there").restore_to(at(&other)).await.unwrap_err();
+        stores.assert_late(began, &error, "the target may hold it already");
+        stores.env.sleep(10 * SECOND).await;
+        let keys = at(&other).open().await.unwrap().default_keyspace();
+        assert_eq!(keys.get([1]).await.unwrap().unwrap(), [1; 100]);
+    });
+}
