@@ -28,13 +28,13 @@ use parts::Parts;
 pub const STORED_TRAILER_BYTES: usize = 5;
 /// The compression byte of a payload in two parts.
 const IN_PARTS: u8 = 3;
+/// Most bytes of a block when decompressed: the greatest entry, and room for a block's own bytes.
+pub const BLOCK_BYTES_MAX: usize = VALUE_BYTES_MAX + KEY_BYTES_MAX + (2 << 20);
 
 /// What the compression byte of a stored block says, in words.
 pub fn compression_name(byte: u8) -> &'static str {
     if byte == IN_PARTS { "lz4 in two parts" } else { Compression::from_byte(byte).map_or("unknown", Compression::name) }
 }
-/// Most bytes of a block when decompressed: the greatest entry, and room for a block's own bytes.
-pub const BLOCK_BYTES_MAX: usize = VALUE_BYTES_MAX + KEY_BYTES_MAX + (2 << 20);
 
 /// Where a stored block lies in its table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -71,8 +71,8 @@ impl<T: Copy> Flight<T> {
         }
     }
 
-    /// Gives answers that came with their calls, into an empty buffer, and takes that.
-    pub(crate) fn at_once(&mut self, buffer: &mut Vec<Landed<T>>) {
+    /// Gives answers that came with their calls, for an empty buffer.
+    pub(crate) fn swap_at_once(&mut self, buffer: &mut Vec<Landed<T>>) {
         std::mem::swap(&mut self.at_once, buffer);
     }
 

@@ -50,9 +50,6 @@ pub(crate) const SEGMENT_BYTES_MIN: u32 = 64 << 10;
 /// Room behind a segment's entries: for its end, and for records that tell what was committed.
 const SLACK_BYTES: u32 = 4096;
 
-/// An entry of fewer parts needs no memory for the list of them.
-const FEW: usize = 8;
-
 /// How often time is looked at while something is on its way, or missing.
 const TICK: Duration = Duration::from_millis(20);
 
@@ -305,25 +302,13 @@ impl Lane {
         }
         self.env().preemption_point();
         let header = encode_near_entry(entry.stream, entry.count, entry.first_sequence);
-        let (mut few, many);
-        let parts = match entry.parts.len() {
-            count @ ..FEW => {
-                few = [&header[..]; FEW];
-                few[1..=count].copy_from_slice(entry.parts);
-                &few[..=count]
-            }
-            _ => {
-                many = std::iter::once(&header[..]).chain(entry.parts.iter().copied()).collect::<Vec<_>>();
-                &many[..]
-            }
-        };
         let now = self.env().now();
         let mut state = self.state.lock();
         self.check_open(&state)?;
         self.check_memory(&state, bytes)?;
         self.make_room(&mut state, bytes, now);
         let Some((number, writer)) = state.active() else { return Err(Error::new(ErrorKind::Bug, "a lane without a segment")) };
-        let end = writer.append(parts, now);
+        let end = writer.append(&header, entry.parts, now);
         let is_half_full = end > self.segment_bytes / 2;
         if state.durable >= state.end {
             state.durable_changed_at = now;
@@ -378,7 +363,7 @@ impl Lane {
             if writer.room() >= with_record + SLACK_BYTES {
                 return;
             }
-            let end = writer.append(&[&NEAR_END], now);
+            let end = writer.append(&NEAR_END, &[], now);
             if let Some(segment) = state.segments.iter_mut().find(|segment| segment.number == number) {
                 segment.end = Some(end);
             }
@@ -408,13 +393,12 @@ impl Lane {
                     writer.drain_calls().for_each(|call| flight.send(&self.neighbours, number, call));
                 }
             }
-            let mut answers = std::mem::take(&mut state.answers);
-            flight.at_once(&mut answers);
+            flight.swap_at_once(&mut state.answers);
             drop(flight);
-            if answers.is_empty() {
-                state.answers = answers;
+            if state.answers.is_empty() {
                 return all;
             }
+            let mut answers = std::mem::take(&mut state.answers);
             state.hear(answers.drain(..), self.env().now());
             state.answers = answers;
         }
@@ -484,7 +468,7 @@ impl Lane {
             writer.tick(now);
             slow.extend(writer.slow().cloned());
             if is_open && writer.has_untold() && writer.has_room(NEAR_COMMITTED.len()) {
-                writer.tell(&[&NEAR_COMMITTED], now);
+                writer.tell(&NEAR_COMMITTED, &[], now);
             }
             segment.wanted_back_since = is_wanted_back.then(|| segment.wanted_back_since.unwrap_or(now));
         }
@@ -513,7 +497,7 @@ impl Lane {
             Some(next) => {
                 for segment in state.segments.iter_mut().skip(active).take(next) {
                     if let Some(writer) = segment.writer().filter(|writer| writer.has_room(NEAR_END.len())) {
-                        segment.end = Some(writer.append(&[&NEAR_END], now));
+                        segment.end = Some(writer.append(&NEAR_END, &[], now));
                     }
                 }
             }

@@ -89,16 +89,16 @@ impl Batches {
         self.open.len()
     }
 
-    /// Adds a record, whose payload is `parts` one after another.
-    pub(crate) fn append(&mut self, committed: u32, parts: &[&[u8]]) {
+    /// Adds a record, whose payload is `head` and then `parts`, one after another.
+    pub(crate) fn append(&mut self, committed: u32, head: &[u8], parts: &[&[u8]]) {
         let start = self.open.len();
-        let bytes = RECORD_HEADER_BYTES + parts.iter().map(|part| part.len()).sum::<usize>();
+        let bytes = RECORD_HEADER_BYTES + head.len() + parts.iter().map(|part| part.len()).sum::<usize>();
         if self.open.capacity() - start < bytes {
             // What is left of a buffer stays unused as long as the segment does, and is not counted as held: an eighth at most.
             self.open.reserve(if bytes > BUFFER_BYTES / 8 { bytes } else { BUFFER_BYTES });
         }
         self.open.resize(start + RECORD_HEADER_BYTES, 0);
-        for part in parts {
+        for part in std::iter::once(&head).chain(parts) {
             self.open.extend_from_slice(part);
         }
         let at = self.closed_end() + narrow(start);
@@ -162,7 +162,7 @@ mod tests {
             let mut batches = Batches::new(Digest(1));
             let (mut held, mut expected) = (0, std::ptr::null());
             for _ in 0..200 {
-                batches.append(0, &[&vec![7; payload]]);
+                batches.append(0, &vec![7; payload], &[]);
                 if batches.open.as_ptr() != expected {
                     held += batches.open.capacity();
                 }

@@ -239,12 +239,12 @@ impl Writer {
         payload_bytes <= RECORD_PAYLOAD_BYTES_MAX && payload_bytes + RECORD_HEADER_BYTES <= self.room() as usize
     }
 
-    /// Adds a record. Returns the byte behind it.
+    /// Adds a record, whose payload is `head` and then `parts`. Returns the byte behind it.
     ///
     /// # Panics
     /// When it has no room.
-    pub fn append(&mut self, parts: &[&[u8]], now: Instant) -> u32 {
-        let end = self.tell(parts, now);
+    pub fn append(&mut self, head: &[u8], parts: &[&[u8]], now: Instant) -> u32 {
+        let end = self.tell(head, parts, now);
         self.worth_telling = end;
         end
     }
@@ -253,13 +253,13 @@ impl Writer {
     ///
     /// # Panics
     /// When it has no room.
-    pub fn tell(&mut self, parts: &[&[u8]], now: Instant) -> u32 {
-        let bytes = parts.iter().map(|part| part.len()).sum();
+    pub fn tell(&mut self, head: &[u8], parts: &[&[u8]], now: Instant) -> u32 {
+        let bytes = head.len() + parts.iter().map(|part| part.len()).sum::<usize>();
         assert!(self.has_room(bytes), "a record beyond the segment's end");
         if is_enabled(Mutant::SegmentSendsOtherBytes) && self.batches.open_bytes() == 0 && self.replicas.values().any(Replica::has_failed) {
             self.take_back_unheard();
         }
-        self.batches.append(self.acknowledged, parts);
+        self.batches.append(self.acknowledged, head, parts);
         self.told = self.acknowledged;
         self.pump(now);
         self.batches.end()

@@ -59,7 +59,7 @@ impl Three {
     fn batches_of(&mut self, records: usize) -> usize {
         let before = self.writer.batches.count();
         for _ in 0..records {
-            self.writer.append(&[b"payload"], self.now);
+            self.writer.append(b"payload", &[], self.now);
         }
         while self.step() {}
         assert_eq!(self.writer.acknowledged(), self.writer.end());

@@ -302,8 +302,7 @@ impl Db {
 
     /// Starts what goes on to its end; only the wait for it is limited.
     fn begin<T: Send + 'static>(&self, what: &'static str, work: impl Future<Output = Result<T>> + Send + 'static) -> Op<T> {
-        let env = &self.engine().env;
-        Op::waited(self.limit, env, what, || Op::start(env, TaskClass::Foreground, what, work))
+        Op::begin(self.limit, &self.engine().env, what, work)
     }
 
     /// A consistent cut of all keyspaces, in constant time. Compaction keeps what it sees until it is dropped.

@@ -128,15 +128,6 @@ impl<T> Op<T> {
         }
     }
 
-    /// As [`Op::limited`], of an operation whose steps belong together: only the wait for it ends within `limit`. It goes on to its end, and its requests
-    /// have no deadline.
-    pub(crate) fn waited(limit: Limit, env: &Env, what: &'static str, start: impl FnOnce() -> Op<T>) -> Op<T> {
-        let op = start();
-        let Some(scope) = limit.scope(env, what) else { return op };
-        scope.note("its steps, which go on");
-        Op::ending(env, op, scope, Some("look what came of it before it is done again: it goes on to its end"))
-    }
-
     fn ending(env: &Env, op: Op<T>, scope: Arc<Scope>, advice: Option<&'static str>) -> Op<T> {
         match op.0 {
             State::Ready(_) => op,
@@ -176,6 +167,14 @@ impl<T: Send + 'static> Op<T> {
         then: impl FnOnce(Option<Value>) -> T + Send + 'static,
     ) -> Op<T> {
         Op(State::Reading(Running::start(env, TaskClass::Foreground, name, Box::pin(work)), Some(Box::new(then))))
+    }
+
+    /// Starts `work`, whose steps belong together: only the wait for it ends within `limit`. It goes on to its end, and its requests have no deadline.
+    pub(crate) fn begin(limit: Limit, env: &Env, what: &'static str, work: impl Future<Output = Result<T>> + Send + 'static) -> Op<T> {
+        let op = Op::start(env, TaskClass::Foreground, what, work);
+        let Some(scope) = limit.scope(env, what) else { return op };
+        scope.note("its steps, which go on");
+        Op::ending(env, op, scope, Some("look what came of it before it is done again: it goes on to its end"))
     }
 
     /// Starts `work` on the pool; it runs to its end whether or not somebody waits.

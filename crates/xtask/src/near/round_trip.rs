@@ -1,7 +1,7 @@
 //! Bare round trips of 512 B over the same loopback, without anything of ours: what TCP itself takes at that moment.
 //!
-//! Three kinds. Between two threads, which the kernel keeps on one processor: the least there is, and nobody's way to a node. To another process, as a node is
-//! one. To three other processes, of which two are waited for, as a log on three nodes does it.
+//! Three kinds. Between two threads: the least there is where the kernel keeps both on one processor, and nobody's way to a node. To another process, as a
+//! node is one. To three other processes, of which two are waited for, as a log on three nodes does it.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -94,12 +94,12 @@ fn to_processes(processes: usize, waited_for: usize, count: usize) -> io::Result
     let (mut echoes, mut streams) = (Vec::new(), Vec::new());
     for _ in 0..processes {
         let mut command = Command::new(std::env::current_exe()?);
-        let mut child = command.args(["near", "--echo"]).stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
+        let mut echo = Echo(command.args(["near", "--echo"]).stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?);
         let mut address = String::new();
-        if let Some(stdout) = child.stdout.take() {
+        if let Some(stdout) = echo.0.stdout.take() {
             BufReader::new(stdout).read_line(&mut address)?;
         }
-        echoes.push(Echo(child));
+        echoes.push(echo);
         streams.push(connect(address.trim())?);
     }
     trips(streams, waited_for, count)
@@ -117,14 +117,7 @@ fn trips(mut streams: Vec<TcpStream>, waited_for: usize, count: usize) -> io::Re
             stream.write_all(&message)?;
         }
         while received.iter().filter(|bytes| **bytes >= trip * BYTES).count() < waited_for {
-            if let [stream] = &mut streams[..] {
-                received[0] += stream.read(&mut buffer)?;
-                continue;
-            }
-            let mut waiting: Vec<PollFd<'_>> = streams.iter().map(|stream| PollFd::new(stream, PollFlags::IN)).collect();
-            poll(&mut waiting, None)?;
-            let is_ready: Vec<bool> = waiting.iter().map(|one| !one.revents().is_empty()).collect();
-            for (at, _) in is_ready.iter().enumerate().filter(|(_, is_ready)| **is_ready) {
+            for at in ready(&streams)? {
                 received[at] += match streams[at].read(&mut buffer)? {
                     0 => return Err(io::ErrorKind::UnexpectedEof.into()),
                     bytes => bytes,
@@ -137,6 +130,16 @@ fn trips(mut streams: Vec<TcpStream>, waited_for: usize, count: usize) -> io::Re
     Ok(micros)
 }
 
+/// Which of them have something to read, once one has. One alone is simply read: that waits as well, in one call.
+fn ready(streams: &[TcpStream]) -> io::Result<Vec<usize>> {
+    if streams.len() == 1 {
+        return Ok(vec![0]);
+    }
+    let mut waiting: Vec<PollFd<'_>> = streams.iter().map(|stream| PollFd::new(stream, PollFlags::IN)).collect();
+    poll(&mut waiting, None)?;
+    Ok((0..waiting.len()).filter(|at| !waiting[*at].revents().is_empty()).collect())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -146,6 +149,18 @@ mod tests {
         let micros = between_threads(20).unwrap();
         assert_eq!(micros.len(), 20);
         assert!(micros[0] > 0.0 && micros.is_sorted());
+    }
+
+    #[test]
+    fn whoever_goes_away_ends_the_measurement() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let stream = connect(&listener.local_addr().unwrap().to_string()).unwrap();
+        let gone = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            stream.read_exact(&mut [0; BYTES]).unwrap();
+        });
+        assert_eq!(trips(vec![stream], 1, 20).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+        gone.join().unwrap();
     }
 
     /// Two of three are waited for, however far behind the third is.

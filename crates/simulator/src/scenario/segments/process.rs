@@ -122,7 +122,7 @@ impl Process {
         let payload = [self.random.next().to_le_bytes(), epoch.to_le_bytes()].concat();
         let bytes = 1 + self.random.index(payload.len());
         if let Some(own) = self.own.as_mut().filter(|own| own.ended().is_none() && own.has_room(bytes)) {
-            let end = own.append(&[&payload[..bytes]], now);
+            let end = own.append(&payload[..bytes], &[], now);
             checker.written(epoch, end, own.digest());
         }
     }

@@ -8,7 +8,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use tombolo_env::TaskClass;
 use tombolo_format::manifest::Edit;
 use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Epoch, Error, ErrorKind, Log, LogAppend, LogId, LogOffset, LogReader, LogRecord, Result};
@@ -199,8 +198,7 @@ impl ApplicationLog {
 
     /// Starts what goes on to its end; only the wait for it is limited.
     fn begin<T: Send + 'static>(&self, what: &'static str, work: impl Future<Output = Result<T>> + Send + 'static) -> Op<T> {
-        let env = &self.engine().env;
-        Op::waited(self.limit, env, what, || Op::start(env, TaskClass::Foreground, what, work))
+        Op::begin(self.limit, &self.engine().env, what, work)
     }
 
     /// An error of the log; when it says that the epoch has ended, the handle ends with it.
