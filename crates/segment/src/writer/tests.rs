@@ -1,4 +1,4 @@
-//! How many batches go before one is answered, by how far the nodes are.
+//! A writer beside nodes that answer: how many batches go before one is answered, by how far the nodes are, and that no answer waits for time to pass.
 
 use std::collections::VecDeque;
 
@@ -6,40 +6,36 @@ use crate::region::Regions;
 
 use super::*;
 
-/// A writer of three nodes that answer each call so much later.
-struct Three {
+/// A writer of three regions, beside nodes that answer each call so much later.
+struct Group {
     writer: Writer,
     nodes: Vec<(Arc<str>, Regions, Duration)>,
     now: Instant,
     on_their_way: VecDeque<(Instant, CallId, Answer)>,
 }
 
-impl Three {
-    fn new(delays: [Duration; 3]) -> Three {
-        Three::after(delays, None)
+impl Group {
+    fn new(delays: &[Duration]) -> Group {
+        Group::after(delays, None)
     }
 
     /// Where earlier segments found nodes to be so far.
-    fn after(delays: [Duration; 3], distance: Option<Duration>) -> Three {
+    fn after(delays: &[Duration], distance: Option<Duration>) -> Group {
         let identity = SegmentIdentity { incarnation: 1, epoch: 1, lane: 0, segment: 0 };
         let shape = Shape { copies: 3, quorum: 2 };
         let job = Job { shape, database: 9, segment: identity, epoch: Epoch(1), bytes_max: 1 << 20, first_region: 1, distance };
-        let nodes: Vec<(Arc<str>, Regions, Duration)> = (1..=3u8)
+        let nodes: Vec<(Arc<str>, Regions, Duration)> = (1..)
             .zip(delays)
-            .map(|(number, delay)| (Arc::from(format!("node-{number}")), Regions::new(NodeIncarnation(number.into()), 64 << 20), delay))
+            .map(|(number, delay)| (Arc::from(format!("node-{number}")), Regions::new(NodeIncarnation(number), 64 << 20), *delay))
             .collect();
         let known: Vec<Node> = nodes.iter().map(|(name, ..)| Node { address: Arc::clone(name), domain: Arc::clone(name) }).collect();
         let now = Instant::from_nanos(1);
         let mut writer = Writer::new(job, &known);
         writer.tick(now);
-        let mut three = Three { writer, nodes, now, on_their_way: VecDeque::new() };
-        while three.step() {
-            if three.writer.take_proposal().is_some() {
-                three.writer.published(Published::Known, three.now);
-            }
-        }
-        assert_eq!(three.writer.configured().len(), 3);
-        three
+        let mut group = Group { writer, nodes, now, on_their_way: VecDeque::new() };
+        while group.step() {}
+        assert_eq!(group.writer.configured().len(), 3);
+        group
     }
 
     /// Takes what is to be sent, and hears the next answer; `false`: there is none.
@@ -52,6 +48,10 @@ impl Three {
         let (at, id, answer) = self.on_their_way.remove(next).unwrap();
         self.now = self.now.max(at);
         self.writer.answered(id, Ok(answer), self.now);
+        // What is proposed is published at once.
+        if self.writer.take_proposal().is_some() {
+            self.writer.published(Published::Known, self.now);
+        }
         true
     }
 
@@ -70,20 +70,32 @@ impl Three {
 #[test]
 fn records_gather_where_nodes_are_near_and_overlap_where_they_are_far() {
     let micros = Duration::from_micros;
-    let mut near = Three::new([micros(30); 3]);
+    let mut near = Group::new(&[micros(30); 3]);
     assert_eq!(near.batches_of(16), 2, "one, and the rest when that was answered");
     assert_eq!(near.writer.distance(), Some(micros(30)));
-    let mut far = Three::new([micros(500); 3]);
+    let mut far = Group::new(&[micros(500); 3]);
     assert_eq!(far.batches_of(16), 5);
     assert_eq!(far.batches_of(4), 4);
     // What was found of other nodes counts until it is known of these.
-    let mut other = Three::after([micros(500); 3], Some(micros(5)));
+    let mut other = Group::after(&[micros(500); 3], Some(micros(5)));
     assert_eq!(other.batches_of(16), 2);
     for _ in 0..32 {
         other.batches_of(1);
     }
     assert_eq!(other.batches_of(16), 5);
     // q of the nodes count: one that is near acknowledges nothing alone.
-    assert_eq!(Three::new([micros(5), micros(500), micros(500)]).batches_of(16), 5);
-    assert_eq!(Three::new([micros(5), micros(60), micros(500)]).batches_of(16), 3);
+    assert_eq!(Group::new(&[micros(5), micros(500), micros(500)]).batches_of(16), 5);
+    assert_eq!(Group::new(&[micros(5), micros(60), micros(500)]).batches_of(16), 3);
+}
+
+#[test]
+fn a_region_that_is_wanted_back_is_replaced_by_answers_alone() {
+    let mut group = Group::new(&[Duration::from_micros(30); 4]);
+    group.batches_of(16);
+    let leaving = group.writer.configured()[0].region;
+    group.writer.give_back(leaving, group.now);
+    while group.step() {}
+    let members = group.writer.configured();
+    assert!(members.len() == 3 && members.iter().all(|member| member.region != leaving), "{members:?}");
+    group.batches_of(16);
 }
