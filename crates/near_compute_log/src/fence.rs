@@ -285,7 +285,7 @@ impl Taking<'_> {
                 epoch: self.context.epoch,
                 bytes_max: narrow(ready.kept.records.len()),
                 first_region: random() << 64 | random(),
-                distance: None,
+                distances: Vec::new(),
             };
             let mut writer = Writer::copying(job, &ready.kept.records, ready.digest, holders, &nodes);
             writer.tick(env.now());

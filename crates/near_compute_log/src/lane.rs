@@ -110,9 +110,9 @@ impl Segment {
         }
     }
 
-    fn distance(&self) -> Option<Duration> {
+    fn distances(&self) -> Option<Vec<(Arc<str>, Duration)>> {
         match &self.place {
-            Place::Regions(writer) => writer.distance(),
+            Place::Regions(writer) => Some(writer.distances()),
             Place::Object { .. } => None,
         }
     }
@@ -258,7 +258,7 @@ impl Lane {
             epoch: self.id.epoch,
             bytes_max: bytes + SLACK_BYTES,
             first_region: random() << 64 | random(),
-            distance: state.segments.iter().rev().find_map(Segment::distance),
+            distances: state.segments.iter().rev().find_map(Segment::distances).unwrap_or_default(),
         };
         let mut writer = Writer::new(job, &self.nodes_for(state, now));
         writer.tick(now);

@@ -26,12 +26,17 @@ pub(crate) struct Pace {
     latency: Duration,
     /// The shortest of all: how far its node is.
     pub(crate) least: Option<Duration>,
-    pub(crate) answers: u32,
+    answers: u32,
     /// Since when it is late, and how many answers it had given then.
     late_since: Option<(Instant, u32)>,
 }
 
 impl Pace {
+    /// Of a region on a node that was found to be so far, if it was.
+    pub(crate) fn of_node(distance: Option<Duration>) -> Pace {
+        Pace { least: distance, ..Pace::default() }
+    }
+
     /// It took so long to answer.
     pub(crate) fn answered(&mut self, took: Duration) {
         self.latency = if self.answers == 0 { took } else { (self.latency * 7 + took) / 8 };

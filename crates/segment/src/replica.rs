@@ -58,14 +58,15 @@ pub(crate) struct Replica {
 }
 
 impl Replica {
-    pub(crate) fn new(member: Member, now: Instant) -> Replica {
+    /// One that is asked for, on a node that was found to be so far.
+    pub(crate) fn new(member: Member, distance: Option<Duration>, now: Instant) -> Replica {
         Replica {
             member,
             phase: Phase::Creating,
             held: 0,
             is_wanted_back: false,
             is_slow: false,
-            pace: Pace::default(),
+            pace: Pace::of_node(distance),
             is_holder: false,
             confirmed_at: None,
             next: 0,
@@ -81,7 +82,7 @@ impl Replica {
     /// One that is sealed and holds all, in so many batches.
     pub(crate) fn holding(member: Member, held: u32, batches: usize) -> Replica {
         let never = Instant::from_nanos(0);
-        Replica { phase: Phase::Live, held, is_holder: true, next: batches, ..Replica::new(member, never) }
+        Replica { phase: Phase::Live, held, is_holder: true, next: batches, ..Replica::new(member, None, never) }
     }
 
     /// Bytes that count: none of what is gone.

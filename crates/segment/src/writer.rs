@@ -43,9 +43,6 @@ const BATCHES_IN_FLIGHT_MAX: usize = 4;
 /// than go beside it: with 16 writers on one host 1.6 times as many records a second as with four batches in flight.
 const BATCH_COST: Duration = Duration::from_micros(25);
 
-/// After so many answers it is known how far a node is.
-const ANSWERS_TO_KNOW: u32 = 16;
-
 /// How long a first configuration waits for all its regions once it could do with fewer.
 const SETTLE: Duration = Duration::from_millis(150);
 
@@ -70,8 +67,8 @@ pub struct Job {
     pub bytes_max: u32,
     /// Names of regions count from here: 128 random bits.
     pub first_region: u128,
-    /// How far q of the nodes were found to be by earlier segments: the shortest time in which they answered.
-    pub distance: Option<Duration>,
+    /// How far nodes were found to be by earlier segments ([`Writer::distances`]).
+    pub distances: Vec<(Arc<str>, Duration)>,
 }
 
 /// How publishing a configuration ended.
@@ -706,8 +703,9 @@ impl Writer {
         let id = self.regions_made;
         self.regions_made += 1;
         // A life that no node has: the refusal tells the one that it has.
+        let distance = self.known_distance(&node);
         let member = Member { node, incarnation: NodeIncarnation(0), region };
-        self.replicas.insert(id, Replica::new(member, now));
+        self.replicas.insert(id, Replica::new(member, distance, now));
         self.create(id, now);
         true
     }
@@ -765,14 +763,24 @@ impl Writer {
         usize::try_from(fit).unwrap_or(usize::MAX).clamp(1, BATCHES_IN_FLIGHT_MAX)
     }
 
-    /// How far q of the nodes are: the shortest time in which they answered. `None`: it is not known yet.
-    pub fn distance(&self) -> Option<Duration> {
+    /// How far q of the regions' nodes are. `None`: it is not known yet.
+    fn distance(&self) -> Option<Duration> {
         let least = || self.configured.iter().filter_map(|id| self.replicas.get(id)?.pace.least);
-        let found = least().filter(|far| least().filter(|other| other <= far).count() >= self.job.shape.quorum).min();
-        // What earlier segments found counts until this one knows: its nodes may be others, and its first answers are slower than most.
-        let is_known = |id: &&u32| self.replicas.get(id).is_some_and(|replica| replica.pace.answers >= ANSWERS_TO_KNOW);
-        let knows = self.configured.iter().filter(is_known).count() >= self.job.shape.quorum;
-        if knows { found } else { found.into_iter().chain(self.job.distance).min() }
+        least().filter(|far| least().filter(|other| other <= far).count() >= self.job.shape.quorum).min()
+    }
+
+    /// How far each of the nodes is, of those that are known: the shortest time in which it has ever answered, for the segment that follows. Under load all
+    /// answers are late, and a segment that begins then would take near nodes for far ones.
+    pub fn distances(&self) -> Vec<(Arc<str>, Duration)> {
+        let found = |node: &Arc<str>| {
+            let here = self.replicas.values().filter(|replica| replica.member.node == *node).filter_map(|replica| replica.pace.least);
+            here.chain(self.known_distance(node)).min()
+        };
+        self.nodes.iter().filter_map(|Candidate { node, .. }| Some((Arc::clone(&node.address), found(&node.address)?))).collect()
+    }
+
+    fn known_distance(&self, node: &Arc<str>) -> Option<Duration> {
+        self.job.distances.iter().find(|(known, _)| known == node).map(|(_, distance)| *distance)
     }
 
     fn feed(&mut self, id: u32, now: Instant) {

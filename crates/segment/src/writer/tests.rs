@@ -16,14 +16,14 @@ struct Group {
 
 impl Group {
     fn new(delays: &[Duration]) -> Group {
-        Group::after(delays, None)
+        Group::after(delays, Vec::new())
     }
 
     /// Where earlier segments found nodes to be so far.
-    fn after(delays: &[Duration], distance: Option<Duration>) -> Group {
+    fn after(delays: &[Duration], distances: Vec<(Arc<str>, Duration)>) -> Group {
         let identity = SegmentIdentity { incarnation: 1, epoch: 1, lane: 0, segment: 0 };
         let shape = Shape { copies: 3, quorum: 2 };
-        let job = Job { shape, database: 9, segment: identity, epoch: Epoch(1), bytes_max: 1 << 20, first_region: 1, distance };
+        let job = Job { shape, database: 9, segment: identity, epoch: Epoch(1), bytes_max: 1 << 20, first_region: 1, distances };
         let nodes: Vec<(Arc<str>, Regions, Duration)> = (1..)
             .zip(delays)
             .map(|(number, delay)| (Arc::from(format!("node-{number}")), Regions::new(NodeIncarnation(number), 64 << 20), *delay))
@@ -76,13 +76,12 @@ fn records_gather_where_nodes_are_near_and_overlap_where_they_are_far() {
     let mut far = Group::new(&[micros(500); 3]);
     assert_eq!(far.batches_of(16), 5);
     assert_eq!(far.batches_of(4), 4);
-    // What was found of other nodes counts until it is known of these.
-    let mut other = Group::after(&[micros(500); 3], Some(micros(5)));
-    assert_eq!(other.batches_of(16), 2);
-    for _ in 0..32 {
-        other.batches_of(1);
-    }
-    assert_eq!(other.batches_of(16), 5);
+    // What earlier segments found counts for the same nodes, which answer late under load, and for no others.
+    let mut late = Group::after(&[micros(500); 3], near.writer.distances());
+    assert_eq!(late.batches_of(16), 2);
+    assert_eq!(late.writer.distances().len(), 3);
+    let others = near.writer.distances().into_iter().map(|(node, distance)| (Arc::from(format!("{node} of another rack")), distance));
+    assert_eq!(Group::after(&[micros(500); 3], others.collect()).batches_of(16), 5);
     // q of the nodes count: one that is near acknowledges nothing alone.
     assert_eq!(Group::new(&[micros(5), micros(500), micros(500)]).batches_of(16), 5);
     assert_eq!(Group::new(&[micros(5), micros(60), micros(500)]).batches_of(16), 3);

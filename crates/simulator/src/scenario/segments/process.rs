@@ -107,7 +107,7 @@ impl Process {
             epoch: Epoch(self.epoch),
             bytes_max: BYTES_MAX,
             first_region,
-            distance: None,
+            distances: Vec::new(),
         }
     }
 
