@@ -1,17 +1,21 @@
 //! A sorted run: tables that follow each other without overlap, walked as one.
 //!
-//! One table is open at a time; going on to the next one takes the read-ahead along. Only tables that meet the bounds are ever touched.
+//! One table is open at a time; going on to the next one takes the read-ahead along. Where requests take long, the next one is opened and read in the background
+//! as soon as the last bytes of this one are on their way. Only tables that meet the bounds are ever touched.
 
+use std::future::poll_fn;
 use std::ops::{Bound, Range};
 use std::sync::Arc;
+use std::task::Poll;
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use tombolo_env::BoxFuture;
 use tombolo_format::key::Trailer;
 use tombolo_storage::{Purpose, Result};
 
-use crate::table::{KeyRange, Step, TableIterator};
-use crate::version::{SortedRun, TableCursor, TableHandle};
+use crate::table::{AtEnd, KeyRange, Step, TableIterator};
+use crate::version::{Prepared, SortedRun, TableCursor, TableHandle};
 
 /// Whether a table may hold keys within a range.
 pub(crate) fn meets(table: &TableHandle, range: &KeyRange) -> bool {
@@ -32,6 +36,10 @@ pub(crate) struct RunCursor {
     /// Invariant: a cursor of `tables[at]`; `None`: nowhere.
     cursor: Option<TableCursor>,
     backward: bool,
+    /// Of the table where the walk will go on, with its place; `None` where requests are short, and nothing is prepared.
+    prepared: Option<Arc<Mutex<Option<(usize, Prepared)>>>>,
+    /// Whether the walk waits for what is prepared. Invariant: then there is no cursor, and `prepared` is of the place to go to.
+    is_arriving: bool,
 }
 
 impl RunCursor {
@@ -46,6 +54,8 @@ impl RunCursor {
             purpose,
             cursor: None,
             backward: false,
+            prepared: (within.len() > 1 && tables[within.start].is_far()).then(Arc::default),
+            is_arriving: false,
         };
         (!within.is_empty()).then(new)
     }
@@ -71,7 +81,7 @@ impl RunCursor {
     }
 
     pub(crate) fn is_blocked(&self) -> bool {
-        self.cursor.as_ref().is_some_and(TableCursor::is_blocked)
+        self.is_arriving || self.cursor.as_ref().is_some_and(TableCursor::is_blocked)
     }
 
     /// A cursor of table `at`.
@@ -80,24 +90,81 @@ impl RunCursor {
             self.cursor = None;
         }
         self.at = at;
-        let (tables, purpose, range) = (&self.tables, self.purpose, &self.range);
-        self.cursor.get_or_insert_with(|| tables[at].cursor_within(purpose, range.clone()))
+        let cursor =
+            self.cursor.take().unwrap_or_else(|| self.with_neighbours(self.tables[at].cursor_within(self.purpose, self.range.clone())));
+        self.cursor.insert(cursor)
     }
 
-    /// A cursor of the table beside this one, at this one's pace.
-    fn go_on(&mut self, at: usize) -> &mut TableCursor {
+    /// Has the table beside that of `cursor`, which is `at`, prepared when the end of this one is on its way.
+    fn with_neighbours(&self, mut cursor: TableCursor) -> TableCursor {
+        let at = self.at;
+        if let Some(prepared) = self.prepared.clone() {
+            let (tables, within, purpose, range) = (Arc::clone(&self.tables), self.within.clone(), self.purpose, self.range.clone());
+            cursor.iterator().at_end(AtEnd(Box::new(move |pace| {
+                let next = beside(at, pace.is_backward(), &within);
+                if let Some((next, table)) = next.and_then(|next| Some((next, tables.get(next)?))) {
+                    *prepared.lock() = Some((next, table.prepare(pace, purpose, range)));
+                }
+            })));
+        }
+        cursor
+    }
+
+    /// A walk begins anew: what was prepared is for another one.
+    fn set_out(&mut self, backward: bool) {
+        self.backward = backward;
+        self.is_arriving = false;
+        if let Some(prepared) = &self.prepared {
+            *prepared.lock() = None;
+        }
+    }
+
+    /// Goes on to the table beside this one, at this one's pace.
+    fn go_on(&mut self, at: usize) -> Result<Step> {
+        if self.prepared.as_ref().is_some_and(|prepared| prepared.lock().as_ref().is_some_and(|(of, _)| *of == at)) {
+            self.cursor = None;
+            self.at = at;
+            self.is_arriving = true;
+            return Ok(Step::Blocked);
+        }
         let left = self.cursor.take();
+        let backward = self.backward;
         let next = self.open(at);
         if let Some(left) = left {
             next.take_pace(&left);
         }
-        next
+        if backward { next.last() } else { next.first() }
+    }
+
+    /// Waits for what is prepared, and stands there. If the future is dropped, nothing is lost.
+    async fn arrive_at_prepared(&mut self) -> Result<()> {
+        let come = poll_fn(|context| {
+            match self.prepared.as_ref().and_then(|prepared| prepared.lock().as_mut().map(|(_, prepared)| prepared.poll(context))) {
+                Some(come) => come,
+                None => Poll::Ready(None),
+            }
+        });
+        let come = come.await;
+        if let Some(prepared) = &self.prepared {
+            *prepared.lock() = None;
+        }
+        self.is_arriving = false;
+        match come {
+            Some(cursor) => self.cursor = Some(self.with_neighbours(cursor)),
+            // Whoever goes there himself is told why it failed.
+            None => {
+                let (at, backward) = (self.at, self.backward);
+                let cursor = self.open(at);
+                let _ = if backward { cursor.last()? } else { cursor.first()? };
+            }
+        }
+        Ok(())
     }
 
     /// The first half of a seek: to the first entry at or after (`key`, `trailer`), or to the last one before it when it goes backward. See
     /// [`TableIterator::approach`].
     pub(crate) fn approach(&mut self, key: &[u8], trailer: Trailer, backward: bool) -> Result<()> {
-        self.backward = backward;
+        self.set_out(backward);
         let at = match backward {
             false => Some(self.tables.before(key).max(self.within.start)).filter(|at| *at < self.within.end),
             true => self.tables.begun(key).min(self.within.end).checked_sub(1).filter(|at| *at >= self.within.start),
@@ -119,13 +186,13 @@ impl RunCursor {
     }
 
     pub(crate) fn first(&mut self) -> Result<Step> {
-        self.backward = false;
+        self.set_out(false);
         let step = self.open(self.within.start).first()?;
         self.settle(step)
     }
 
     pub(crate) fn last(&mut self) -> Result<Step> {
-        self.backward = true;
+        self.set_out(true);
         let step = self.open(self.within.end - 1).last()?;
         self.settle(step)
     }
@@ -151,10 +218,9 @@ impl RunCursor {
             if cursor.valid() {
                 return Ok(Step::Done);
             }
-            step = match self.backward {
-                false if self.at + 1 < self.within.end => self.go_on(self.at + 1).first()?,
-                true if self.at > self.within.start => self.go_on(self.at - 1).last()?,
-                _ => {
+            step = match beside(self.at, self.backward, &self.within) {
+                Some(at) => self.go_on(at)?,
+                None => {
                     self.cursor = None;
                     Step::Done
                 }
@@ -165,13 +231,24 @@ impl RunCursor {
 
     pub(crate) fn load(&mut self) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move {
-            while let Some(cursor) = self.cursor.as_mut().filter(|cursor| cursor.is_blocked()) {
-                cursor.load().await?;
+            loop {
+                if self.is_arriving {
+                    self.arrive_at_prepared().await?;
+                } else if let Some(cursor) = self.cursor.as_mut().filter(|cursor| cursor.is_blocked()) {
+                    cursor.load().await?;
+                } else {
+                    return Ok(());
+                }
                 let _ = self.settle(Step::Done)?;
             }
-            Ok(())
         })
     }
+}
+
+/// The place beside `at` in the direction of a walk, if the walk is about it.
+fn beside(at: usize, backward: bool, within: &Range<usize>) -> Option<usize> {
+    let next = if backward { at.checked_sub(1)? } else { at + 1 };
+    within.contains(&next).then_some(next)
 }
 
 /// The places of the tables that meet a range.

@@ -1,22 +1,26 @@
 //! Reading ahead of a walk through a table.
 //!
 //! Read path of scans and compactions, between cache and object store. Blocks entered in a row make a walk a sequential one; its misses
-//! then read pieces of several blocks. While one piece is walked through, the next one is on its way:
+//! then read pieces of several blocks. While one piece is walked through, the next ones are on their way:
 //!
 //! ```text
-//! forward:   ... left behind | current piece | coming piece | ...
+//! forward:   ... left behind | current piece | coming piece | coming piece | ...
 //! ```
 //!
 //! Pieces double from 16 KiB to 256 KiB, and to 1 MiB while the walk has to wait for what is coming: a slow store wants more in flight. At a store whose
-//! latency is measured they follow it ([`Reach`]): what moves in the time of one request's latency costs little more than the request.
-//! Both pieces are charged to the memory budget; without room there, blocks are read one by one.
+//! latency is measured they follow it ([`Reach`]): what moves in the time of one request's latency costs little more than the request. There
+//! several are on their way then, up to four times what the walk came through, and to a quarter of the memory budget: one connection gives what it gives, several
+//! give more.
+//! All pieces are charged to the memory budget; without room there, blocks are read one by one.
 //!
-//! There a seek reads at once what walks that begin with one usually come to ([`Habit`]), and a few blocks at least.
+//! There a seek reads at once what walks that begin with one usually come to ([`Habit`]), and a few blocks at least; nothing more is asked for until the walk has
+//! come further than that.
 //!
 //! Invariants:
-//! 1. The coming piece begins where the current one ends, in the direction of the walk; a block may lie in both.
+//! 1. Each coming piece begins where the one before ends, in the direction of the walk; a block may lie in the current piece and the first coming one.
 //! 2. What was read ahead is a hope: when it fails or falls short, the block is read alone, and that read's error counts.
 
+use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::ops::{Bound, Range};
 use std::pin::Pin;
@@ -39,8 +43,14 @@ const BYTES_MIN: u64 = 16 << 10;
 const BYTES_MAX: u64 = 256 << 10;
 /// Bytes of a piece, at most, from a store that does not.
 const SLOW_BYTES_MAX: u64 = 1 << 20;
-/// Bytes of a piece, at most, whatever was measured.
-const FAR_BYTES_MAX: u64 = 4 << 20;
+/// What moves in the time of a request's latency, until that is measured.
+const UNKNOWN_BYTES: u64 = 256 << 10;
+/// Pieces on their way at once, at most, from a store whose latency is measured.
+const COMING_MAX: u64 = 8;
+/// What one walk has on its way takes at most this part of the memory budget there.
+const COMING_OF_BUDGET: u64 = 4;
+/// Into so many pieces it is cut at least, as long as they do not become too small: they wait side by side.
+const COMING_MIN: u64 = 4;
 /// Bytes that a seek reads, at most, beyond the block that it looks for.
 const SEEK_BYTES_MAX: u64 = 64 << 10;
 /// What a seek reads beyond its block takes at most this part of the latency.
@@ -55,11 +65,16 @@ const FIRST_OF_LATENCY: u64 = 4;
 pub(super) struct Reach {
     /// Bytes that a seek reads beyond its block; 0: it reads that alone.
     pub(super) seek_bytes: u64,
-    /// Bytes of the first piece of a walk.
+    /// Bytes of the first piece of a walk, and how many times as large the next one is each time.
     first_bytes: u64,
+    growth: u64,
     /// Bytes of a piece, at most, while the walk does not wait, and when it does.
     bytes_max: u64,
     slow_bytes_max: u64,
+    /// Bytes of the smallest piece whose wait says that more is wanted: smaller ones are waited for by whoever is fast.
+    waited_bytes_min: u64,
+    /// Pieces on their way at once, at most, when the walk had to wait again and again.
+    coming_max: u64,
 }
 
 impl Reach {
@@ -72,40 +87,81 @@ impl Reach {
         (habit + habit / 8 + HABIT_STEP_BYTES).min(self.bytes_max)
     }
 
-    /// At a store of this host, or one of which nothing is known.
-    const NEAR: Reach = Reach { seek_bytes: 0, first_bytes: BYTES_MIN, bytes_max: BYTES_MAX, slow_bytes_max: SLOW_BYTES_MAX };
+    /// What a walk has on its way at most.
+    pub(super) fn coming_bytes_max(self) -> u64 {
+        self.coming_max * self.bytes_max
+    }
 
-    pub(super) fn of(pulse: Option<Pulse>) -> Reach {
-        let Some(bytes) = pulse.map(|pulse| pulse.bytes_of_latency()).filter(|bytes| *bytes > 0) else { return Reach::NEAR };
+    /// With one piece on its way while another is walked through.
+    pub(super) fn with_few_coming(self) -> Reach {
+        Reach { coming_max: 1, ..self }
+    }
+
+    /// Whether the store's latency is measured.
+    pub(super) fn is_far(self) -> bool {
+        self.seek_bytes > 0
+    }
+
+    /// At a store of this host.
+    const NEAR: Reach = Reach {
+        seek_bytes: 0,
+        first_bytes: BYTES_MIN,
+        growth: 2,
+        bytes_max: BYTES_MAX,
+        slow_bytes_max: SLOW_BYTES_MAX,
+        waited_bytes_min: BYTES_MAX,
+        coming_max: 1,
+    };
+
+    /// At a store of which so much is known, for who has a memory budget of `budget_bytes`.
+    pub(super) fn of(pulse: Option<Pulse>, budget_bytes: u64) -> Reach {
+        let Some(pulse) = pulse else { return Reach::NEAR };
+        let bytes = if pulse.latency_p50.is_zero() { UNKNOWN_BYTES } else { pulse.bytes_of_latency() };
+        let room = budget_bytes / COMING_OF_BUDGET;
+        let bytes_max = bytes.clamp(BYTES_MAX, SLOW_BYTES_MAX).min((room / COMING_MIN).max(BYTES_MAX));
+        let first_bytes = (bytes / FIRST_OF_LATENCY).clamp(BYTES_MIN, BYTES_MAX);
         Reach {
             seek_bytes: (bytes / SEEK_OF_LATENCY).min(SEEK_BYTES_MAX),
-            first_bytes: (bytes / FIRST_OF_LATENCY).clamp(BYTES_MIN, BYTES_MAX),
-            bytes_max: bytes.clamp(BYTES_MAX, SLOW_BYTES_MAX),
-            slow_bytes_max: bytes.saturating_mul(2).clamp(SLOW_BYTES_MAX, FAR_BYTES_MAX),
+            first_bytes,
+            // There each piece that is too small costs more than bytes in vain.
+            growth: 4,
+            waited_bytes_min: first_bytes,
+            bytes_max,
+            slow_bytes_max: bytes_max,
+            coming_max: (room / bytes_max).clamp(1, COMING_MAX),
         }
     }
 }
 
-/// How far walks that begin with a seek usually go in a table: about the median, in bytes, found by going up or down an eighth with each of them. Half of
-/// the seeks then read too much, and half too little: at a far store, where bytes are cheap and requests are not, that is a good place.
+/// How far walks that begin with a seek usually go in a table: about the median, in bytes, found by going up or down an eighth with each of them, and up to
+/// the double when two in a row went further. Half of the seeks then read too much, and half too little: at a far store, where bytes are cheap and requests
+/// are not, that is a good place.
 #[derive(Debug, Default)]
-pub(super) struct Habit(AtomicU64);
+pub(super) struct Habit(
+    /// The bytes, and in the lowest bit whether the last walk went further.
+    AtomicU64,
+);
 
 impl Habit {
     /// A walk has ended after so many bytes.
     pub(super) fn saw(&self, bytes: u64) {
         // Of two that come at once one may be lost.
-        let usual = self.0.load(Ordering::Relaxed);
+        let word = self.0.load(Ordering::Relaxed);
+        let (usual, again) = (word & !1, word & 1 == 1);
         let step = usual / 8 + HABIT_STEP_BYTES;
-        let next = if bytes > usual { bytes.min(usual + step) } else { bytes.max(usual.saturating_sub(step)) };
-        if next != usual {
+        let next = if bytes <= usual {
+            bytes.max(usual.saturating_sub(step)) & !1
+        } else {
+            bytes.min(usual + if again { usual + step } else { step }) | 1
+        };
+        if next != word {
             self.0.store(next, Ordering::Relaxed);
         }
     }
 
     /// What is usual; 0 when nothing is known.
     pub(super) fn bytes(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
+        self.0.load(Ordering::Relaxed) & !1
     }
 }
 
@@ -142,16 +198,32 @@ impl KeyRange {
 
 /// How far a walk has come: what goes on from one table to the next.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Pace {
+pub struct Pace {
     pub(super) backward: bool,
     in_a_row: u32,
     /// Of the piece asked for last; 0: none yet.
     bytes: u64,
+    /// Bytes of all pieces that were entered.
+    entered_bytes: u64,
     /// Whether the walk had to wait for what was coming.
     slow: bool,
 }
 
+/// What is to be done when a walk has asked for the last bytes of its table, from a store whose latency is measured: the next table may be opened meanwhile.
+pub struct AtEnd(pub Box<dyn FnOnce(Pace) + Send + Sync>);
+
+impl std::fmt::Debug for AtEnd {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("AtEnd")
+    }
+}
+
 impl Pace {
+    /// Whether the walk goes backward.
+    pub fn is_backward(self) -> bool {
+        self.backward
+    }
+
     /// Of a walk through whole tables: large pieces from the start.
     pub(super) fn whole() -> Pace {
         Pace { in_a_row: IN_A_ROW_MIN, bytes: BYTES_MAX / 2, ..Pace::default() }
@@ -172,7 +244,13 @@ impl Pace {
 
     /// Bytes of the piece to read next, within `reach`.
     pub(super) fn wanted(&self, reach: Reach) -> u64 {
-        (self.bytes * 2).clamp(reach.first_bytes, if self.slow { reach.slow_bytes_max } else { reach.bytes_max })
+        (self.bytes * reach.growth).clamp(reach.first_bytes, if self.slow { reach.slow_bytes_max } else { reach.bytes_max })
+    }
+
+    /// Whether that many pieces of so many bytes are enough on their way: while the walk has to wait, as many times what it has come through as a piece is of
+    /// the one before.
+    fn is_enough(&self, coming: u64, coming_bytes: u64, reach: Reach) -> bool {
+        coming > 0 && (!self.slow || coming >= reach.coming_max || coming_bytes >= reach.growth * self.entered_bytes)
     }
 }
 
@@ -210,7 +288,9 @@ struct Coming {
 pub(super) struct ReadAhead {
     pub(super) pace: Pace,
     current: Option<Piece>,
-    coming: Option<Coming>,
+    coming: VecDeque<Coming>,
+    /// Partitions on their way, and where the one lies from which they were asked for. Dropping the task gives them up.
+    partitions: Option<(u64, Option<Task>)>,
 }
 
 impl ReadAhead {
@@ -228,28 +308,58 @@ impl ReadAhead {
     /// Takes a piece that was read.
     pub(super) fn install(&mut self, start: u64, bytes: Bytes, charge: Charge) {
         self.pace.bytes = bytes.len() as u64;
-        self.coming = None;
+        self.pace.entered_bytes += self.pace.bytes;
+        self.coming.clear();
         self.current = Some(Piece { start, bytes, _charge: charge });
     }
 
-    /// Where the next piece has to begin; `None` when one is coming already.
-    pub(super) fn edge(&self) -> Option<u64> {
-        let piece = self.current.as_ref().filter(|_| self.coming.is_none())?;
-        Some(if self.pace.backward { piece.start } else { piece.end() })
+    /// Whether the partitions behind the one at `offset` were looked after.
+    pub(super) fn is_brought_from(&self, offset: u64) -> bool {
+        self.partitions.as_ref().is_some_and(|(from, _)| *from == offset)
     }
 
-    /// Begins to read the next piece.
-    pub(super) fn start(&mut self, env: &Env, table: &Arc<Table>, request: Request, range: Range<u64>) {
-        if range.is_empty() {
-            return;
+    /// They are, by a task if any had to be asked for.
+    pub(super) fn brought_from(&mut self, offset: u64, task: Option<Task>) {
+        // What is under way from the one before goes on.
+        let under_way = self.partitions.take().and_then(|(_, task)| task);
+        self.partitions = Some((offset, task.or(under_way)));
+    }
+
+    /// Where the next piece has to begin; `None` when enough are coming already.
+    pub(super) fn edge(&self, reach: Reach) -> Option<u64> {
+        let piece = self.current.as_ref()?;
+        let coming_bytes = self.coming.iter().map(|coming| coming.range.end - coming.range.start).sum();
+        if self.pace.is_enough(self.coming.len() as u64, coming_bytes, reach) {
+            return None;
         }
-        let Some(charge) = ReadAhead::room(table, request, &range) else { return };
+        let last = self.coming.back().map_or(piece.start..piece.end(), |coming| coming.range.clone());
+        Some(if self.pace.backward { last.start } else { last.end })
+    }
+
+    /// Whether the last bytes of a table of `data_end` bytes have come or are coming, in the direction of the walk: all but what a first piece would be.
+    pub(super) fn is_at_end(&self, data_end: u64, reach: Reach) -> bool {
+        let last = self.coming.back().map(|coming| coming.range.clone());
+        let last = last.or_else(|| self.current.as_ref().map(|piece| piece.start..piece.end()));
+        last.is_some_and(
+            |range| {
+                if self.pace.backward { range.start <= reach.first_bytes } else { range.end + reach.first_bytes >= data_end }
+            },
+        )
+    }
+
+    /// Begins to read the next piece; says whether it did.
+    pub(super) fn start(&mut self, env: &Env, table: &Arc<Table>, request: Request, range: Range<u64>) -> bool {
+        if range.is_empty() {
+            return false;
+        }
+        let Some(charge) = ReadAhead::room(table, request, &range) else { return false };
         let (completer, completion) = completion();
         let class = if request.purpose == Purpose::Compaction { TaskClass::Background } else { TaskClass::Foreground };
         let (table, wanted) = (Arc::clone(table), range.clone());
         let task = env.spawn(class, "read ahead", async move { completer.complete(table.read(request, wanted).await) });
         self.pace.bytes = range.end - range.start;
-        self.coming = Some(Coming { range, charge, completion, _task: task });
+        self.coming.push_back(Coming { range, charge, completion, _task: task });
+        true
     }
 
     /// The bytes of a block from what was read ahead and has come, with the offset where they begin.
@@ -258,33 +368,47 @@ impl ReadAhead {
         if piece.start <= handle.offset && handle.end() <= piece.end() {
             return Some((piece.bytes.clone(), piece.start));
         }
-        if !self.awaits(handle) || !self.coming.as_ref().is_some_and(|coming| coming.completion.is_ready()) {
+        if !self.awaits(handle) {
             return None;
         }
-        let mut coming = self.coming.take()?;
+        self.pass(handle);
+        self.coming.front().filter(|coming| coming.completion.is_ready())?;
+        let mut coming = self.coming.pop_front()?;
         let arrived = coming.completion.try_take()?.ok();
         self.promote(handle, coming, arrived)
     }
 
-    /// Whether the coming piece brings what is missing of a block.
+    /// Whether a coming piece brings what is missing of a block.
     pub(super) fn awaits(&self, handle: BlockHandle) -> bool {
-        let (Some(piece), Some(coming)) = (&self.current, &self.coming) else { return false };
-        let both = piece.start.min(coming.range.start)..piece.end().max(coming.range.end);
-        both.start <= handle.offset && handle.end() <= both.end
+        let Some(piece) = &self.current else { return false };
+        let mut before = piece.start..piece.end();
+        self.coming.iter().any(|coming| {
+            let both = before.start.min(coming.range.start)..before.end.max(coming.range.end);
+            before = coming.range.clone();
+            both.start <= handle.offset && handle.end() <= both.end
+        })
+    }
+
+    /// Leaves the coming pieces behind that the walk has come past, because what they bring was in memory.
+    fn pass(&mut self, handle: BlockHandle) {
+        let backward = self.pace.backward;
+        let is_behind = |range: &Range<u64>| if backward { handle.end() <= range.start } else { handle.offset >= range.end };
+        while self.coming.front().is_some_and(|coming| is_behind(&coming.range)) {
+            let Some(passed) = self.coming.pop_front() else { return };
+            let start = if backward { passed.range.start } else { passed.range.end };
+            self.current = Some(Piece { start, bytes: Bytes::new(), _charge: passed.charge });
+        }
     }
 
     /// Waits for the coming piece, after which [`ReadAhead::take`] has the block, unless the read failed. If the future is dropped, nothing
     /// is lost.
-    pub(super) async fn wait(&mut self, handle: BlockHandle) -> Option<(Bytes, u64)> {
-        let arrived = match &mut self.coming {
-            Some(coming) => {
-                // Small pieces are waited for by whoever is fast.
-                self.pace.slow |= self.pace.bytes >= BYTES_MAX;
-                poll_fn(|context| Pin::new(&mut coming.completion).poll(context)).await
-            }
-            None => return None,
-        };
-        let coming = self.coming.take()?;
+    pub(super) async fn wait(&mut self, handle: BlockHandle, reach: Reach) -> Option<(Bytes, u64)> {
+        self.pass(handle);
+        let coming = self.coming.front_mut()?;
+        let counts = self.pace.bytes >= reach.waited_bytes_min;
+        let arrived = poll_fn(|context| Pin::new(&mut coming.completion).poll(context)).await;
+        self.pace.slow |= counts;
+        let coming = self.coming.pop_front()?;
         self.promote(handle, coming, arrived.and_then(Result::ok))
     }
 
@@ -293,6 +417,7 @@ impl ReadAhead {
         let old = self.current.take()?;
         let bytes = arrived.filter(|bytes| bytes.len() as u64 == coming.range.end - coming.range.start)?;
         let piece = Piece { start: coming.range.start, bytes, _charge: coming.charge };
+        self.pace.entered_bytes += piece.bytes.len() as u64;
         let block = handle.offset..handle.end();
         let taken = if piece.start <= block.start && block.end <= piece.end() {
             (piece.bytes.clone(), piece.start)
@@ -314,7 +439,8 @@ impl ReadAhead {
 
     /// Lets go of the pieces.
     pub(super) fn clear(&mut self) {
-        (self.current, self.coming) = (None, None);
+        self.current = None;
+        self.coming.clear();
     }
 }
 
@@ -329,6 +455,13 @@ mod tests {
         let habit = Habit::default();
         (0..40).for_each(|_| habit.saw(300_000));
         assert_eq!(habit.bytes(), 300_000);
+        // From nothing it is soon found.
+        let found = Habit::default();
+        let took = (1..40).find(|_| {
+            found.saw(300_000);
+            found.bytes() == 300_000
+        });
+        assert!(took <= Some(7), "{took:?}");
         // Rare long ones do not matter.
         (0..200).for_each(|turn| habit.saw(if turn % 10 == 0 { 50_000_000 } else { 9_000 }));
         assert!((9_000..60_000).contains(&habit.bytes()), "{}", habit.bytes());
@@ -337,21 +470,40 @@ mod tests {
 
     #[test]
     fn pieces_follow_what_is_measured() {
-        assert_eq!(Reach::of(None), Reach::NEAR);
-        assert_eq!(Reach::of(Some(Pulse::default())), Reach::NEAR, "nothing is measured yet");
-        let pulse = |micros, bytes_per_second| {
-            Reach::of(Some(Pulse { latency_p50: Duration::from_micros(micros), bytes_per_second, ..Pulse::default() }))
+        const BUDGET: u64 = 64 << 20;
+        assert_eq!(Reach::of(None, BUDGET), Reach::NEAR);
+        let unknown = Reach::of(Some(Pulse::default()), BUDGET);
+        assert_eq!(
+            (unknown.seek_bytes, unknown.first_bytes, unknown.bytes_max),
+            (16 << 10, 64 << 10, 256 << 10),
+            "nothing is measured yet"
+        );
+        let pulse = |micros, bytes_per_second, budget_bytes| {
+            let pulse = Pulse { latency_p50: Duration::from_micros(micros), bytes_per_second, ..Pulse::default() };
+            Reach::of(Some(pulse), budget_bytes)
         };
-        let cloud = pulse(25_000, 90_000_000);
-        assert_eq!((cloud.seek_bytes, cloud.bytes_max, cloud.slow_bytes_max), (64 << 10, 1 << 20, 4 << 20));
+        let cloud = pulse(25_000, 90_000_000, BUDGET);
+        assert_eq!((cloud.seek_bytes, cloud.bytes_max, cloud.coming_max), (64 << 10, 1 << 20, 8));
         assert_eq!((cloud.seek(0), cloud.seek(300_000), cloud.seek(9 << 20)), (64 << 10, 345_692, 1 << 20));
-        let cluster = pulse(740, 400_000_000);
-        assert_eq!((cluster.seek_bytes, cluster.first_bytes, cluster.slow_bytes_max), (18_500, 74_000, 1 << 20));
+        let cluster = pulse(740, 400_000_000, BUDGET);
+        assert_eq!((cluster.seek_bytes, cluster.first_bytes, cluster.bytes_max), (18_500, 74_000, 296_000));
+        // A small budget: smaller pieces, and fewer at once.
+        let small = pulse(25_000, 90_000_000, 8 << 20);
+        assert_eq!((small.bytes_max, small.coming_max), (512 << 10, 4));
+        let tiny = pulse(25_000, 90_000_000, 1 << 20);
+        assert_eq!((tiny.bytes_max, tiny.coming_max), (256 << 10, 1));
         let mut pace = Pace::default();
         assert_eq!(pace.wanted(cloud), 256 << 10);
         pace.bytes = 8 << 20;
         assert_eq!((pace.wanted(cloud), pace.wanted(Reach::NEAR)), (1 << 20, 256 << 10));
         pace.slow = true;
-        assert_eq!((pace.wanted(cloud), pace.wanted(Reach::NEAR)), (4 << 20, 1 << 20));
+        assert_eq!((pace.wanted(cloud), pace.wanted(Reach::NEAR)), (1 << 20, 1 << 20));
+        let enough = |slow, entered_bytes, reach: Reach| {
+            let pace = Pace { slow, entered_bytes, ..pace };
+            (0..20).find(|coming| pace.is_enough(*coming, coming * reach.bytes_max, reach))
+        };
+        assert_eq!([300 << 10, 1 << 20, 1 << 30].map(|entered| enough(true, entered, cloud)), [2, 4, 8].map(Some));
+        assert_eq!([enough(false, 1 << 30, cloud), enough(true, 1 << 30, Reach::NEAR)], [Some(1); 2]);
+        assert_eq!(enough(true, 1 << 30, cloud.with_few_coming()), Some(1));
     }
 }

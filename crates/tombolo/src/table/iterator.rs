@@ -15,7 +15,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use tombolo_env::{BoxFuture, Env};
+use tombolo_env::{BoxFuture, Env, TaskClass};
 use tombolo_format::block::{Block, Cursor, Place};
 use tombolo_format::index::{PartitionHandle, decode_block_handle};
 use tombolo_format::key::{InternalKey, Trailer};
@@ -24,9 +24,12 @@ use tombolo_format::table::{Top, raw_bytes_within};
 use tombolo_storage::{Purpose, Request, Result};
 
 use super::Table;
-use super::ahead::{KeyRange, Pace, Reach, ReadAhead};
+use super::ahead::{AtEnd, KeyRange, Pace, Reach, ReadAhead};
 use crate::cache::{Kept, Pinned, Resident};
 use crate::deadline;
+
+/// Partitions that are asked for at once, at most.
+const PARTITIONS_AT_ONCE_MAX: usize = 32;
 
 /// How a move ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,6 +107,8 @@ struct Walk {
     ahead: ReadAhead,
     /// Bytes of the blocks that were entered since the last seek; `None` when the walk began otherwise.
     walked: Option<u64>,
+    /// How far it is expected to go, when what the seek read reaches so far.
+    usual: u64,
     /// Whether a block had to be fetched since then.
     missed: bool,
     /// The pace at which the next seek begins.
@@ -112,6 +117,7 @@ struct Walk {
     env: Option<Env>,
     /// The keys that the walk is about.
     range: Option<Arc<KeyRange>>,
+    at_end: Option<AtEnd>,
 }
 
 impl TableIterator {
@@ -135,10 +141,12 @@ impl TableIterator {
             loaded: None,
             ahead: ReadAhead::default(),
             walked: None,
+            usual: 0,
             missed: false,
             pace,
             env: None,
             range: None,
+            at_end: None,
         };
         TableIterator { table, walk }
     }
@@ -157,9 +165,19 @@ impl TableIterator {
         self
     }
 
+    /// How far the walk has come.
+    pub fn pace(&self) -> Pace {
+        self.walk.ahead.pace
+    }
+
     /// Goes on at the pace of a walk through the table before, or behind.
-    pub fn take_pace(&mut self, neighbour: &TableIterator) {
-        self.walk.pace = neighbour.walk.ahead.pace;
+    pub fn take_pace(&mut self, pace: Pace) {
+        self.walk.pace = pace;
+    }
+
+    /// Does this when it has asked for the last bytes of the table.
+    pub fn at_end(&mut self, then: AtEnd) {
+        self.walk.at_end = Some(then);
     }
 
     /// Whether a cache had the block of the entry at which it stands. Known in compactions of databases with a flash cache, else `false`.
@@ -185,6 +203,7 @@ impl Walk {
         self.entries.clear();
         self.learn(table);
         self.walked = matches!(entry, Entry::Seek | Entry::SeekBefore).then_some(0);
+        self.usual = 0;
         self.ahead = ReadAhead::at(self.pace);
         if self.request.purpose != Purpose::Compaction {
             self.pace = Pace::default();
@@ -373,10 +392,68 @@ impl Walk {
     /// Begins to read the next piece, unless it is coming already.
     fn read_on(&mut self, table: &Arc<Table>) {
         let Some(env) = self.env.as_ref().filter(|_| self.ahead.pace.is_sequential()) else { return };
-        let Some(edge) = self.ahead.edge() else { return };
-        let reach = Reach::of(table.store.pulse());
-        let range = self.piece_from(table, edge, self.ahead.pace.wanted(reach), reach.seek_bytes);
-        self.ahead.start(env, table, self.request, range);
+        if self.walked.is_some_and(|walked| walked <= self.usual) {
+            return;
+        }
+        let reach = self.reach(table);
+        while let Some(edge) = self.ahead.edge(reach) {
+            let range = self.piece_from(table, edge, self.ahead.pace.wanted(reach), reach.seek_bytes);
+            if !self.ahead.start(env, table, self.request, range) {
+                break;
+            }
+        }
+        self.bring_partitions(table, self.partitions_of(table, reach));
+        if reach.is_far()
+            && table.opened.get().is_some_and(|opened| self.ahead.is_at_end(opened.top.footer.data_end, reach))
+            && let Some(AtEnd(then)) = self.at_end.take()
+        {
+            then(self.ahead.pace);
+        }
+    }
+
+    fn reach(&self, table: &Table) -> Reach {
+        let reach = Reach::of(table.store.pulse(), table.cache.budget().bytes());
+        // It has many inputs, and nobody waits for it.
+        if self.request.purpose == Purpose::Compaction { reach.with_few_coming() } else { reach }
+    }
+
+    /// How many partitions hold what may be on its way, twice.
+    fn partitions_of(&self, table: &Table, reach: Reach) -> usize {
+        let Some(opened) = table.opened.get().filter(|_| reach.is_far()) else { return 0 };
+        let each = (opened.top.footer.data_end / opened.top.partitions.len().max(1) as u64).max(1);
+        usize::try_from(2 * reach.coming_bytes_max() / each).unwrap_or(usize::MAX).clamp(1, PARTITIONS_AT_ONCE_MAX)
+    }
+
+    /// Has the next `count` partitions brought into the cache, in the direction of the walk, with one request; once for each partition that is walked through.
+    /// A piece is of little use without the index that says where its blocks begin.
+    fn bring_partitions(&mut self, table: &Arc<Table>, count: usize) {
+        if count == 0 || self.ahead.is_brought_from(self.partition_at) {
+            return;
+        }
+        let (Some(env), Some(opened)) = (&self.env, table.opened.get()) else { return };
+        let Ok(mut top) = self.top.to_cursor(&opened.top.index) else { return };
+        let mut missing = Vec::new();
+        for number in 0..count {
+            let moved = if self.ahead.pace.backward { top.prev(&opened.top.index) } else { top.next(&opened.top.index) };
+            if moved.is_err() || !top.valid() {
+                break;
+            }
+            // Damage is told when the walk gets there.
+            let Ok(handle) = PartitionHandle::decode(top.value(&opened.top.index), 0) else { break };
+            if !table.cache.has(&table.key(handle.offset)) {
+                missing.push(handle);
+            } else if missing.is_empty() && number > count / 2 {
+                // Enough for now.
+                break;
+            }
+        }
+        let task = (!missing.is_empty()).then(|| {
+            missing.sort_unstable_by_key(|handle| handle.offset);
+            let (table, request) = (Arc::clone(table), self.request);
+            // What fails is asked for again by whoever needs it, and told then.
+            env.spawn(TaskClass::Foreground, "read an index ahead", async move { drop(table.bring_partitions(request, missing).await) })
+        });
+        self.ahead.brought_from(self.partition_at, task);
     }
 
     /// What to read ahead from `edge` on, in the walk's direction: about `wanted` bytes, up to more than `along` bytes of blocks that are in the cache,
@@ -425,6 +502,17 @@ impl Walk {
         piece(if backward { reached.min(limit) } else { reached.max(limit) })
     }
 
+    /// Whether a piece reaches into the partition behind this one.
+    fn goes_beyond(&self, table: &Table, range: &Range<u64>) -> bool {
+        let Some(partition) = self.partition.as_ref().and_then(Kept::partition) else { return false };
+        let mut last = Place::new();
+        let backward = self.ahead.pace.backward;
+        let moved = if backward { last.first(&partition.index) } else { last.last(&partition.index) };
+        let data_end = table.opened.get().map_or(u64::MAX, |opened| opened.top.footer.data_end);
+        let handle = moved.ok().filter(|()| last.valid()).and_then(|()| decode_block_handle(last.value(&partition.index), data_end).ok());
+        handle.is_some_and(|handle| if backward { range.start < handle.offset } else { range.end > handle.end() })
+    }
+
     /// Fetches what the pending move needs next.
     async fn fetch(&mut self, table: &Arc<Table>, need: Need) -> Result<()> {
         let request = self.request.until(deadline::current());
@@ -448,7 +536,8 @@ impl Walk {
         self.missed = true;
         if self.ahead.awaits(handle) {
             deadline::waits_for(format_args!("what is read ahead of {}", table.object()));
-            let come = self.ahead.wait(handle).await;
+            let reach = self.reach(table);
+            let come = self.ahead.wait(handle, reach).await;
             if let Some(kept) = come.and_then(|(piece, start)| self.take_from(table, handle, &piece, start).ok()) {
                 self.read_on(table);
                 return Ok(kept);
@@ -456,10 +545,16 @@ impl Walk {
         }
         self.ahead.clear();
         let edge = if self.ahead.pace.backward { handle.end() } else { handle.offset };
-        let (sequential, reach) = (self.ahead.pace.is_sequential(), Reach::of(table.store.pulse()));
-        let wanted = if sequential { self.ahead.pace.wanted(reach) } else { reach.seek(table.habit.bytes()) };
+        let (sequential, reach) = (self.ahead.pace.is_sequential(), self.reach(table));
+        let usual = table.habit.bytes();
+        let wanted = if sequential { self.ahead.pace.wanted(reach) } else { reach.seek(usual) };
         let wants_more = sequential || self.fill_cache && wanted > u64::from(handle.length);
         let range = wants_more.then(|| self.piece_from(table, edge, wanted, reach.seek_bytes));
+        if sequential {
+            self.bring_partitions(table, self.partitions_of(table, reach));
+        } else if reach.is_far() && range.as_ref().is_some_and(|range| self.goes_beyond(table, range)) {
+            self.bring_partitions(table, 1);
+        }
         let range = range.filter(|range| range.start <= handle.offset && handle.end() <= range.end);
         let charged = range.and_then(|range| ReadAhead::room(table, self.request, &range).map(|charge| (range, charge)));
         let Some((range, charge)) = charged else {
@@ -469,6 +564,7 @@ impl Walk {
             // Where requests take long, a seek brings what the walk may come to next. What it looks for is kept like any block that was missed.
             let (kept, piece) = table.load_block_around(request, handle, range.clone()).await?;
             if let Some(piece) = piece {
+                self.usual = usual.min(piece.len() as u64);
                 self.ahead.install(range.start, piece, charge);
             }
             return Ok(kept);

@@ -46,7 +46,7 @@ use crate::flash::FlashCache;
 use flight::Flights;
 
 use ahead::Habit;
-pub use ahead::KeyRange;
+pub use ahead::{AtEnd, KeyRange, Pace};
 pub use iterator::{Step, TableIterator};
 pub use parts::Part;
 pub use several::{Near, NearProbe};
@@ -128,6 +128,8 @@ pub struct Table {
     flights: Arc<Flights<Result<Option<Kept>>>>,
     /// How far walks through it usually go.
     habit: Habit,
+    /// Whether requests to the store take long.
+    is_far: bool,
 }
 
 /// Where no block begins.
@@ -150,7 +152,8 @@ impl std::fmt::Debug for Table {
 impl Table {
     /// The table that `description` says `object` holds. Reads nothing yet.
     pub fn new(description: TableDescription, object: ObjectName, store: Arc<dyn ObjectStore>, cache: Arc<BlockCache>) -> Table {
-        Table { description, object, store, cache, flash: None, opened: OnceLock::new(), flights: Arc::default(), habit: Habit::default() }
+        let (opened, flights, habit, is_far) = (OnceLock::new(), Arc::default(), Habit::default(), store.pulse().is_some());
+        Table { description, object, store, cache, flash: None, opened, flights, habit, is_far }
     }
 
     /// Looks into `flash` before it asks the store.
@@ -305,7 +308,13 @@ impl Table {
 
     /// Whether the table was not opened, and its store is one where requests take long.
     pub fn is_far_and_closed(&self) -> bool {
-        !self.is_open() && self.store.pulse().is_some()
+        !self.is_open() && self.is_far
+    }
+
+    /// Whether its store is one where requests take long.
+    #[inline]
+    pub fn is_far(&self) -> bool {
+        self.is_far
     }
 
     /// Whether the table was opened.

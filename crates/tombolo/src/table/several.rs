@@ -102,6 +102,11 @@ impl Table {
         Ok(hits)
     }
 
+    /// Brings partitions, ascending by offset, into the cache: with one request what is not there.
+    pub(super) async fn bring_partitions(self: &Arc<Self>, request: Request, partitions: Vec<PartitionHandle>) -> Result<()> {
+        self.residents(request, partitions.into_iter().map(Place::Partition)).await.map(drop)
+    }
+
     /// What lies at `places`, ascending by offset, each once: from the cache, from requests under way, or with one request for all the rest.
     async fn residents(self: &Arc<Self>, request: Request, places: impl Iterator<Item = Place>) -> Result<Vec<(u64, Kept)>> {
         let mut wanted: Vec<Place> = places.collect();

@@ -1,11 +1,13 @@
 //! A table as the engine uses it: opened by its description, read through the block cache, written from a keyspace's options.
 
 use std::ops::Bound;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use tombolo_env::{BoxFuture, Env};
+use tombolo_env::{BoxFuture, Completion, Env, Task, TaskClass, completion};
 use tombolo_format::compression::Compression as FormatCompression;
 use tombolo_format::key::{InternalKey, Trailer};
 use tombolo_format::manifest::{TableDescription, TableName};
@@ -19,7 +21,7 @@ use crate::flash::FlashUse;
 use crate::manifest::{Places, names};
 use crate::options::{Compression, KeyspaceOptions};
 use crate::table::{
-    KeyRange, Lookup, Near, NearProbe, NewTable, Probe, Step, Table, TableIterator, TableOptions, TableWriter as Writer, piece_bytes,
+    KeyRange, Lookup, Near, NearProbe, NewTable, Pace, Probe, Step, Table, TableIterator, TableOptions, TableWriter as Writer, piece_bytes,
 };
 
 /// Where tables are read from and written to.
@@ -153,6 +155,43 @@ impl TableHandle {
         let iterator = self.table.iterator(Request::new(purpose, self.epoch), fill_cache);
         TableCursor(Box::new(iterator.in_background(&self.env).within(range)))
     }
+
+    /// Whether requests to its store take long.
+    pub(crate) fn is_far(&self) -> bool {
+        self.table.is_far()
+    }
+
+    /// Brings a cursor to the first entry, or to the last one of a walk that goes backward, in the background: for a walk that will come here at this pace.
+    pub(crate) fn prepare(&self, pace: Pace, purpose: Purpose, range: Option<Arc<KeyRange>>) -> Prepared {
+        let mut cursor = self.cursor_within(purpose, range);
+        cursor.0.take_pace(pace);
+        let (completer, completion) = completion();
+        let class = if purpose == Purpose::Compaction { TaskClass::Background } else { TaskClass::Foreground };
+        let task = self.env.spawn(class, "read the next table ahead", async move {
+            let step = if pace.is_backward() { cursor.last() } else { cursor.first() };
+            let came = match step {
+                Ok(Step::Done) => Ok(()),
+                Ok(Step::Blocked) => cursor.load().await,
+                Err(error) => Err(error),
+            };
+            completer.complete(came.map(|()| cursor));
+        });
+        Prepared { completion, _task: task }
+    }
+}
+
+/// A cursor on its way to where a walk will go on. Dropping it gives that up.
+#[derive(Debug)]
+pub(crate) struct Prepared {
+    completion: Completion<Result<TableCursor>>,
+    _task: Task,
+}
+
+impl Prepared {
+    /// The cursor when it has come. `None`: that failed.
+    pub(crate) fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<TableCursor>> {
+        Pin::new(&mut self.completion).poll(context).map(|come| come.and_then(Result::ok))
+    }
 }
 
 /// Walks a table both ways. A move takes no detour while blocks are in memory.
@@ -168,7 +207,7 @@ impl TableCursor {
 
     /// Goes on at the pace of a walk through the table before, or behind.
     pub(crate) fn take_pace(&mut self, neighbour: &TableCursor) {
-        self.0.take_pace(&neighbour.0);
+        self.0.take_pace(neighbour.0.pace());
     }
 
     #[inline]

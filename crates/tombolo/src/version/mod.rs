@@ -21,7 +21,7 @@ use tombolo_storage::Result;
 
 use crate::manifest::{KeyspaceState, Level, State};
 use crate::signal::Signal;
-pub(crate) use handle::{BLOCK_BYTES_BEYOND, Output, TableCursor, TableHandle, TableWriter, Tables, table_options};
+pub(crate) use handle::{BLOCK_BYTES_BEYOND, Output, Prepared, TableCursor, TableHandle, TableWriter, Tables, table_options};
 use run::Chunk;
 pub(crate) use run::SortedRun;
 pub(crate) use toll::{Owed, Toll};
