@@ -133,11 +133,11 @@ impl Reach {
     }
 }
 
-/// How far walks that begin with a seek usually go in a table: about the median, in bytes, found by going up or down an eighth with each of them, and up to
+/// How far walks that begin with a seek usually go in a table, and in those of its level: about the median, in bytes, found by going up or down an eighth with each of them, and up to
 /// the double when two in a row went further. Half of the seeks then read too much, and half too little: at a far store, where bytes are cheap and requests
 /// are not, that is a good place.
 #[derive(Debug, Default)]
-pub(super) struct Habit(
+pub struct Habit(
     /// The bytes, and in the lowest bit whether the last walk went further.
     AtomicU64,
 );

@@ -45,8 +45,7 @@ use crate::deadline;
 use crate::flash::FlashCache;
 use flight::Flights;
 
-use ahead::Habit;
-pub use ahead::{AtEnd, KeyRange, Pace};
+pub use ahead::{AtEnd, Habit, KeyRange, Pace};
 pub use iterator::{Step, TableIterator};
 pub use parts::Part;
 pub use several::{Near, NearProbe};
@@ -126,8 +125,8 @@ pub struct Table {
     opened: OnceLock<Opened>,
     /// What is being fetched, by offset; opening at [`OPENING`].
     flights: Arc<Flights<Result<Option<Kept>>>>,
-    /// How far walks through it usually go.
-    habit: Habit,
+    /// How far walks through tables like it usually go.
+    habit: Arc<Habit>,
     /// Whether requests to the store take long.
     is_far: bool,
 }
@@ -152,7 +151,7 @@ impl std::fmt::Debug for Table {
 impl Table {
     /// The table that `description` says `object` holds. Reads nothing yet.
     pub fn new(description: TableDescription, object: ObjectName, store: Arc<dyn ObjectStore>, cache: Arc<BlockCache>) -> Table {
-        let (opened, flights, habit, is_far) = (OnceLock::new(), Arc::default(), Habit::default(), store.pulse().is_some());
+        let (opened, flights, habit, is_far) = (OnceLock::new(), Arc::default(), Arc::default(), store.pulse().is_some());
         Table { description, object, store, cache, flash: None, opened, flights, habit, is_far }
     }
 
@@ -160,6 +159,12 @@ impl Table {
     #[must_use]
     pub fn with_flash(self, flash: Option<Arc<FlashCache>>) -> Table {
         Table { flash, ..self }
+    }
+
+    /// Shares what is learned of walks with other tables.
+    #[must_use]
+    pub fn with_habit(self, habit: Arc<Habit>) -> Table {
+        Table { habit, ..self }
     }
 
     /// What the manifest says about it.

@@ -70,7 +70,8 @@ impl TableHandle {
     pub(super) fn new(tables: &Tables, description: &TableDescription, handles: Arc<Handles>) -> TableHandle {
         let (store, object) = tables.locate(description);
         let table = Table::new(description.clone(), object, store, Arc::clone(&tables.cache));
-        let table = table.with_flash(tables.flash.cache().cloned());
+        let habit = handles.habit(description.keyspace, description.level);
+        let table = table.with_flash(tables.flash.cache().cloned()).with_habit(habit);
         TableHandle { table: Arc::new(table), epoch: tables.epoch, env: tables.env.clone(), handles }
     }
 

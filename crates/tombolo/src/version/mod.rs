@@ -21,6 +21,7 @@ use tombolo_storage::Result;
 
 use crate::manifest::{KeyspaceState, Level, State};
 use crate::signal::Signal;
+use crate::table::Habit;
 pub(crate) use handle::{BLOCK_BYTES_BEYOND, Output, Prepared, TableCursor, TableHandle, TableWriter, Tables, table_options};
 use run::Chunk;
 pub(crate) use run::SortedRun;
@@ -88,11 +89,25 @@ impl Version {
 #[derive(Debug, Default)]
 pub(crate) struct Handles {
     by_name: Mutex<HashMap<TableName, Weak<TableHandle>>>,
+    /// By keyspace and level: how far walks usually go in its tables.
+    habits: Mutex<HashMap<(u32, u8), Weak<Habit>>>,
     #[cfg(test)]
     looked_up: std::sync::atomic::AtomicUsize,
 }
 
 impl Handles {
+    /// What the tables of a level learn together, as long as there are any.
+    fn habit(&self, keyspace: u32, level: u8) -> Arc<Habit> {
+        let mut habits = self.habits.lock();
+        if let Some(habit) = habits.get(&(keyspace, level)).and_then(Weak::upgrade) {
+            return habit;
+        }
+        habits.retain(|_, habit| habit.strong_count() > 0);
+        let habit = Arc::default();
+        habits.insert((keyspace, level), Arc::downgrade(&habit));
+        habit
+    }
+
     /// Called while the last reference to a handle goes. Another handle may bear the name already.
     fn forget(&self, name: TableName) {
         let mut by_name = self.by_name.lock();
