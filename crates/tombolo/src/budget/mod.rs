@@ -142,6 +142,8 @@ pub struct MemoryBudget {
     /// What memtables may come to take: of `needed`, and the living [`Room`]s.
     promised: AtomicU64,
     peak: AtomicU64,
+    /// Of what the cache has.
+    cached_index: AtomicU64,
     /// The least that the members need.
     needed: Mutex<Needed>,
     cache: Mutex<Option<Weak<dyn GiveWay>>>,
@@ -210,6 +212,7 @@ impl MemoryBudget {
             firm: Counter::default(),
             promised: AtomicU64::new(0),
             peak: AtomicU64::new(0),
+            cached_index: AtomicU64::new(0),
             needed: Mutex::default(),
             cache: Mutex::default(),
             spares: Mutex::default(),
@@ -352,6 +355,21 @@ impl MemoryBudget {
     /// Counts bytes of the cache in, which has looked for room.
     pub(crate) fn add_cached(&self, bytes: u64) {
         self.add(Category::Cache, bytes);
+    }
+
+    /// Counts bytes of filters and indexes in, which the cache has counted: every read needs them.
+    pub(crate) fn add_cached_index(&self, bytes: u64) {
+        self.cached_index.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Counts them out.
+    pub(crate) fn subtract_cached_index(&self, bytes: u64) {
+        self.cached_index.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    /// Bytes of the cache that are filters and indexes.
+    pub(crate) fn cached_index_bytes(&self) -> u64 {
+        self.cached_index.load(Ordering::Relaxed)
     }
 
     /// Counts bytes of the cache out.

@@ -35,6 +35,11 @@ impl Entry {
         Entry { key, resident, is_part: true, bytes: 0, charged: AtomicU8::new(NOBODY), budget: Arc::clone(budget) }
     }
 
+    /// Its bytes, if it is a filter and an index.
+    fn index_bytes(&self) -> u64 {
+        if matches!(self.resident, Resident::Partition(_)) { self.bytes } else { 0 }
+    }
+
     /// It is held outside the cache.
     pub fn pin(&self) {
         self.charge(PINNED);
@@ -48,12 +53,18 @@ impl Entry {
     /// Charges it anew. One thread at a time: whoever made it, or who has its shard.
     fn charge(&self, charged: u8) {
         match self.charged.swap(charged, Ordering::Relaxed) {
-            CACHE => self.budget.subtract_cached(self.bytes),
+            CACHE => {
+                self.budget.subtract_cached(self.bytes);
+                self.budget.subtract_cached_index(self.index_bytes());
+            }
             PINNED => self.budget.subtract_pinned(self.bytes),
             _ => {}
         }
         match charged {
-            CACHE => self.budget.add_cached(self.bytes),
+            CACHE => {
+                self.budget.add_cached(self.bytes);
+                self.budget.add_cached_index(self.index_bytes());
+            }
             PINNED => self.budget.add_pinned(self.bytes),
             _ => {}
         }

@@ -5,7 +5,8 @@
 //! shard take its mutex.
 //!
 //! Eviction is CLOCK over the slots of a shard, of the fuller of two shards: what was not used since the hand last passed goes. A new block is not
-//! marked, so that a scan's blocks go before those that were read twice. The memory is that of `frames`; `room` says how it is come by.
+//! marked, so that a scan's blocks go before those that were read twice. The memory is that of `frames`; `room` says how it is come by. Of tables far away
+//! single `rows` are kept, too.
 //!
 //! Invariants:
 //! 1. Keys are never used again (rule 6): an entry is never wrong, and nothing has to be invalidated.
@@ -19,6 +20,7 @@ mod entry;
 mod frames;
 mod hazard;
 mod room;
+mod rows;
 mod shard;
 
 use std::cell::Cell;
@@ -30,6 +32,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 use tombolo_format::block::Block;
+use tombolo_format::key::{SequenceNumber, Trailer};
 use tombolo_format::manifest::TableName;
 use tombolo_format::table::Partition;
 
@@ -38,6 +41,8 @@ use doorkeeper::Doorkeeper;
 use entry::Entry;
 use frames::{BOOK_BYTES, FrameMut, Frames};
 use hazard::Guard;
+pub use rows::RowKey;
+use rows::{Blocks, Rows};
 use shard::{Shard, Spot};
 
 /// Which block.
@@ -320,6 +325,8 @@ pub struct BlockCache {
     shards: Box<[Shard]>,
     hits: Hits,
     frames: Arc<Frames>,
+    /// Single rows of what is far away.
+    rows: Rows,
     /// Once it was full.
     doorkeeper: RwLock<Option<Doorkeeper>>,
     /// Counts evictions: which two shards the next is from.
@@ -415,8 +422,14 @@ pub struct CacheStats {
     pub insertions: u64,
     /// Entries put out.
     pub evictions: u64,
-    /// Bytes in use, slots included.
+    /// Bytes in use, slots and rows included.
     pub used_bytes: u64,
+    /// Single rows that it holds.
+    pub rows: u64,
+    /// Bytes that they take.
+    pub row_bytes: u64,
+    /// How often one was found.
+    pub row_hits: u64,
 }
 
 impl BlockCache {
@@ -435,8 +448,8 @@ impl BlockCache {
             let slots = slots_of(bytes, shards);
             let shards = (0..shards).map(|_| Shard::new(slots, budget)).collect();
             let (hand, giving_way) = (AtomicUsize::new(0), Mutex::new(()));
-            let (frames, hits) = (Frames::new(budget), Hits::default());
-            Arc::new(BlockCache { shards, frames, doorkeeper: RwLock::default(), hand, giving_way, hits, budget: Arc::clone(budget) })
+            let (frames, hits, rows) = (Frames::new(budget), Hits::default(), Rows::new(budget));
+            Arc::new(BlockCache { shards, frames, rows, doorkeeper: RwLock::default(), hand, giving_way, hits, budget: Arc::clone(budget) })
         })
     }
 
@@ -547,6 +560,22 @@ impl BlockCache {
         Entry::new(key, resident, charged_bytes + FRAME_OVERHEAD_BYTES as u64, &self.budget)
     }
 
+    /// The row of a key in a far table, if it is kept, and `snapshot` sees it.
+    #[inline]
+    pub fn row(&self, key: &RowKey<'_>, snapshot: SequenceNumber) -> Option<(Trailer, Bytes)> {
+        self.rows.get(key, snapshot)
+    }
+
+    /// Keeps the row of a key that had to be asked for, if that is worth its place: the newest entry of the key in its table.
+    pub fn insert_row(&self, key: &RowKey<'_>, trailer: Trailer, value: &[u8]) {
+        self.rows.insert(key, trailer, value, || Blocks { hits: self.hits.of_blocks(), bytes: self.block_bytes() });
+    }
+
+    /// Bytes of data blocks, with what finds them.
+    fn block_bytes(&self) -> u64 {
+        self.used_bytes().saturating_sub(self.budget.cached_index_bytes() + self.rows.bytes())
+    }
+
     /// Whether an entry is resident. Does not count as a use.
     pub fn has(&self, key: &CacheKey) -> bool {
         let hash = key.hash();
@@ -555,7 +584,10 @@ impl BlockCache {
 
     /// What it did so far.
     pub fn stats(&self) -> CacheStats {
-        let mut stats = CacheStats { hits: self.hits.get(), used_bytes: self.used_bytes(), ..CacheStats::default() };
+        let rows = &self.rows;
+        let (row_bytes, row_hits) = (rows.bytes(), rows.hits());
+        let (hits, used_bytes) = (self.hits.get(), self.used_bytes());
+        let mut stats = CacheStats { hits, used_bytes, rows: rows.count() as u64, row_bytes, row_hits, ..CacheStats::default() };
         for shard in &self.shards {
             shard.add_stats(&mut stats);
         }

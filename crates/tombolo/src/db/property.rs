@@ -208,11 +208,14 @@ fn memory(engine: &Engine, list: &mut List) {
     for (category, name, help) in names {
         list.bytes(name, budget.used(category), help);
     }
-    let CacheStats { hits, misses, insertions, evictions, .. } = engine.versions.tables().cache.stats();
+    let CacheStats { hits, misses, insertions, evictions, rows, row_bytes, row_hits, .. } = engine.versions.tables().cache.stats();
     list.count("cache-hits", hits, "look-ups that found what they sought in the block cache, about; of all who share it");
     list.count("cache-misses", misses, "look-ups that found nothing in the block cache, of all who share it");
     list.count("cache-insertions", insertions, "blocks taken into the cache");
     list.count("cache-evictions", evictions, "blocks put out of the cache; far above the misses of a warm-up: more memory would help");
+    list.count("cache-rows", rows, "single rows in the cache, of keys that are read often in tables far away");
+    list.bytes("cache-row-bytes", row_bytes, "what they take of the cache");
+    list.count("cache-row-hits", row_hits, "look-ups that found what they sought among them, and needed no block");
 }
 
 fn flash(engine: &Engine, list: &mut List) {

@@ -40,7 +40,7 @@ use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Error, ErrorKind, ObjectName, ObjectStore, Request, Result};
 
 use crate::budget::{Category, Charge};
-use crate::cache::{BlockCache, CacheKey, Hint, Kept, Memory, Pinned, Resident};
+use crate::cache::{BlockCache, CacheKey, Hint, Kept, Memory, Pinned, Resident, RowKey};
 use crate::deadline;
 use crate::flash::FlashCache;
 use flight::Flights;
@@ -192,6 +192,11 @@ impl Table {
         let Some(opened) = self.opened.get() else { return Ok(Probe::Miss) };
         let Some((at, handle)) = opened.top.place_for(lookup.target) else { return Ok(Probe::Absent) };
         let Some(pinned) = self.partition(opened, at, handle) else { return Ok(Probe::Miss) };
+        if self.is_far
+            && let Some(hit) = self.row(&pinned, lookup)
+        {
+            return Ok(Probe::Found(hit));
+        }
         let Some(handle) = self.block_for(&opened.top, &pinned, handle, lookup)? else { return Ok(Probe::Absent) };
         let Some(block) = self.cache.get(&self.key(handle.offset)) else { return Ok(Probe::Miss) };
         Ok(self.hit(block, handle, lookup)?.map_or(Probe::Absent, Probe::Found))
@@ -211,16 +216,48 @@ impl Table {
             Some(pinned) => pinned,
             None => self.load_partition(request, handle).await?,
         };
+        if self.is_far
+            && let Some(hit) = self.row(&pinned, lookup)
+        {
+            return Ok(Some(hit));
+        }
         let Some(handle) = self.block_for(&opened.top, &pinned, handle, lookup)? else { return Ok(None) };
         drop(pinned);
         let block = match self.cache.get(&self.key(handle.offset)) {
             Some(block) => block,
             None => match self.look_up_held(request, handle, lookup)? {
                 Some(found) => return Ok(found),
-                None => self.fetch(request, Place::Block(handle)).await?,
+                None => {
+                    let fetched = self.fetch(request, Place::Block(handle)).await?;
+                    let hit = self.hit(fetched, handle, lookup)?;
+                    self.keep_row(lookup, hit.as_ref());
+                    return Ok(hit);
+                }
             },
         };
         self.hit(block, handle, lookup)
+    }
+
+    /// The row of a key, if it is kept and the filter lets it pass: of a table far away.
+    fn row(&self, partition: &Pinned, lookup: &Lookup<'_>) -> Option<Hit> {
+        if !partition.partition()?.may_contain(lookup.hash) {
+            return None;
+        }
+        let (trailer, value) = self.cache.row(&self.row_key(lookup), lookup.target.trailer.sequence())?;
+        Some(Hit { trailer, value: Found::Alone(value) })
+    }
+
+    /// Keeps the row of a key that took a request, if it is the newest of the key here, and nobody needs its value aligned.
+    fn keep_row(&self, lookup: &Lookup<'_>, hit: Option<&Hit>) {
+        if let Some(hit) = hit.filter(|_| self.is_far && self.value_alignment() == 1)
+            && lookup.target.trailer.sequence() >= self.description.last_sequence
+        {
+            self.cache.insert_row(&self.row_key(lookup), hit.trailer, hit.value());
+        }
+    }
+
+    fn row_key<'a>(&self, lookup: &Lookup<'a>) -> RowKey<'a> {
+        RowKey { table: self.description.name, user_key: lookup.target.user_key, hash: lookup.hash }
     }
 
     /// Opens the table if it is not: one request, which all share who ask meanwhile.

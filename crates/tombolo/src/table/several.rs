@@ -80,24 +80,24 @@ impl Table {
         }
         let partitions = self.residents(request, places.iter().flatten().copied().map(Place::Partition)).await?;
         let mut blocks: Vec<Option<BlockHandle>> = Vec::with_capacity(lookups.len());
+        let mut hits: Vec<Option<Hit>> = Vec::with_capacity(lookups.len());
         for (lookup, place) in lookups.iter().zip(&places) {
             let Some(place) = place else {
                 blocks.push(None);
+                hits.push(None);
                 continue;
             };
             let kept = of_offset(&partitions, place.offset).ok_or_else(|| self.not_a("partition", place.offset))?;
-            blocks.push(self.block_for(top, &kept.clone().pin(), *place, lookup)?);
+            let row = if self.is_far { self.row(&kept.clone().pin(), lookup) } else { None };
+            blocks.push(if row.is_none() { self.block_for(top, &kept.clone().pin(), *place, lookup)? } else { None });
+            hits.push(row);
         }
         let residents = self.residents(request, blocks.iter().flatten().copied().map(Place::Block)).await?;
-        let mut hits = Vec::with_capacity(lookups.len());
-        for (lookup, place) in lookups.iter().zip(&blocks) {
-            hits.push(match place {
-                None => None,
-                Some(place) => {
-                    let kept = of_offset(&residents, place.offset).ok_or_else(|| self.not_a("data block", place.offset))?;
-                    self.hit(kept.clone().pin(), *place, lookup)?
-                }
-            });
+        for ((lookup, place), hit) in lookups.iter().zip(&blocks).zip(&mut hits) {
+            let Some(place) = place else { continue };
+            let kept = of_offset(&residents, place.offset).ok_or_else(|| self.not_a("data block", place.offset))?;
+            *hit = self.hit(kept.clone().pin(), *place, lookup)?;
+            self.keep_row(lookup, hit.as_ref());
         }
         Ok(hits)
     }
