@@ -291,7 +291,7 @@ impl MemoryBudget {
         charge
     }
 
-    /// Charges `bytes` if there is room beside all that does not give way. For what can wait, or do with less.
+    /// Charges `bytes` if there is room beside all that does not give way, and what of the cache cannot because it is held. For what can wait, or do with less.
     ///
     /// # Errors
     /// `Busy` when there is no room now; `Invalid` when there never can be.
@@ -555,6 +555,16 @@ impl Charge {
                 .found(format!("{} of {} bytes spoken for that do not give way", budget.spoken_for_bytes(), budget.bytes())));
         }
         budget.make_way();
+        // What others hold of the cache does not give way.
+        let used = budget.used_bytes();
+        if used.saturating_add(bytes) > budget.bytes() {
+            budget.firm.0.fetch_sub(bytes, Ordering::SeqCst);
+            return Err(Error::new(ErrorKind::Busy, format!("the memory budget has no room for {bytes} bytes for {}", self.category))
+                .found(format!(
+                    "{used} of {} bytes in use: the block cache cannot give up what is held by cursors and values",
+                    budget.bytes()
+                )));
+        }
         budget.add(self.category, bytes);
         self.bytes += bytes;
         Ok(())

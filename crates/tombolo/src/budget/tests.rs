@@ -175,3 +175,24 @@ fn kept_chunks_give_way_before_the_cache_does() {
     assert!(budget.used_bytes() <= budget.bytes());
     drop((scan, more));
 }
+
+/// A cache whose entries are all held.
+struct Held;
+
+impl GiveWay for Held {
+    fn give_way(&self) {}
+}
+
+#[test]
+fn who_can_do_with_less_gets_nothing_that_a_held_cache_does_not_give_up() {
+    let budget = MemoryBudget::new(16 << 20).unwrap();
+    let _cache = budget.cache_or(|| Arc::new(Held));
+    let room = budget.cache_bytes_max();
+    budget.add_cached(room);
+    let error = budget.try_charge(Category::Scans, 2 << 20).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Busy);
+    assert_eq!((budget.used(Category::Scans), budget.firm_bytes()), (0, 0));
+    assert!(budget.try_charge(Category::Scans, 512 << 10).is_ok(), "the sixteenth that is kept back");
+    budget.subtract_cached(room);
+    assert!(budget.try_charge(Category::Scans, 2 << 20).is_ok());
+}
