@@ -1,9 +1,13 @@
 //! What walks read ahead.
 
 use std::ops::Bound;
+use std::time::Duration;
 
 use tombolo_env::Env;
 use tombolo_storage::layer::fault::{Fault, FaultObjectStore, FaultPlan, Rule};
+use tombolo_storage::layer::flow::FlowObjectStore;
+use tombolo_storage::layer::hedge::HedgeObjectStore;
+use tombolo_storage::layer::throttle::{Latency, Throttle, ThrottleObjectStore};
 
 use super::*;
 
@@ -177,5 +181,33 @@ fn a_piece_that_fails_or_falls_short_costs_a_request_and_no_answer() {
         assert!(!iterator.valid());
         // What failed in the background is asked for again; what the walk itself asked for is told, and asked for again by whoever walks.
         assert!(told < plan.injected(), "{told} of {}", plan.injected());
+    }
+}
+
+/// The index of what is read ahead comes ahead as well, many partitions at once: else each of them is a latency of its own.
+#[test]
+fn partitions_of_a_far_table_come_before_the_walk_does() {
+    let fixture = Fixture::new();
+    let entries = many(KEYS, 100);
+    let description = fixture.write(&entries, TableOptions { partition_bytes: 300, ..plain() });
+    let env = env(&fixture);
+    let latency = Latency { bytes_per_second: 90_000_000, ..Latency::fixed(Duration::from_millis(20)) };
+    let traced = Arc::clone(&fixture.store);
+    let slow = ThrottleObjectStore::new(&env, traced, Throttle { latency, ..Throttle::default() });
+    let store = Arc::new(FlowObjectStore::new(&env, Arc::new(HedgeObjectStore::new(&env, Arc::new(slow)))));
+    for backward in [false, true] {
+        let table =
+            Arc::new(Table::new(description.clone(), object(), Arc::clone(&store) as Arc<dyn ObjectStore>, BlockCache::new(32 << 20)));
+        fixture.run(table.open(request())).unwrap();
+        let partitions = table.opened.get().unwrap().top.partitions.len();
+        assert!(partitions > 20, "{partitions}");
+        let began = env.now();
+        let mut iterator = table.iterator(request(), true).in_background(&env);
+        let step = if backward { iterator.last() } else { iterator.first() };
+        done(&fixture, &mut iterator, step);
+        let first = if backward { entries.len() - 1 } else { 0 };
+        walk(&fixture, &mut iterator, &entries, first, entries.len(), backward);
+        let latencies = env.now().since(began).as_secs_f64() / 0.020;
+        assert!(latencies < 12.0, "{latencies} latencies for {partitions} partitions");
     }
 }
