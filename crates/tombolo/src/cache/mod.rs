@@ -576,6 +576,13 @@ impl BlockCache {
         self.used_bytes().saturating_sub(self.budget.cached_index_bytes() + self.rows.bytes())
     }
 
+    /// Puts an entry out, if it is resident.
+    #[cfg(test)]
+    pub fn evict(&self, key: &CacheKey) {
+        let hash = key.hash();
+        self.shard(hash).evict(key, hash);
+    }
+
     /// Whether an entry is resident. Does not count as a use.
     pub fn has(&self, key: &CacheKey) -> bool {
         let hash = key.hash();

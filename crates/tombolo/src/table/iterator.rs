@@ -439,7 +439,8 @@ impl Walk {
                 break;
             }
             // Damage is told when the walk gets there.
-            let Ok(handle) = PartitionHandle::decode(top.value(&opened.top.index), 0) else { break };
+            let at = opened.top.footer.top_index.offset;
+            let Ok(handle) = PartitionHandle::decode(top.value(&opened.top.index), at) else { break };
             if !table.cache.has(&table.key(handle.offset)) {
                 missing.push(handle);
             } else if missing.is_empty() && number > count / 2 {
