@@ -7,11 +7,13 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use tombolo_env::{BoxFuture, all};
 use tombolo_format::near_log::{NEAR_ENTRY_HEADER_BYTES, NearPayload, NearSegment};
-use tombolo_format::segment_record::{Digest, RECORD_HEADER_BYTES, Records, SEGMENT_RECORDS_BYTES_MAX, decode, first_digest};
+use tombolo_format::segment_record::{Digest, RECORD_HEADER_BYTES, Records, SEGMENT_RECORDS_BYTES_MAX, decode_checked, first_digest};
 use tombolo_segment::call::{Lost, Member};
 use tombolo_segment::follow::committed;
 use tombolo_segment::message::{Answer, Body, READ_BYTES_MAX, Refusal, Request};
-use tombolo_storage::{Epoch, Error, ErrorKind, LogContext, LogEntry, LogOffset, LogReader, LogRecord, Result};
+use tombolo_storage::{
+    Epoch, Error, ErrorKind, LogContext, LogEntry, LogOffset, LogReader, LogRecord, LogRun, RUN_ENTRIES_MAX, Result, RunEntry,
+};
 
 use crate::configuration::{decode as decode_lane, members};
 use crate::destage::read_object;
@@ -47,9 +49,9 @@ pub(crate) struct Reader {
 #[derive(Debug)]
 struct Open {
     number: u32,
+    /// Sound.
     records: Bytes,
     at: usize,
-    digest: Digest,
 }
 
 impl Reader {
@@ -104,59 +106,85 @@ impl Reader {
         }
     }
 
-    async fn step(&mut self) -> Result<Option<(LogEntry, LogOffset)>> {
-        loop {
-            if self.next >= self.to {
-                return Ok(None);
-            }
-            if self.open.is_none() {
-                let Some(segment) = self.segments.pop_front() else { return Err(self.short("an earlier end")) };
-                let records = self.load(&segment).await?;
-                let identity = identity(&self.context, &self.log, segment.number);
-                let digest = first_digest(self.context.database, &identity);
-                self.open = Some(Open { number: segment.number, records, at: 0, digest });
-            }
-            let Some(open) = &mut self.open else { continue };
-            if open.at >= open.records.len() {
-                self.next = self.next.max(LogOffset::new(open.number + 1, 0));
-                self.open = None;
-                continue;
-            }
-            if let Some(entry) = open.step(&self.log)?
-                && entry.1 > self.next
-            {
-                if entry.1 > self.to {
-                    return Err(self.short("an entry that goes beyond"));
+    /// Begins the next segment where one has ended. `false`: there is nothing more to read.
+    async fn go_on(&mut self) -> Result<bool> {
+        while self.next < self.to {
+            match &self.open {
+                Some(open) if open.at < open.records.len() => return Ok(true),
+                Some(open) => {
+                    self.next = self.next.max(LogOffset::new(open.number + 1, 0));
+                    self.open = None;
                 }
-                self.next = entry.1;
-                return Ok(Some(entry));
+                None => {
+                    let Some(segment) = self.segments.pop_front() else { return Err(self.short("an earlier end")) };
+                    let records = self.load(&segment).await?;
+                    self.open = Some(Open { number: segment.number, records, at: 0 });
+                }
             }
         }
+        Ok(false)
+    }
+
+    /// At most so many entries of one segment, which were all checked as it was loaded.
+    async fn run(&mut self, entries_max: usize) -> Result<Option<LogRun>> {
+        while self.go_on().await? {
+            let Some(open) = &mut self.open else { continue };
+            let mut entries = Vec::new();
+            while open.at < open.records.len() && self.next < self.to && entries.len() < entries_max {
+                let at = open.at;
+                let entry = match open.step(&self.log) {
+                    Ok(Some(entry)) if entry.end > self.to => Err(None),
+                    Ok(entry) => Ok(entry),
+                    Err(error) => Err(Some(error)),
+                };
+                match entry {
+                    Ok(Some(entry)) if entry.end > self.next => {
+                        self.next = entry.end;
+                        entries.push(entry);
+                    }
+                    // Before where it is read from; or no entry.
+                    Ok(_) => {}
+                    Err(error) if entries.is_empty() => return Err(error.unwrap_or_else(|| self.short("an entry that goes beyond"))),
+                    // Once those before it are read.
+                    Err(_) => {
+                        open.at = at;
+                        break;
+                    }
+                }
+            }
+            if !entries.is_empty() {
+                return Ok(Some(LogRun { memory: open.records.clone(), entries }));
+            }
+        }
+        Ok(None)
     }
 }
 
 impl Open {
     /// The next record, if it is an entry.
-    fn step(&mut self, log: &LogRecord) -> Result<Option<(LogEntry, LogOffset)>> {
+    fn step(&mut self, log: &LogRecord) -> Result<Option<RunEntry>> {
         let name = || format!("{}, segment {}", place(log), self.number);
-        let record = decode(self.digest, narrow(self.at), &self.records[self.at..]).map_err(|error| Error::format(name(), 0, error))?;
+        let record = decode_checked(narrow(self.at), &self.records[self.at..]).map_err(|error| Error::format(name(), 0, error))?;
         let payload = NearPayload::decode(record.payload).map_err(|error| Error::format(name(), self.at as u64, error))?;
         let start = self.at + RECORD_HEADER_BYTES + NEAR_ENTRY_HEADER_BYTES;
         let end = self.at + record.bytes();
-        let entry = match payload {
+        self.at = end;
+        Ok(match payload {
             NearPayload::Entry { stream, count, first_sequence, .. } => {
-                Some(LogEntry { stream, first_sequence, count, payload: self.records.slice(start..end) })
+                Some(RunEntry { stream, first_sequence, count, payload: start..end, end: LogOffset::new(self.number, narrow(end)) })
             }
             NearPayload::End | NearPayload::Committed => None,
-        };
-        (self.at, self.digest) = (end, record.digest);
-        Ok(entry.map(|entry| (entry, LogOffset::new(self.number, narrow(end)))))
+        })
     }
 }
 
 impl LogReader for Reader {
     fn next(&mut self) -> BoxFuture<'_, Result<Option<(LogEntry, LogOffset)>>> {
-        Box::pin(self.step())
+        Box::pin(async move { Ok(self.run(1).await?.and_then(|run| run.entries.first().map(|entry| run.entry(entry)))) })
+    }
+
+    fn next_run(&mut self) -> BoxFuture<'_, Result<Option<LogRun>>> {
+        Box::pin(self.run(RUN_ENTRIES_MAX))
     }
 }
 

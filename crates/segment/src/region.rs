@@ -19,8 +19,10 @@
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
 
 use bytes::Bytes;
+use tombolo_env::Mapping;
 use tombolo_format::log_frame::SegmentIdentity;
 use tombolo_format::segment_record::{Digest, Records, SEGMENT_RECORDS_BYTES_MAX, first_digest};
 use tombolo_storage::Epoch;
@@ -28,8 +30,11 @@ use tombolo_storage::mutant::{Mutant, is_enabled};
 
 use crate::message::{Answer, Body, Extent, NodeIncarnation, NodeMedium, NodeStatus, READ_BYTES_MAX, Refusal, RegionId, Request};
 
+mod held;
 #[cfg(test)]
 mod tests;
+
+use held::Held;
 
 /// A region that was made.
 #[derive(Debug)]
@@ -39,7 +44,7 @@ struct Region {
     /// Whoever made it; nobody else appends.
     owner: Epoch,
     bytes_max: u32,
-    bytes: Vec<u8>,
+    bytes: Held,
     digest: Digest,
     committed: u32,
     sealed_by: Option<Epoch>,
@@ -57,11 +62,11 @@ impl Region {
 
     /// Its records as appends of at most some megabytes each.
     fn pieces(&self) -> impl Iterator<Item = Body> + '_ {
-        let mut walk = Records::new(first_digest(self.database, &self.segment), 0, &self.bytes);
+        let mut walk = Records::new(first_digest(self.database, &self.segment), 0, self.bytes.own());
         std::iter::from_fn(move || {
             let (offset, predecessor) = (walk.at(), walk.digest());
             while walk.at() - offset < PIECE_BYTES && matches!(walk.next(), Some(Ok(_))) {}
-            let records = Bytes::copy_from_slice(&self.bytes[offset as usize..walk.at() as usize]);
+            let records = self.bytes.copy(offset as usize, walk.at() as usize);
             (!records.is_empty()).then_some(Body::Append { offset, predecessor, records })
         })
     }
@@ -72,7 +77,7 @@ impl Region {
         if offset > length {
             return Err(Refusal::Gap(length));
         }
-        let held = &self.bytes[offset as usize..];
+        let held = &self.bytes.own()[offset as usize..];
         let overlap = held.len().min(records.len());
         if !is_enabled(Mutant::RegionIgnoresHeldBytes) && held[..overlap] != records[..overlap] {
             return Err(Refusal::Differs(offset));
@@ -108,6 +113,13 @@ pub const NAMES_MAX: usize = 1 << 20;
 
 /// Bytes of records after which a copy of a region begins another append.
 const PIECE_BYTES: u32 = 1 << 20;
+
+/// Where records lie that something else has checked.
+pub(crate) enum Sound<'a> {
+    Copied(&'a [u8]),
+    /// There, where byte 0 of the region would lie at that offset.
+    In(Arc<dyn Mapping>, usize),
+}
 
 /// What a node knows of a name.
 #[derive(Debug)]
@@ -270,6 +282,24 @@ impl Regions {
         }
     }
 
+    /// Has an open region hold records that something else has checked, as [`Regions::handle`] would, behind those that it holds: `bytes` of them, or those up to
+    /// there in a mapping, when it is about to be sealed. `after` is what is held then.
+    pub(crate) fn take_in(&mut self, id: RegionId, after: Extent, bytes: Sound<'_>) {
+        let Some(Known::Made(region)) = self.known.get_mut(&id) else { return };
+        let before = region.length();
+        assert!(
+            region.sealed_by.is_none() && (before..=region.bytes_max).contains(&after.length),
+            "records behind those of an open region"
+        );
+        match bytes {
+            Sound::Copied(bytes) => region.bytes.extend_from_slice(bytes),
+            Sound::In(mapping, begin) => region.bytes.stay_in(mapping, begin, after.length as usize),
+        }
+        assert_eq!(region.length(), after.length, "all of them");
+        (region.digest, region.committed) = (after.digest, after.committed);
+        self.bytes_held += u64::from(after.length - before);
+    }
+
     /// Takes bytes for a second copy of a region, if there are so many; `release` gives them back.
     pub(crate) fn reserve(&mut self, bytes: u64) -> bool {
         let is_free = self.bytes_taken.saturating_add(bytes) <= self.bytes_max;
@@ -391,7 +421,7 @@ impl Regions {
             Entry::Vacant(vacant) => {
                 let digest = first_digest(database, &segment);
                 // Memory is asked of the host as it is filled; the books take it whole, so that a region never grows beyond what is lent.
-                let region = Region { database, segment, owner, bytes_max, bytes: Vec::new(), digest, committed: 0, sealed_by: None };
+                let region = Region { database, segment, owner, bytes_max, bytes: Held::default(), digest, committed: 0, sealed_by: None };
                 let extent = region.extent();
                 vacant.insert(Known::Made(Box::new(region)));
                 self.bytes_taken += u64::from(bytes_max);
@@ -458,7 +488,7 @@ impl Regions {
         }
         let from = (from as usize).min(region.bytes.len());
         let to = from.saturating_add(bytes_max.min(READ_BYTES_MAX) as usize).min(region.bytes.len());
-        Ok(Answer::Bytes(Bytes::copy_from_slice(&region.bytes[from..to])))
+        Ok(Answer::Bytes(region.bytes.copy(from, to)))
     }
 
     /// Frees in the name of `epoch`: only whoever made the region, or a later epoch that no other sealed it after.

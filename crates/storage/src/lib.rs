@@ -30,7 +30,8 @@ mod spans;
 
 pub use error::{Error, ErrorKind, Result};
 pub use log::{
-    Appended, ConfigurationChain, Log, LogAppend, LogContext, LogEntry, LogId, LogOffset, LogReader, LogRecord, LogStore, Pressure,
+    Appended, ConfigurationChain, Log, LogAppend, LogContext, LogEntry, LogId, LogOffset, LogReader, LogRecord, LogRun, LogStore, Pressure,
+    RUN_ENTRIES_MAX, RunEntry,
 };
 pub use log_memory::LogMemory;
 pub use meter::{Counted, Meter};

@@ -15,11 +15,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use tombolo_env::Env;
-use tombolo_storage::Epoch;
+use tombolo_storage::{Epoch, Error};
 
 use crate::lent::{End, Lent, sound_records};
-use crate::message::{Answer, Body, Extent, NodeIncarnation, QueueAddress, Refusal, RegionId, Request, Window};
-use crate::region::Regions;
+use crate::message::{Answer, Body, NodeIncarnation, QueueAddress, Refusal, RegionId, Request, Window};
+use crate::region::{Regions, Sound};
 use crate::shared::SharedMemory;
 
 /// Whose connection it was lent on: it ends with that.
@@ -154,13 +154,14 @@ impl Lending {
                 Body::Free | Body::Collect { .. } if request.epoch >= owner => Some(End::Freed),
                 _ => None,
             };
+            let is_sealed = matches!(why, Some(End::Sealed(_)));
             if loan.memory.is_read_early() {
-                take_in(regions, &*loan.memory, id);
+                take_in(regions, &*loan.memory, id, is_sealed);
                 let _ended = why.map(|why| loan.memory.end(why));
                 continue;
             }
             match why.map_or(Ok(()), |why| loan.memory.end(why)) {
-                Ok(()) => take_in(regions, &*loan.memory, id),
+                Ok(()) => take_in(regions, &*loan.memory, id, is_sealed),
                 Err(error) => self.give_up(id, &error),
             }
         }
@@ -172,7 +173,7 @@ impl Lending {
     }
 
     /// The writer of a region could not be stopped: what is there is not known to be all, nor to stay. Its memory is not given back.
-    fn give_up(&mut self, id: RegionId, error: &tombolo_storage::Error) {
+    fn give_up(&mut self, id: RegionId, error: &Error) {
         tracing::error!(region = %id, %error, "a writer cannot be kept from a region's memory: the region is no answer any more");
         self.lent.remove(&id);
         self.unfenced.insert(id);
@@ -197,7 +198,7 @@ impl Lending {
             let Some(loan) = self.lent.get_mut(&id) else { continue };
             match loan.memory.end(End::Freed) {
                 Ok(()) => {
-                    take_in(regions, &*loan.memory, id);
+                    take_in(regions, &*loan.memory, id, false);
                     regions.release(loan.memory.bytes_max().into());
                     self.lent.remove(&id);
                 }
@@ -225,14 +226,15 @@ impl Lending {
     }
 }
 
-/// Takes what a writer stored into its region, as far as it is sound.
-fn take_in(regions: &mut Regions, memory: &dyn Lent, region: RegionId) {
-    let Some((Extent { length, digest, .. }, owner, _)) = regions.open_region(region) else { return };
-    let records = sound_records(memory, digest, length);
-    if records.is_empty() {
-        return;
+/// Takes what a writer stored into its region, as far as it is sound. When its storing has ended for good, so that the region is about to be sealed, it may stay
+/// where it is.
+fn take_in(regions: &mut Regions, memory: &dyn Lent, region: RegionId, is_sealed: bool) {
+    let Some((held, ..)) = regions.open_region(region) else { return };
+    if let Some((mapping, begin)) = memory.stays().filter(|_| is_sealed) {
+        let after = sound_records(memory, held, |_| {});
+        return regions.take_in(region, after, Sound::In(mapping, begin));
     }
-    let body = Body::Append { offset: length, predecessor: digest, records: records.into() };
-    let answer = regions.handle(Request { incarnation: regions.incarnation(), region, epoch: owner, body });
-    debug_assert!(matches!(answer, Answer::Held(_)), "sound records behind what is held are taken: {answer:?}");
+    let mut records = Vec::new();
+    let after = sound_records(memory, held, |some| records.extend_from_slice(some));
+    regions.take_in(region, after, Sound::Copied(&records));
 }

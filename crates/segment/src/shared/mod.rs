@@ -17,7 +17,8 @@
 //!
 //! **The fence** is rule 8 of the local log. The writer stores a record, issues a full fence, reads the seal word, and takes the record for held when the word is
 //! zero. The node stores the word, issues a full fence, and reads the records: it finds all that were taken for held, and perhaps the next. It copies what it
-//! reads before it checks it, and answers from the copy: whatever a writer stores later reaches nobody.
+//! reads before it checks it. Of an open region it keeps that copy. Of a sealed one it keeps the digest of all and the memory, and answers from there: a writer
+//! that stores later stores what lies there already, or behind it, since no offset is ever sent with other bytes; and whoever reads checks by that digest.
 //!
 //! **Memory that is not there.** A tmpfs may be full, and whoever touches a page that it cannot give is ended by a signal: a node with the regions of all. So a writer
 //! takes all pages before it says so in the taken word, and the node touches nothing but its own page before that. A word that is 0 after the seal's fence
@@ -173,6 +174,10 @@ impl Lent for SharedMemory {
             self.mapping.read(SHARED_HEADER_BYTES + offset as usize, buffer);
         }
         is_taken
+    }
+
+    fn stays(&self) -> Option<(Arc<dyn Mapping>, usize)> {
+        Some((Arc::clone(&self.mapping), SHARED_HEADER_BYTES))
     }
 
     fn file(&self) -> Option<&Path> {

@@ -7,12 +7,12 @@ use parking_lot::Mutex;
 use tombolo_env::simulated::{Process, World};
 use tombolo_env::{Completion, TaskClass};
 use tombolo_format::log_frame::SegmentIdentity;
-use tombolo_format::segment_record::{encode_header, first_digest};
+use tombolo_format::segment_record::{Digest, encode_header, first_digest};
 use tombolo_storage::{ErrorKind, Result};
 
 use super::*;
-use crate::lent::sound_records;
-use crate::message::{Answer, Body, READ_BYTES_MAX, Refusal, Request};
+use crate::lent;
+use crate::message::{Answer, Body, Extent, READ_BYTES_MAX, Refusal, Request};
 use crate::node::{CONNECTIONS_MAX, Node, NodeOptions};
 use crate::peer::Peer;
 use crate::tcp::TcpPeer;
@@ -192,8 +192,17 @@ fn what_was_held_has_left_the_processor() {
         let mapped = SharedMemory::open(&writer, memory.path(), REGION, life, 1 << 16).expect("it is there");
         assert_eq!(mapped.store(0, &records), Ok(()));
         memory.end(End::Sealed(LATER)).expect("a word");
-        assert!(sound_records(&memory, predecessor, 0) == records, "seed {seed}");
+        assert!(sound_records(&memory, predecessor) == records, "seed {seed}");
     }
+}
+
+/// What is sound behind `predecessor`, from the beginning on.
+fn sound_records(memory: &SharedMemory, predecessor: Digest) -> Vec<u8> {
+    let mut records = Vec::new();
+    let none = Extent { length: 0, digest: predecessor, committed: 0 };
+    let held = lent::sound_records(memory, none, |some| records.extend_from_slice(some));
+    assert_eq!(held.length as usize, records.len());
+    records
 }
 
 #[test]
@@ -260,17 +269,17 @@ fn what_a_writer_stores_there_that_is_no_record_is_not_taken() {
     let mut memory = SharedMemory::create(&process, Path::new("/"), REGION, NodeIncarnation(1), 1 << 16).expect("room");
     let _taken = SharedMemory::open(&process, memory.path(), REGION, NodeIncarnation(1), 1 << 16).expect("it is there");
     let Body::Append { records, predecessor, .. } = appends(1, 100).remove(0) else { unreachable!() };
-    assert!(sound_records(&memory, predecessor, 0).is_empty());
+    assert!(sound_records(&memory, predecessor).is_empty());
     for at in 0..records.len() {
         let mut changed = records.to_vec();
         changed[at] ^= 0x80;
         memory.store(0, &changed).expect("not sealed");
-        assert!(sound_records(&memory, predecessor, 0).is_empty(), "byte {at}");
+        assert!(sound_records(&memory, predecessor).is_empty(), "byte {at}");
     }
     memory.store(0, &[0xff; 24]).expect("not sealed");
-    assert!(sound_records(&memory, predecessor, 0).is_empty());
+    assert!(sound_records(&memory, predecessor).is_empty());
     memory.store(0, &records).expect("not sealed");
-    assert_eq!(sound_records(&memory, predecessor, 0), records);
+    assert_eq!(sound_records(&memory, predecessor), records);
     let path = memory.path().to_owned();
     let open = |incarnation, bytes_max| SharedMemory::open(&process, &path, REGION, NodeIncarnation(incarnation), bytes_max);
     assert!(open(1, 1 << 16).is_ok() && open(2, 1 << 16).is_err() && open(1, 1 << 15).is_err());
@@ -317,7 +326,7 @@ fn memory_that_no_writer_has_taken_is_not_touched() {
     let Body::Append { records, .. } = &appends(1, 100)[0] else { panic!("an append") };
     // As it could only be found behind a writer that took it.
     memory.mapping.write(SHARED_HEADER_BYTES, records);
-    assert_eq!(sound_records(&memory, first, 0), b"");
+    assert_eq!(sound_records(&memory, first), b"");
     let _taken = SharedMemory::open(&env, memory.path(), REGION, incarnation, 1 << 20).expect("it is there");
-    assert_eq!(sound_records(&memory, first, 0), records[..]);
+    assert_eq!(sound_records(&memory, first), records[..]);
 }

@@ -12,7 +12,7 @@ use tombolo_env::{BoxFuture, Env};
 use crate::log_memory::Uncounted;
 use crate::{
     ConfigurationChain, Epoch, Error, ErrorKind, Incarnation, Log, LogContext, LogEntry, LogOffset, LogRecord, LogStore, ObjectStore,
-    Result,
+    RUN_ENTRIES_MAX, Result,
 };
 
 /// A chain that keeps the records in memory.
@@ -162,19 +162,40 @@ impl LogHistory<'_> {
         self.subject.env.block_on(self.subject.store.fence(&context, &record, from))
     }
 
-    /// Reads what a lane holds in `from..to`.
+    /// Reads what a lane holds in `from..to`: entry by entry, and again in runs, which hold the same and end alike.
     ///
     /// # Errors
     /// The store's.
+    ///
+    /// # Panics
+    /// When they differ.
     pub fn read(&self, old: u64, lane: u32, new: u64, from: LogOffset, to: LogOffset) -> Result<Vec<(LogEntry, LogOffset)>> {
         let (context, record) = (self.context(new), self.record(old, lane));
         self.subject.env.block_on(async {
             let mut reader = self.subject.store.read(&context, &record, from, to).await?;
             let mut entries = Vec::new();
-            while let Some(entry) = reader.next().await? {
-                entries.push(entry);
-            }
-            Ok(entries)
+            let ended = loop {
+                match reader.next().await {
+                    Ok(Some(entry)) => entries.push(entry),
+                    Ok(None) => break Ok(()),
+                    Err(error) => break Err(error),
+                }
+            };
+            let mut reader = self.subject.store.read(&context, &record, from, to).await?;
+            let mut in_runs = Vec::new();
+            let runs_ended = loop {
+                match reader.next_run().await {
+                    Ok(Some(run)) => {
+                        assert!((1..=RUN_ENTRIES_MAX).contains(&run.entries.len()), "a run of {} entries", run.entries.len());
+                        in_runs.extend(run.entries.iter().map(|entry| run.entry(entry)));
+                    }
+                    Ok(None) => break Ok(()),
+                    Err(error) => break Err(error),
+                }
+            };
+            assert_eq!(in_runs, entries);
+            assert_eq!(runs_ended.as_ref().err().map(Error::to_string), ended.as_ref().err().map(Error::to_string));
+            ended.map(|()| entries)
         })
     }
 

@@ -363,14 +363,22 @@ async fn replay_logs(
         if log.replay_point < sealed {
             replay.begin_log();
             let mut reader = log_store.read(context, &record, log.replay_point, sealed).await?;
-            while let Some((entry, end)) = reader.next().await? {
-                replay
-                    .entry(&entry)
-                    .map_err(|error| error.context(format!("replaying the log of epoch {} up to {end}", record.id.epoch)))?;
+            while let Some(run) = reader.next_run().await? {
+                let mut at = 0;
+                while at < run.entries.len() {
+                    replay.make_way().await?;
+                    let (count, failed) = replay.some_of(&run, at);
+                    at += count;
+                    if let Some(error) = failed {
+                        let end = run.entries[at].end;
+                        return Err(error.context(format!("replaying the log of epoch {} up to {end}", record.id.epoch)));
+                    }
+                }
             }
         }
         if replay.bytes() > before { holding.push(record) } else { empty.push(record) }
     }
+    replay.rejoin().await?;
     replay.settle()?;
     replay.took = context.env.now().since(began);
     Ok((replay, holding, empty))

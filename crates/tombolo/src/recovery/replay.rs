@@ -1,20 +1,23 @@
 //! Log entries back into memtables.
 //!
 //! `entry → checked, in the order of the log → waits ([`pending`]) → into the memtable, in the order of keys`. What waits is shown to nobody: whoever
-//! shows a memtable settles first. Meanwhile another thread takes the pages that it will fill.
+//! shows a memtable settles first. Meanwhile other threads take the pages that it will fill and, of a large log, put in what has waited ([`beside`]).
 
+mod beside;
 mod pending;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use tombolo_env::{Env, TaskClass};
 use tombolo_format::batch::{Operation, Operations};
 use tombolo_format::key::{SequenceNumber, Trailer};
 use tombolo_format::manifest::Edit;
 use tombolo_storage::mutant::{Mutant, is_enabled};
-use tombolo_storage::{Error, ErrorKind, LogEntry, LogRecord, Result};
+use tombolo_storage::{Error, ErrorKind, LogEntry, LogOffset, LogRecord, LogRun, Result, RunEntry};
 
+use self::beside::Beside;
 use self::pending::Pending;
 use super::{info, sealed};
 use crate::budget::MemoryBudget;
@@ -34,11 +37,11 @@ struct Known {
 #[derive(Debug)]
 pub(crate) struct Replay {
     memtable: Arc<Memtable>,
-    writer: MemtableWriter,
-    /// Of the active memtable. Invariant: every entry of it is checked, and older than all that comes.
+    /// Of the active memtable, with what another thread puts into it.
+    writer: Beside,
+    /// Of the active memtable. Invariant: every entry of it is checked, newer than what another thread has of it, and older than all that comes.
     pending: Pending,
-    /// The world whose other threads make memory ready, and how many chunks of the active memtable they were asked for.
-    helpers: Option<(Env, usize)>,
+    helpers: Option<Helpers>,
     budget: Arc<MemoryBudget>,
     memtable_bytes: u64,
     /// Full memtables, oldest first.
@@ -56,6 +59,19 @@ pub(crate) struct Replay {
     bytes: u64,
     /// How long replaying took.
     pub(crate) took: std::time::Duration,
+}
+
+/// Bytes of memtable from which on what waits is worth another thread's while, whatever the memtable's size, and those of which it need not wait for more.
+const SHARE_BYTES_MIN: u64 = 64 << 10;
+const SHARE_BYTES_MAX: u64 = 16 << 20;
+
+/// The world whose other threads help with the active memtable.
+#[derive(Debug)]
+struct Helpers {
+    env: Env,
+    memory: ReadyChunks,
+    /// Chunks that they were asked to make ready.
+    asked: usize,
 }
 
 /// Old logs that stay named while what they hold waits in memory for an ordinary flush; at this many it is flushed at once. Each costs an
@@ -95,7 +111,7 @@ impl Replay {
         };
         Ok(Replay {
             memtable,
-            writer,
+            writer: Beside::new(writer),
             pending: Pending::default(),
             helpers: None,
             budget: Arc::clone(budget),
@@ -112,9 +128,10 @@ impl Replay {
         })
     }
 
-    /// The same, with memory that other threads of `env` make ready.
+    /// The same, with threads of `env` that make memory ready and put into it what waits, once [`Replay::make_way`] is called.
     pub(super) fn helped_by(self, env: &Env) -> Replay {
-        Replay { helpers: Some((env.clone(), 0)), ..self }
+        let memory = self.writer.here().ready_chunks().clone();
+        Replay { helpers: Some(Helpers { env: env.clone(), memory, asked: 0 }), ..self }
     }
 
     /// Goes on from another state: what its tables do not hold of `memtables`, oldest first, and of this replay, is kept in memory.
@@ -137,8 +154,9 @@ impl Replay {
                 cursor.first();
                 while let Some(entry) = cursor.entry() {
                     if entry.trailer.sequence() > flushed || is_enabled(Mutant::ReaderKeepsFlushedEntries) {
-                        next.writer.reserve(MemtableWriter::entry_bytes(entry.key.len(), entry.value.len()), 1)?;
-                        next.writer.insert(keyspace, entry.key, entry.trailer, entry.value);
+                        let writer = next.writer.here_mut();
+                        writer.reserve(MemtableWriter::entry_bytes(entry.key.len(), entry.value.len()), 1)?;
+                        writer.insert(keyspace, entry.key, entry.trailer, entry.value);
                     }
                     cursor.next();
                 }
@@ -173,7 +191,55 @@ impl Replay {
     /// # Errors
     /// As [`Replay::memtable`].
     pub(crate) fn settle(&mut self) -> Result<()> {
-        self.pending.settle(&mut self.writer)
+        self.pending.settle(self.writer.here_mut())
+    }
+
+    /// Waits until no other thread has anything of it: before it is settled by whoever called [`Replay::make_way`].
+    ///
+    /// # Errors
+    /// `Busy` when the system had no memory: the replay is over.
+    pub(super) async fn rejoin(&mut self) -> Result<()> {
+        self.writer.rejoin().await
+    }
+
+    /// Makes sure that the next entry has room, and that not too much waits: then another thread goes on with it.
+    ///
+    /// # Errors
+    /// As [`Replay::rejoin`].
+    pub(super) async fn make_way(&mut self) -> Result<()> {
+        if self.is_full() {
+            self.rejoin().await?;
+            self.make_room()
+        } else if let Some(Helpers { env, .. }) = self.helpers.as_ref().filter(|_| self.has_share()) {
+            self.writer.rejoin().await?;
+            let part = std::mem::take(&mut self.pending);
+            self.pending = self.writer.put_in(env, part, self.memtable.used_bytes());
+            Ok(())
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Whether so much waits that another thread should go on with it: a part of the memtable, so that the last part, for which everybody waits, is small,
+    /// and as many versions as have their keys near each other.
+    fn has_share(&self) -> bool {
+        self.helpers.is_some() && self.pending.bytes() as u64 >= (self.memtable_bytes / 16).clamp(SHARE_BYTES_MIN, SHARE_BYTES_MAX)
+    }
+
+    /// Replays entries of a run, from that number on, until way must be made: how many; and what is wrong with the next one, if something is, as
+    /// [`Replay::entry`] would say.
+    pub(super) fn some_of(&mut self, run: &LogRun, from: usize) -> (usize, Option<Error>) {
+        let mut count = 0;
+        for entry in run.entries.iter().skip(from) {
+            if self.is_full() || self.has_share() {
+                break;
+            }
+            if let Err(error) = self.put(entry, &run.memory) {
+                return (count, Some(error));
+            }
+            count += 1;
+        }
+        (count, None)
     }
 
     /// The memtables that became full since this was last asked, oldest first.
@@ -191,6 +257,12 @@ impl Replay {
     /// # Errors
     /// `Corrupt` and `Unsupported`; `Busy` when the system has no memory: the same entry may be replayed again.
     pub(crate) fn entry(&mut self, entry: &LogEntry) -> Result<()> {
+        self.make_room()?;
+        let LogEntry { stream, first_sequence, count, ref payload } = *entry;
+        self.put(&RunEntry { stream, first_sequence, count, payload: 0..payload.len(), end: LogOffset::ZERO }, payload)
+    }
+
+    fn put(&mut self, entry: &RunEntry, memory: &Bytes) -> Result<()> {
         if entry.stream != MAIN_STREAM {
             return Err(Error::new(ErrorKind::Unsupported, format!("a log entry of stream {}", entry.stream)).advice("use a newer Tombolo"));
         }
@@ -200,16 +272,15 @@ impl Replay {
             let expected = if self.contiguous { format!("{}", self.last + 1) } else { format!("more than {}", self.last) };
             return Err(damaged("the sequence numbers of a log do not follow each other", expected, entry.first_sequence));
         };
-        let operations = Operations::new(&entry.payload).map_err(unreadable)?;
+        let operations = Operations::new(&memory[entry.payload.clone()]).map_err(unreadable)?;
         let count = operations.remaining();
         if count > entry.count {
             return Err(damaged("a log entry has more operations than numbers", entry.count, count));
         }
         // Unlogged writes before it took the first numbers.
         let first = end - u64::from(count);
-        self.make_room()?;
         let mark = self.pending.mark();
-        self.pending.begin(&entry.payload);
+        self.pending.begin(memory);
         for (sequence, operation) in (first..).zip(operations) {
             let replayed = operation.map_err(unreadable).and_then(|operation| self.operation(SequenceNumber(sequence), operation));
             if let Err(error) = replayed {
@@ -258,15 +329,22 @@ impl Replay {
         Ok(())
     }
 
-    /// Asks for as many chunks as what waits will fill.
+    /// Asks for as many chunks as will be filled by what waits, and by what another thread has.
     fn ask_for_memory(&mut self) {
-        let Some((env, asked)) = &mut self.helpers else { return };
-        let wanted = self.pending.bytes() / ReadyChunks::BYTES;
+        let Some(Helpers { env, memory, asked }) = &mut self.helpers else { return };
+        let given = usize::try_from(self.writer.bytes_given()).unwrap_or(usize::MAX);
+        let wanted = given.saturating_add(self.pending.bytes()) / ReadyChunks::BYTES;
         if wanted > *asked {
             *asked = wanted;
-            let ready = self.writer.ready_chunks().clone();
+            let ready = memory.clone();
             env.spawn(TaskClass::Foreground, "memory for a replay", async move { ready.add() }).detach();
         }
+    }
+
+    /// Whether the active memtable is full, with what waits for it.
+    fn is_full(&self) -> bool {
+        let held = self.writer.bytes_away().unwrap_or_else(|| self.memtable.used_bytes());
+        held + self.pending.bytes() as u64 >= self.memtable_bytes
     }
 
     /// Begins another memtable when this one is full, with what waits for it.
@@ -274,7 +352,7 @@ impl Replay {
     /// # Errors
     /// `Busy` when the system has no memory.
     fn make_room(&mut self) -> Result<()> {
-        if self.memtable.used_bytes() + self.pending.bytes() as u64 >= self.memtable_bytes {
+        if self.is_full() {
             self.settle()?;
             self.seal(SequenceNumber(self.last));
         }
@@ -289,10 +367,10 @@ impl Replay {
             memtable.keep_room(room);
         }
         let old = std::mem::replace(&mut self.memtable, memtable);
-        self.writer = writer;
-        if let Some((_, asked)) = &mut self.helpers {
-            *asked = 0;
+        if let Some(helpers) = &mut self.helpers {
+            (helpers.memory, helpers.asked) = (writer.ready_chunks().clone(), 0);
         }
+        self.writer = Beside::new(writer);
         self.full.push(sealed(old, last, std::mem::take(&mut self.keyspace_edits)));
     }
 
@@ -333,6 +411,9 @@ impl Replay {
             }
         }
         let waiting = self.full.into_iter().rev().map(Arc::new).collect();
-        Ok(Replayed { memtable: self.memtable, writer: self.writer, waiting, keyspace_edits: self.keyspace_edits, old_logs })
+        Ok(Replayed { memtable: self.memtable, writer: self.writer.into_here(), waiting, keyspace_edits: self.keyspace_edits, old_logs })
     }
 }
+
+#[cfg(test)]
+mod tests;

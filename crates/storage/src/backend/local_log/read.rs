@@ -8,7 +8,7 @@ use tombolo_format::log_frame::SegmentIdentity;
 
 use super::chain::{Piece, frame_at, link, load, no_frame, survey};
 use super::fence::Kept;
-use crate::{Error, LogEntry, LogOffset, LogReader, Result};
+use crate::{Error, LogEntry, LogOffset, LogReader, LogRun, RUN_ENTRIES_MAX, Result, RunEntry};
 
 /// A reader of `from..to`. Segments of which `kept` has the bytes are not read again.
 pub(super) fn open(env: &Env, directory: &Path, lane: SegmentIdentity, (from, to): (LogOffset, LogOffset), kept: Kept) -> Result<Reader> {
@@ -47,7 +47,8 @@ pub(super) struct Reader {
 }
 
 impl Reader {
-    fn step(&mut self) -> Result<Option<(LogEntry, LogOffset)>> {
+    /// At most so many entries of one segment.
+    fn run(&mut self, entries_max: usize) -> Result<Option<LogRun>> {
         while let Some(piece) = self.pieces.last() {
             let bound = piece.bound.unwrap_or(piece.segment.capacity);
             if self.segment.is_empty() {
@@ -57,23 +58,30 @@ impl Reader {
                 };
                 self.byte = piece.start;
             }
-            if self.byte >= bound {
-                self.segment = Bytes::new();
-                self.kept.let_go(piece);
-                self.pieces.pop();
-                continue;
+            let mut entries = Vec::new();
+            while self.byte < bound && entries.len() < entries_max {
+                let frame = match frame_at(&self.segment, self.byte, &piece.segment.identity) {
+                    Ok(frame) => frame,
+                    Err(reason) if entries.is_empty() => return Err(no_frame(reason, self.byte, &piece.segment.path)),
+                    // Once those before it are read.
+                    Err(_) => break,
+                };
+                let start = frame.payload_byte as usize;
+                entries.push(RunEntry {
+                    stream: frame.header.stream,
+                    first_sequence: frame.header.first_sequence,
+                    count: frame.header.count,
+                    payload: start..start + frame.payload.len(),
+                    end: LogOffset::new(piece.segment.identity.segment, frame.end),
+                });
+                self.byte = frame.end;
             }
-            let frame = frame_at(&self.segment, self.byte, &piece.segment.identity)
-                .map_err(|reason| no_frame(reason, self.byte, &piece.segment.path))?;
-            let start = frame.payload_byte as usize;
-            let entry = LogEntry {
-                stream: frame.header.stream,
-                first_sequence: frame.header.first_sequence,
-                count: frame.header.count,
-                payload: self.segment.slice(start..start + frame.payload.len()),
-            };
-            self.byte = frame.end;
-            return Ok(Some((entry, LogOffset::new(piece.segment.identity.segment, frame.end))));
+            if !entries.is_empty() {
+                return Ok(Some(LogRun { memory: self.segment.clone(), entries }));
+            }
+            self.segment = Bytes::new();
+            self.kept.let_go(piece);
+            self.pieces.pop();
         }
         Ok(None)
     }
@@ -83,7 +91,14 @@ impl LogReader for Reader {
     fn next(&mut self) -> BoxFuture<'_, Result<Option<(LogEntry, LogOffset)>>> {
         Box::pin(async move {
             self.env.yield_now().await;
-            self.step()
+            Ok(self.run(1)?.and_then(|run| run.entries.first().map(|entry| run.entry(entry))))
+        })
+    }
+
+    fn next_run(&mut self) -> BoxFuture<'_, Result<Option<LogRun>>> {
+        Box::pin(async move {
+            self.env.yield_now().await;
+            self.run(RUN_ENTRIES_MAX)
         })
     }
 }

@@ -3,7 +3,7 @@
 //! A log holds keys as they came; put into a memtable in that order, each costs a search through lines of memory that nobody has touched lately, which
 //! was most of a replay. So they wait here, and go in by key: then one finds its place where the one before it was.
 //!
-//! Invariant: an entry borrows nothing: it says where in which payload it lies, and the payloads are kept as long as it waits.
+//! Invariant: an entry borrows nothing: it says where in which memory it lies, and that is kept as long as it waits.
 
 use std::ops::Range;
 
@@ -14,7 +14,7 @@ use tombolo_storage::Result;
 
 use crate::memtable::MemtableWriter;
 
-/// How far ahead of the insert a record is asked for from memory; and, as far ahead of that, what says where its payload lies.
+/// How far ahead of the insert a record is asked for from memory; and, as far ahead of that, what says where that lies.
 const AHEAD: usize = 8;
 /// Versions for which memory is reserved at once: few enough that the dearest insert of each has room.
 const RESERVED_TOGETHER: usize = 256;
@@ -26,7 +26,7 @@ struct Item {
     head: u64,
     trailer: Trailer,
     keyspace: u32,
-    payload: u32,
+    memory: u32,
     key: Span,
     value: Span,
 }
@@ -37,7 +37,7 @@ impl Item {
     }
 }
 
-/// A part of a payload.
+/// A part of a memory.
 #[derive(Clone, Copy, Debug)]
 struct Span {
     from: u32,
@@ -53,15 +53,15 @@ impl Span {
     }
 
     #[inline]
-    fn in_payload(self, payload: &Bytes) -> &[u8] {
-        &payload[self.from as usize..self.from as usize + self.bytes as usize]
+    fn in_memory(self, memory: &Bytes) -> &[u8] {
+        &memory[self.from as usize..self.from as usize + self.bytes as usize]
     }
 }
 
 /// See the module's documentation.
 #[derive(Debug, Default)]
 pub(super) struct Pending {
-    payloads: Vec<Bytes>,
+    memories: Vec<Bytes>,
     items: Vec<Item>,
     bytes: usize,
 }
@@ -69,7 +69,7 @@ pub(super) struct Pending {
 /// How much was waiting at some time: what came later can be taken back.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Mark {
-    payloads: usize,
+    memories: usize,
     items: usize,
     bytes: usize,
 }
@@ -81,34 +81,37 @@ impl Pending {
     }
 
     pub(super) fn mark(&self) -> Mark {
-        Mark { payloads: self.payloads.len(), items: self.items.len(), bytes: self.bytes }
+        Mark { memories: self.memories.len(), items: self.items.len(), bytes: self.bytes }
     }
 
     /// Forgets what came after `mark`.
     pub(super) fn take_back(&mut self, mark: Mark) {
-        self.payloads.truncate(mark.payloads);
+        self.memories.truncate(mark.memories);
         self.items.truncate(mark.items);
         self.bytes = mark.bytes;
     }
 
-    /// The payload that the versions to come lie in.
-    pub(super) fn begin(&mut self, payload: &Bytes) {
-        self.payloads.push(payload.clone());
-    }
-
-    /// Ends the payload that was begun at `mark`: one that nothing waits in is not kept, and with it what it is a slice of.
-    pub(super) fn end(&mut self, mark: Mark) {
-        if self.items.len() == mark.items {
-            self.payloads.truncate(mark.payloads);
+    /// The memory that the versions to come lie in.
+    pub(super) fn begin(&mut self, memory: &Bytes) {
+        let is_same = |last: &Bytes| last.as_ptr() == memory.as_ptr() && last.len() == memory.len();
+        if !self.memories.last().is_some_and(is_same) {
+            self.memories.push(memory.clone());
         }
     }
 
-    /// Adds a version, whose key and value are slices of the payload that was begun last.
+    /// Ends the memory that was begun at `mark`: one that nothing waits in is not kept, and with it what it is a slice of.
+    pub(super) fn end(&mut self, mark: Mark) {
+        if self.items.len() == mark.items {
+            self.memories.truncate(mark.memories);
+        }
+    }
+
+    /// Adds a version, whose key and value are slices of the memory that was begun last.
     pub(super) fn push(&mut self, keyspace: u32, key: &[u8], trailer: Trailer, value: &[u8]) {
-        let Some(payload) = self.payloads.last() else { unreachable!("a payload was begun") };
-        let (key, value) = (Span::of(key, payload), Span::of(value, payload));
-        let number = u32::try_from(self.payloads.len() - 1).unwrap_or_else(|_| unreachable!("fewer payloads than bytes of a memtable"));
-        let item = Item { head: 0, trailer, keyspace, payload: number, key, value };
+        let Some(memory) = self.memories.last() else { unreachable!("a memory was begun") };
+        let (key, value) = (Span::of(key, memory), Span::of(value, memory));
+        let number = u32::try_from(self.memories.len() - 1).unwrap_or_else(|_| unreachable!("fewer memories than bytes of a memtable"));
+        let item = Item { head: 0, trailer, keyspace, memory: number, key, value };
         self.bytes += item.entry_bytes();
         self.items.push(item);
     }
@@ -133,16 +136,16 @@ impl Pending {
         }
         self.items.drain(..settled);
         if self.items.is_empty() {
-            self.payloads.clear();
+            self.memories.clear();
         }
         outcome
     }
 
     fn insert(&self, some: Range<usize>, writer: &mut MemtableWriter) {
-        let part = |item: &Item, span: Span| span.in_payload(&self.payloads[item.payload as usize]);
+        let part = |item: &Item, span: Span| span.in_memory(&self.memories[item.memory as usize]);
         for at in some {
             if let Some(later) = self.items.get(at + 2 * AHEAD) {
-                prefetch_value(&self.payloads[later.payload as usize]);
+                prefetch_value(&self.memories[later.memory as usize]);
             }
             if let Some(later) = self.items.get(at + AHEAD) {
                 prefetch_line(part(later, later.key));
@@ -155,10 +158,12 @@ impl Pending {
 
     /// By keyspace, key, and newest first: the order of a memtable's lists.
     fn sort(&mut self) {
-        // As a rule they are of one keyspace, and in this order already.
-        self.items.sort_by_key(|item| item.keyspace);
-        let payloads = &self.payloads;
-        let key = |item: &Item| item.key.in_payload(&payloads[item.payload as usize]);
+        // As a rule they are of one keyspace.
+        if !self.items.is_sorted_by_key(|item| item.keyspace) {
+            self.items.sort_by_key(|item| item.keyspace);
+        }
+        let memories = &self.memories;
+        let key = |item: &Item| item.key.in_memory(&memories[item.memory as usize]);
         for items in self.items.chunk_by_mut(|one, other| one.keyspace == other.keyspace) {
             let first = key(&items[0]);
             let shared = items
@@ -245,7 +250,7 @@ mod tests {
         let mark = pending.mark();
         pending.begin(&payload);
         pending.end(mark);
-        assert!(payload.is_unique() && pending.payloads.is_empty());
+        assert!(payload.is_unique() && pending.memories.is_empty());
         let mark = pending.mark();
         pending.begin(&payload);
         pending.push(0, &payload[..3], Trailer::new(SequenceNumber(1), EntryKind::Put), &payload[3..]);
