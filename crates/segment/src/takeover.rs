@@ -458,3 +458,46 @@ impl Fetch {
 fn narrow(number: usize) -> u32 {
     number as u32
 }
+
+#[cfg(test)]
+mod tests {
+    use tombolo_format::segment_record::encode_header;
+
+    use super::*;
+    use crate::message::{NodeIncarnation, RegionId};
+
+    /// What a region holds may have changed since its seal: then it is lost, and another one is read.
+    #[test]
+    fn bytes_that_are_not_those_of_the_seal_are_no_answer() {
+        let segment = SegmentIdentity { incarnation: 1, epoch: 1, lane: 0, segment: 0 };
+        let first = first_digest(9, &segment);
+        let (header, digest) = encode_header(first, 0, 0, b"a record");
+        let records = [&header[..], b"a record"].concat();
+        for changed in 0..records.len() {
+            let shape = Shape { copies: 3, quorum: 2 };
+            let recovery = Recovery { shape, database: 9, segment, epoch: Epoch(2), settled: None, is_mark: |_| false };
+            let member = |n| Member { node: "n".into(), incarnation: NodeIncarnation(1), region: RegionId(n) };
+            let mut takeover = Takeover::new(recovery, (0..3).map(member).collect());
+            let now = Instant::from_nanos(0);
+            let mut bad = None;
+            while takeover.progress() == Progress::Working {
+                takeover.tick(now);
+                let calls = takeover.take_calls();
+                assert!(!calls.is_empty(), "it goes on");
+                for Call { id, request, .. } in calls {
+                    let answer = match request.body {
+                        Body::Seal => Answer::Sealed(Some(Extent { length: narrow(records.len()), digest, committed: 0 })),
+                        _ => {
+                            let mut bytes = records.clone();
+                            bytes[changed] ^= u8::from(*bad.get_or_insert(id.replica) == id.replica);
+                            Answer::Bytes(bytes.into())
+                        }
+                    };
+                    takeover.answered(id, Ok(answer), now);
+                }
+            }
+            let recovered = Recovered { records: records.clone().into(), digest, has_mark: false };
+            assert_eq!(takeover.progress(), Progress::Recovered(recovered), "byte {changed}");
+        }
+    }
+}
