@@ -421,7 +421,8 @@ impl Regions {
             Entry::Vacant(vacant) => {
                 let digest = first_digest(database, &segment);
                 // Memory is asked of the host as it is filled; the books take it whole, so that a region never grows beyond what is lent.
-                let region = Region { database, segment, owner, bytes_max, bytes: Held::default(), digest, committed: 0, sealed_by: None };
+                let region =
+                    Region { database, segment, owner, bytes_max, bytes: Held::Own(Vec::new()), digest, committed: 0, sealed_by: None };
                 let extent = region.extent();
                 vacant.insert(Known::Made(Box::new(region)));
                 self.bytes_taken += u64::from(bytes_max);

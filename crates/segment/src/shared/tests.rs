@@ -11,10 +11,12 @@ use tombolo_format::segment_record::{Digest, encode_header, first_digest};
 use tombolo_storage::{ErrorKind, Result};
 
 use super::*;
+use crate::call::{Call, Lost, Member, Shape};
 use crate::lent;
 use crate::message::{Answer, Body, Extent, READ_BYTES_MAX, Refusal, Request};
 use crate::node::{CONNECTIONS_MAX, Node, NodeOptions};
 use crate::peer::Peer;
+use crate::takeover::{Progress, Recovery, Takeover};
 use crate::tcp::TcpPeer;
 
 const REGION: RegionId = RegionId(7);
@@ -208,6 +210,165 @@ fn sound_records(memory: &SharedMemory, predecessor: Digest) -> Vec<u8> {
 #[test]
 fn a_store_is_held_once_others_see_it() {
     what_was_held_has_left_the_processor();
+}
+
+/// All that a region holds, as its node answers.
+async fn read_all(peer: &TcpPeer, incarnation: NodeIncarnation, epoch: Epoch) -> Vec<u8> {
+    let mut all = Vec::new();
+    loop {
+        let from = u32::try_from(all.len()).expect("short");
+        // Few at once, of odd length: whatever they are of lies in several answers.
+        let body = Body::Read { from, bytes_max: 10_007 };
+        match said(peer.call(Request { incarnation, region: REGION, epoch, body })).await {
+            Answer::Bytes(bytes) if bytes.is_empty() => return all,
+            Answer::Bytes(bytes) => all.extend_from_slice(&bytes),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn what_was_sealed_is_answered_from_where_it_was_stored_until_it_is_freed() {
+    // Followers made the node keep copies of so many records before the seal.
+    for followed in [0, 1, 150, 299, 300] {
+        let world = World::new(6);
+        let (_process, node) = start(&world);
+        let (writer, sealer) = (world.process("writer"), world.process("sealer"));
+        let env = writer.env();
+        let other = Arc::new(TcpPeer::new(&sealer.env(), ADDRESS, None));
+        let incarnation = world.run_until(other.status()).expect("answered").expect("a status").incarnation;
+        let mut bodies = appends(301, 1000);
+        let Some(Body::Append { records: late, .. }) = bodies.pop() else { unreachable!() };
+        let stored: Vec<u8> =
+            bodies.iter().flat_map(|body| if let Body::Append { records, .. } = body { records.to_vec() } else { Vec::new() }).collect();
+        let length = u32::try_from(stored.len()).expect("short");
+        let follower = Arc::clone(&other);
+        let (mapped, _peer) = writer
+            .run(async move {
+                let peer = SharedPeer::new(&env, ADDRESS, None);
+                let ask = |body| Request { incarnation, region: REGION, epoch: OWNER, body };
+                said(peer.call(ask(create()))).await;
+                for (number, body) in bodies.into_iter().enumerate() {
+                    if followed > 0 && number == followed {
+                        assert_eq!(read_all(&follower, incarnation, Epoch::NONE).await.len(), number * 1024);
+                    }
+                    assert!(matches!(said(peer.call(ask(body))).await, Answer::Held(_)));
+                }
+                if followed == 300 {
+                    read_all(&follower, incarnation, Epoch::NONE).await;
+                }
+                let path = Path::new("/shm").join(format!("region-{REGION}"));
+                (SharedMemory::open(&env, &path, REGION, incarnation, 1 << 20).expect("it is there"), peer)
+            })
+            .expect("alive");
+        let taken = || node.status().bytes_taken;
+        assert_eq!(taken(), 2 << 20);
+        let ask = |epoch, body| world.run_until(said(other.call(Request { incarnation, region: REGION, epoch, body })));
+        let sealed = ask(LATER, Body::Seal);
+        assert!(matches!(sealed, Answer::Sealed(Some(extent)) if extent.length == length), "{sealed:?}");
+        assert_eq!(taken(), 1 << 20, "memory is taken once");
+        assert!(world.host(0).all_files().into_iter().all(|(path, _)| !path.to_string_lossy().contains("region")));
+        assert!(world.run_until(read_all(&other, incarnation, LATER)) == stored, "followed {followed}");
+        // A writer that has not heard of it stores once more what it stored, and goes on.
+        assert_eq!(mapped.store(0, &stored), Err(Sealed::By(LATER)));
+        assert_eq!(mapped.store(length, &late), Err(Sealed::By(LATER)));
+        assert!(world.run_until(read_all(&other, incarnation, LATER)) == stored, "followed {followed}");
+        writer.kill();
+        let next = Epoch(LATER.0 + 1);
+        assert_eq!(ask(next, Body::Seal), sealed);
+        assert!(world.run_until(read_all(&other, incarnation, next)) == stored, "followed {followed}");
+        assert_eq!(ask(next, Body::Free), Answer::Freed);
+        assert_eq!(taken(), 0);
+    }
+}
+
+/// A writer that nobody stops stores to three nodes, while others take over, one after the other: what it was told is held is recovered, whoever recovers it, and all
+/// that follow recover the same.
+#[test]
+fn takeovers_beside_a_writer_recover_what_was_held_and_all_the_same() {
+    let mut parts = 0;
+    for seed in 0..150 {
+        let world = World::new(seed);
+        world.set_preemption_probability(0.2);
+        let addresses: Vec<String> = (0..3).map(|number| format!("host-0:{}", 7000 + number)).collect();
+        let nodes: Vec<_> = (0..3)
+            .map(|number| {
+                let (process, listen) = (world.process("node"), addresses[number].clone());
+                let env = process.env();
+                let options = NodeOptions { listen, ..options(&format!("/shm-{number}")) };
+                let node = process.run(async move { Node::start(&env, options).await }).expect("alive").expect("it starts");
+                (process, node)
+            })
+            .collect();
+        let writer = world.process("writer");
+        let held = Arc::new(Mutex::new(0));
+        let (env, noted, to) = (writer.env(), Arc::clone(&held), addresses.clone());
+        let (ready, begun) = tombolo_env::completion();
+        let task = writer.spawn(TaskClass::Foreground, "writer", async move {
+            let peers: Vec<SharedPeer> = to.iter().map(|address| SharedPeer::new(&env, address, None)).collect();
+            let mut members = Vec::new();
+            for (peer, node) in peers.iter().zip(&to) {
+                let incarnation = peer.status().await.expect("answered").expect("a status").incarnation;
+                let made = Request { incarnation, region: REGION, epoch: OWNER, body: create() };
+                assert_eq!(length(&said(peer.call(made)).await), 0);
+                assert!(peer.is_shared(REGION));
+                members.push(Member { node: node.as_str().into(), incarnation, region: REGION });
+            }
+            ready.complete(members.clone());
+            for body in appends(600, 700) {
+                let mut count = 0;
+                for (peer, member) in peers.iter().zip(&members) {
+                    let request = Request { incarnation: member.incarnation, region: REGION, epoch: OWNER, body: body.clone() };
+                    if let Answer::Held(extent) = said(peer.call(request)).await {
+                        count += 1;
+                        if count == 2 {
+                            *noted.lock() = extent.length;
+                        }
+                    }
+                }
+                env.sleep(Duration::from_micros(2)).await;
+            }
+        });
+        let members = world.run_until(begun).expect("the writer lives");
+        let mut recovered = None;
+        for epoch in [4, 5, 6] {
+            let process = world.process("successor");
+            let (env, members) = (process.env(), members.clone());
+            let records = process.run(async move { take_over(&env, members, Epoch(epoch)).await }).expect("alive");
+            let first = recovered.get_or_insert_with(|| records.clone());
+            assert!(*first == records, "seed {seed}, epoch {epoch}: {} bytes, {} the first time", records.len(), first.len());
+            assert!(*held.lock() as usize <= records.len(), "seed {seed}, epoch {epoch}");
+        }
+        let all: Vec<u8> = appends(600, 700)
+            .iter()
+            .flat_map(|body| if let Body::Append { records, .. } = body { records.to_vec() } else { Vec::new() })
+            .collect();
+        let recovered = recovered.expect("three did");
+        assert!(all.starts_with(&recovered), "seed {seed}");
+        parts += usize::from(!recovered.is_empty() && recovered.len() < all.len());
+        world.run_until(task);
+        drop(nodes);
+    }
+    assert!(parts > 50, "{parts} of them came in the middle");
+}
+
+async fn take_over(env: &Env, members: Vec<Member>, epoch: Epoch) -> Vec<u8> {
+    let peers: Vec<TcpPeer> = members.iter().map(|member| TcpPeer::new(env, &member.node, None)).collect();
+    let shape = Shape { copies: 3, quorum: 2 };
+    let recovery = Recovery { shape, database: 9, segment: SEGMENT, epoch, settled: None, is_mark: |_| false };
+    let mut takeover = Takeover::new(recovery, members);
+    loop {
+        takeover.tick(env.now());
+        for Call { id, request, .. } in takeover.take_calls() {
+            let answer = peers[id.replica as usize].call(request).await.expect("answered");
+            takeover.answered(id, answer.map_err(|_| Lost), env.now());
+        }
+        match takeover.progress() {
+            Progress::Working => {}
+            Progress::Recovered(recovered) => return recovered.records.to_vec(),
+            other => panic!("{other:?}"),
+        }
+    }
 }
 
 #[test]

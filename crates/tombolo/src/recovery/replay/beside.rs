@@ -5,8 +5,7 @@
 //! 2. A part is older than what comes after it: it is put in before the next is.
 
 use tombolo_env::{Completion, Env, TaskClass, completion};
-use tombolo_storage::Result;
-use tombolo_storage::lanes::world_ended;
+use tombolo_storage::{Error, ErrorKind, Result};
 
 use super::pending::Pending;
 use crate::memtable::MemtableWriter;
@@ -29,7 +28,7 @@ enum Writer {
         /// What the memtable holds once the part is in it, as a rule.
         bytes: u64,
     },
-    /// The task has ended with its world.
+    /// The task could not put all of its part into the memtable, or has ended with its world.
     Lost,
 }
 
@@ -96,16 +95,19 @@ impl Beside {
     /// Waits until no task has anything.
     ///
     /// # Errors
-    /// `Busy` when the system had no memory for all of a part: then some of it is lost here, and the replay is over.
+    /// `Busy` when the system had no memory for all of a part: then some of it is lost here, and the replay is over. Every later call says so.
     pub(super) async fn rejoin(&mut self) -> Result<()> {
-        let Writer::Away { back, .. } = &mut self.writer else { return Ok(()) };
-        let Some((writer, part, outcome)) = back.await else {
-            self.writer = Writer::Lost;
-            return Err(world_ended());
+        let ended = match &mut self.writer {
+            Writer::Here(_) => return Ok(()),
+            Writer::Away { back, .. } => back.await,
+            Writer::Lost => None,
         };
-        self.writer = Writer::Here(writer);
+        self.writer = Writer::Lost;
+        let Some((writer, part, outcome)) = ended else {
+            return Err(Error::new(ErrorKind::Bug, "a part of a log was lost on its way into a memtable"));
+        };
         outcome?;
-        self.spare = part;
+        (self.writer, self.spare) = (Writer::Here(writer), part);
         Ok(())
     }
 }

@@ -7,6 +7,7 @@ use tombolo_format::batch::BatchBuilder;
 use tombolo_format::key::EntryKind;
 
 use super::*;
+use crate::memtable::refusing::REFUSED;
 
 const MEMTABLE_BYTES: u64 = 1 << 20;
 
@@ -147,4 +148,51 @@ fn an_entry_that_does_not_follow_is_said_and_what_came_before_it_is_there() {
     let (count, error) = replay.some_of(&runs[0], 0);
     assert_eq!((count, error.map(|error| error.kind())), (60, Some(ErrorKind::Corrupt)));
     assert_eq!(found(&mut replay)[0].1.len(), 60);
+}
+
+/// So many entries that another thread has a part of them, and has not begun with it.
+async fn given_away(replay: &mut Replay, runs: &[LogRun]) {
+    for run in runs {
+        replay.make_way().await.expect("memory");
+        if replay.writer.bytes_away().is_some() {
+            return;
+        }
+        let (count, failed) = replay.some_of(run, 0);
+        assert!(count == run.entries.len() || replay.has_share());
+        assert!(failed.is_none());
+    }
+    panic!("too few");
+}
+
+#[test]
+fn what_another_thread_could_not_put_in_ends_the_replay() {
+    let puts: Vec<_> = (0..2000_u32).map(|number| (number.to_be_bytes().to_vec(), vec![7; 100])).collect();
+    let world = World::new(1);
+    let env = world.process("engine").env();
+    for way_is_made in [false, true] {
+        let mut replay = replay().helped_by(&env);
+        let replayed = world.run_until(async {
+            given_away(&mut replay, &runs(&puts, 50)).await;
+            REFUSED.set(true);
+            let replayed = if way_is_made { replay_all(&mut replay, &runs(&puts[..0], 50)).await } else { replay.rejoin().await };
+            REFUSED.set(false);
+            replayed
+        });
+        assert_eq!(replayed.expect_err("no memory").kind(), ErrorKind::Busy);
+        // Nobody takes what is left of it for all.
+        assert!(world.run_until(replay.rejoin()).is_err());
+    }
+}
+
+#[test]
+fn a_thread_that_ends_with_its_part_ends_the_replay() {
+    let puts: Vec<_> = (0..2000_u32).map(|number| (number.to_be_bytes().to_vec(), vec![7; 100])).collect();
+    let world = World::new(1);
+    let process = world.process("engine");
+    let mut replay = replay().helped_by(&process.env());
+    world.run_until(given_away(&mut replay, &runs(&puts, 50)));
+    process.kill();
+    for _ in 0..2 {
+        assert!(world.run_until(replay.rejoin()).is_err());
+    }
 }
