@@ -110,6 +110,21 @@ fn the_loss_of_one_node_loses_nothing_and_of_two_is_said() {
     }
 }
 
+/// A manifest that says so of a log is not believed, whether entries are read one by one or many at once.
+#[test]
+fn a_log_that_is_to_end_within_an_entry_is_told_behind_those_before_it() {
+    let world = World::new(7);
+    let nodes = Local::with(&NODES);
+    let subject = subject(&world.process("tester").env(), &nodes, 64 << 10);
+    let history = LogHistory::new(&subject);
+    let end = written(&subject, &history, 20);
+    history.fence(5, 0, 9, LogOffset::ZERO).expect("fencing");
+    assert_eq!(history.read(5, 0, 9, LogOffset::ZERO, end).expect("reading").len(), 20);
+    let within = LogOffset::new(end.segment(), end.byte() - 1);
+    let error = history.read(5, 0, 9, LogOffset::ZERO, within).expect_err("within an entry");
+    assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+}
+
 #[test]
 fn a_takeover_copies_only_what_too_few_hold() {
     let world = World::new(7);

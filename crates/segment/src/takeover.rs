@@ -500,4 +500,52 @@ mod tests {
             assert_eq!(takeover.progress(), Progress::Recovered(recovered), "byte {changed}");
         }
     }
+
+    /// Records that lie in several reads are recovered in whatever order these are answered, and if each is answered in parts, or twice.
+    #[test]
+    fn reads_may_be_answered_in_any_order_and_in_parts() {
+        let segment = SegmentIdentity { incarnation: 1, epoch: 1, lane: 0, segment: 0 };
+        let (mut digest, mut records) = (first_digest(9, &segment), Vec::new());
+        for number in 0..40_usize {
+            let payload = vec![number.to_le_bytes()[0]; number * 997 + 20_000];
+            let (header, next) = encode_header(digest, narrow(records.len()), 0, &payload);
+            digest = next;
+            records.extend_from_slice(&header);
+            records.extend_from_slice(&payload);
+        }
+        assert!(records.len() > 8 * READ_BYTES as usize);
+        for (is_last_first, part_bytes) in [(false, u32::MAX), (true, u32::MAX), (true, 50_000), (false, 119_999), (true, 1 << 16)] {
+            let recovery = Recovery {
+                shape: Shape { copies: 3, quorum: 2 },
+                database: 9,
+                segment,
+                epoch: Epoch(2),
+                settled: None,
+                is_mark: |_| false,
+            };
+            let member = |n| Member { node: "n".into(), incarnation: NodeIncarnation(1), region: RegionId(n) };
+            let mut takeover = Takeover::new(recovery, (0..3).map(member).collect());
+            let now = Instant::from_nanos(0);
+            takeover.tick(now);
+            let mut calls = takeover.take_calls();
+            while takeover.progress() == Progress::Working {
+                assert!(!calls.is_empty(), "it goes on");
+                let call = if is_last_first { calls.pop() } else { Some(calls.remove(0)) };
+                let Some(Call { id, request, .. }) = call else { unreachable!() };
+                let answer = match request.body {
+                    Body::Read { from, bytes_max } => {
+                        let part = &records[from as usize..][..bytes_max.min(part_bytes) as usize];
+                        takeover.answered(id, Ok(Answer::Bytes(Bytes::copy_from_slice(part))), now);
+                        // An answer that nobody waits for changes nothing, whatever it says.
+                        Answer::Bytes(vec![7; part.len()].into())
+                    }
+                    _ => Answer::Sealed(Some(Extent { length: narrow(records.len()), digest, committed: 0 })),
+                };
+                takeover.answered(id, Ok(answer), now);
+                calls.extend(takeover.take_calls());
+            }
+            let recovered = Recovered { records: records.clone().into(), digest, has_mark: false };
+            assert!(takeover.progress() == Progress::Recovered(recovered), "{is_last_first}, parts of {part_bytes}");
+        }
+    }
 }

@@ -79,7 +79,8 @@ impl Lending {
         (is_free && regions.reserve(bytes_max.into())).then_some(bytes_max)
     }
 
-    /// Shares the memory of an open region with whoever made it. It takes as much again, for the copy that is made when it is sealed.
+    /// Shares the memory of an open region with whoever made it. It takes as much again, for the copy that is made of it while it is
+    /// open; a seal leaves one of the two.
     pub(super) fn share(&mut self, regions: &mut Regions, incarnation: NodeIncarnation, id: RegionId, epoch: Epoch) -> Option<String> {
         let directory = self.directory.as_ref()?;
         let bytes_max = self.reserve(regions, incarnation, id, epoch)?;

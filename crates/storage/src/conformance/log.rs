@@ -162,41 +162,13 @@ impl LogHistory<'_> {
         self.subject.env.block_on(self.subject.store.fence(&context, &record, from))
     }
 
-    /// Reads what a lane holds in `from..to`: entry by entry, and again in runs, which hold the same and end alike.
+    /// Reads what a lane holds in `from..to`, as [`read_both_ways`].
     ///
     /// # Errors
     /// The store's.
-    ///
-    /// # Panics
-    /// When they differ.
     pub fn read(&self, old: u64, lane: u32, new: u64, from: LogOffset, to: LogOffset) -> Result<Vec<(LogEntry, LogOffset)>> {
         let (context, record) = (self.context(new), self.record(old, lane));
-        self.subject.env.block_on(async {
-            let mut reader = self.subject.store.read(&context, &record, from, to).await?;
-            let mut entries = Vec::new();
-            let ended = loop {
-                match reader.next().await {
-                    Ok(Some(entry)) => entries.push(entry),
-                    Ok(None) => break Ok(()),
-                    Err(error) => break Err(error),
-                }
-            };
-            let mut reader = self.subject.store.read(&context, &record, from, to).await?;
-            let mut in_runs = Vec::new();
-            let runs_ended = loop {
-                match reader.next_run().await {
-                    Ok(Some(run)) => {
-                        assert!((1..=RUN_ENTRIES_MAX).contains(&run.entries.len()), "a run of {} entries", run.entries.len());
-                        in_runs.extend(run.entries.iter().map(|entry| run.entry(entry)));
-                    }
-                    Ok(None) => break Ok(()),
-                    Err(error) => break Err(error),
-                }
-            };
-            assert_eq!(in_runs, entries);
-            assert_eq!(runs_ended.as_ref().err().map(Error::to_string), ended.as_ref().err().map(Error::to_string));
-            ended.map(|()| entries)
-        })
+        self.subject.env.block_on(read_both_ways(&*self.subject.store, &context, &record, from, to))
     }
 
     /// Follows a lane from `from`, as one who claims nothing.
@@ -223,6 +195,46 @@ impl LogHistory<'_> {
         let context = self.context(new);
         self.subject.env.block_on(self.subject.store.free(&context, record))
     }
+}
+
+/// Reads what a log holds in `from..to`: entry by entry, and again in runs, which hold the same and end alike.
+///
+/// # Errors
+/// The store's.
+///
+/// # Panics
+/// When they differ.
+pub async fn read_both_ways(
+    store: &dyn LogStore,
+    context: &LogContext,
+    record: &LogRecord,
+    from: LogOffset,
+    to: LogOffset,
+) -> Result<Vec<(LogEntry, LogOffset)>> {
+    let mut reader = store.read(context, record, from, to).await?;
+    let mut entries = Vec::new();
+    let ended = loop {
+        match reader.next().await {
+            Ok(Some(entry)) => entries.push(entry),
+            Ok(None) => break Ok(()),
+            Err(error) => break Err(error),
+        }
+    };
+    let mut reader = store.read(context, record, from, to).await?;
+    let mut in_runs = Vec::new();
+    let runs_ended = loop {
+        match reader.next_run().await {
+            Ok(Some(run)) => {
+                assert!((1..=RUN_ENTRIES_MAX).contains(&run.entries.len()), "a run of {} entries", run.entries.len());
+                in_runs.extend(run.entries.iter().map(|entry| run.entry(entry)));
+            }
+            Ok(None) => break Ok(()),
+            Err(error) => break Err(error),
+        }
+    };
+    assert_eq!(in_runs, entries);
+    assert_eq!(runs_ended.as_ref().err().map(Error::to_string), ended.as_ref().err().map(Error::to_string));
+    ended.map(|()| entries)
 }
 
 /// An entry whose bytes are told by its number and size.
@@ -272,6 +284,7 @@ pub const LOG_CHECKS: &[(&str, LogCheck)] = &[
     ("what nothing names is freed when a later epoch opens its log", frees_unnamed),
     ("wrong calls get typed errors", wrong_calls),
     ("entries of all sizes, over many segments", sizes),
+    ("more entries than a run has", many),
 ];
 
 /// Runs all checks.
@@ -572,4 +585,25 @@ fn sizes(subject: &LogSubject) {
     log.sync(0, end).expect("a sync over many segments");
     let sealed = history.fence(5, 0, 9, LogOffset::ZERO).expect("fencing");
     assert_eq!(entries_only(history.read(5, 0, 9, LogOffset::ZERO, sealed).expect("reading")), entries);
+}
+
+fn many(subject: &LogSubject) {
+    let history = LogHistory::new(subject);
+    let log = history.open(5, 1).expect("opening");
+    let count = 2 * RUN_ENTRIES_MAX as u64 + 300;
+    let (mut entries, mut ends) = (Vec::new(), Vec::new());
+    for number in 1..=count {
+        let entry = entry(number, 10);
+        let end = log.append(0, &entry).expect("appending").end;
+        if number.is_multiple_of(100) || number == count {
+            log.sync(0, end).expect("a sync");
+        }
+        entries.push(entry);
+        ends.push(end);
+    }
+    let sealed = history.fence(5, 0, 9, LogOffset::ZERO).expect("fencing");
+    assert_eq!(entries_only(history.read(5, 0, 9, LogOffset::ZERO, sealed).expect("reading")), entries);
+    // From and to the middle of what would be runs.
+    let (from, to) = (700, RUN_ENTRIES_MAX + 900);
+    assert_eq!(entries_only(history.read(5, 0, 9, ends[from], ends[to]).expect("reading")), entries[from + 1..=to]);
 }

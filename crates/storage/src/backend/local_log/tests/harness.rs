@@ -10,7 +10,7 @@ use tombolo_env::simulated::{Crash, Process, World};
 
 use super::super::{Form, LocalLogOptions, LocalLogStore};
 use crate::backend::memory::MemoryObjectStore;
-use crate::conformance::log::{MemoryChain, entry};
+use crate::conformance::log::{MemoryChain, entry, read_both_ways};
 use crate::log_memory::Uncounted;
 use crate::{ConfigurationChain, Epoch, ErrorKind, Incarnation, Log, LogContext, LogEntry, LogId, LogOffset, LogRecord, LogStore, Result};
 
@@ -243,10 +243,5 @@ pub(super) async fn read(
     from: LogOffset,
     to: LogOffset,
 ) -> Result<Vec<LogEntry>> {
-    let mut reader = store.read(context, record, from, to).await?;
-    let mut entries = Vec::new();
-    while let Some((entry, _)) = reader.next().await? {
-        entries.push(entry);
-    }
-    Ok(entries)
+    Ok(read_both_ways(store, context, record, from, to).await?.into_iter().map(|(entry, _)| entry).collect())
 }
