@@ -473,7 +473,9 @@ mod tests {
         let first = first_digest(9, &segment);
         let (header, digest) = encode_header(first, 0, 0, b"a record");
         let records = [&header[..], b"a record"].concat();
-        for changed in 0..records.len() {
+        // Sound by themselves: of another writer.
+        let others = [&encode_header(first, 0, 0, b"another.").0[..], b"another."].concat();
+        for changed in 0..=records.len() {
             let shape = Shape { copies: 3, quorum: 2 };
             let recovery = Recovery { shape, database: 9, segment, epoch: Epoch(2), settled: None, is_mark: |_| false };
             let member = |n| Member { node: "n".into(), incarnation: NodeIncarnation(1), region: RegionId(n) };
@@ -488,8 +490,11 @@ mod tests {
                     let answer = match request.body {
                         Body::Seal => Answer::Sealed(Some(Extent { length: narrow(records.len()), digest, committed: 0 })),
                         _ => {
-                            let mut bytes = records.clone();
-                            bytes[changed] ^= u8::from(*bad.get_or_insert(id.replica) == id.replica);
+                            let is_bad = *bad.get_or_insert(id.replica) == id.replica;
+                            let mut bytes = if is_bad && changed == records.len() { others.clone() } else { records.clone() };
+                            if is_bad && let Some(byte) = bytes.get_mut(changed) {
+                                *byte ^= 1;
+                            }
                             Answer::Bytes(bytes.into())
                         }
                     };

@@ -70,6 +70,37 @@ fn brief_lives_leave_few_tables_and_few_logs() {
     }
 }
 
+/// Logs so large that other threads put parts of them into the memtable, at the end into more memtables than one.
+#[test]
+fn large_logs_of_several_lives_are_replayed_whole() {
+    const EACH: u32 = 9000;
+    for form in FORMS {
+        let world = World::new(11);
+        for (life, memtable_bytes) in [(0, 4 << 20), (1, 4 << 20), (2, 8 << 20), (3, 1 << 20)] {
+            let process = world.process("life");
+            let env = process.env();
+            let lived = process.run(async move {
+                let options =
+                    Options::parse(["memory_bytes=67108864", &format!("memtable_bytes={memtable_bytes}"), "automatic_compaction=false"])?;
+                let db = Db::builder("file:///db").log(format!("file:///db?form={form}")).env(env.clone()).options(options).open().await?;
+                let keys = db.default_keyspace();
+                // Of the newest life, at each key that several wrote.
+                for number in 0..EACH + life * 1000 {
+                    let newest = (0..life).rev().find(|life| (life * 1000..life * 1000 + EACH).contains(&number));
+                    let found = keys.get(number.to_be_bytes()).await?;
+                    assert_eq!(found.map(|value| value[0]), newest.map(|life| life.to_le_bytes()[0]), "life {life}, key {number}");
+                }
+                for number in life * 1000..life * 1000 + EACH {
+                    keys.put(number.to_be_bytes(), [life.to_le_bytes()[0]; 100]).await?;
+                }
+                Result::Ok(())
+            });
+            lived.expect("alive").expect("it opens");
+            process.kill();
+        }
+    }
+}
+
 #[test]
 fn lives_without_a_write_leave_nothing() {
     let world = World::new(8);

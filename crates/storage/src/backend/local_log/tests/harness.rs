@@ -10,7 +10,7 @@ use tombolo_env::simulated::{Crash, Process, World};
 
 use super::super::{Form, LocalLogOptions, LocalLogStore};
 use crate::backend::memory::MemoryObjectStore;
-use crate::conformance::log::{MemoryChain, entry, read_both_ways};
+use crate::conformance::log::{MemoryChain, entry};
 use crate::log_memory::Uncounted;
 use crate::{ConfigurationChain, Epoch, ErrorKind, Incarnation, Log, LogContext, LogEntry, LogId, LogOffset, LogRecord, LogStore, Result};
 
@@ -235,7 +235,7 @@ impl Case {
     }
 }
 
-/// All entries of a log in `from..to`.
+/// All entries of a log in `from..to`, in runs, as an opening reads them: once, for what is read does not stay in memory.
 pub(super) async fn read(
     store: &LocalLogStore,
     context: &LogContext,
@@ -243,5 +243,10 @@ pub(super) async fn read(
     from: LogOffset,
     to: LogOffset,
 ) -> Result<Vec<LogEntry>> {
-    Ok(read_both_ways(store, context, record, from, to).await?.into_iter().map(|(entry, _)| entry).collect())
+    let mut reader = store.read(context, record, from, to).await?;
+    let mut entries = Vec::new();
+    while let Some(run) = reader.next_run().await? {
+        entries.extend(run.entries.iter().map(|entry| run.entry(entry).0));
+    }
+    Ok(entries)
 }
