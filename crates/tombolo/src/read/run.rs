@@ -23,6 +23,9 @@ pub(crate) fn meets(table: &TableHandle, range: &KeyRange) -> bool {
     !range.is_below(&description.last_key) && !range.is_above(&description.first_key)
 }
 
+/// What is prepared, with the place of its table.
+type Slot = Mutex<Option<(usize, Prepared)>>;
+
 /// See the module's documentation.
 #[derive(Debug)]
 pub(crate) struct RunCursor {
@@ -37,7 +40,7 @@ pub(crate) struct RunCursor {
     cursor: Option<TableCursor>,
     backward: bool,
     /// Of the table where the walk will go on, with its place; `None` where requests are short, and nothing is prepared.
-    prepared: Option<Arc<Mutex<Option<(usize, Prepared)>>>>,
+    prepared: Option<Arc<Slot>>,
     /// Whether the walk waits for what is prepared. Invariant: then there is no cursor, and `prepared` is of the place to go to.
     is_arriving: bool,
 }
