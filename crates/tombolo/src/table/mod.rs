@@ -192,9 +192,10 @@ impl Table {
         let Some(opened) = self.opened.get() else { return Ok(Probe::Miss) };
         let Some((at, handle)) = opened.top.place_for(lookup.target) else { return Ok(Probe::Absent) };
         let Some(pinned) = self.partition(opened, at, handle) else { return Ok(Probe::Miss) };
-        if self.is_far
-            && let Some(hit) = self.row(&pinned, lookup)
-        {
+        if !self.passes(&pinned, handle, lookup)? {
+            return Ok(Probe::Absent);
+        }
+        if let Some(hit) = self.row(lookup) {
             return Ok(Probe::Found(hit));
         }
         let Some(handle) = self.block_for(&opened.top, &pinned, handle, lookup)? else { return Ok(Probe::Absent) };
@@ -216,9 +217,10 @@ impl Table {
             Some(pinned) => pinned,
             None => self.load_partition(request, handle).await?,
         };
-        if self.is_far
-            && let Some(hit) = self.row(&pinned, lookup)
-        {
+        if !self.passes(&pinned, handle, lookup)? {
+            return Ok(None);
+        }
+        if let Some(hit) = self.row(lookup) {
             return Ok(Some(hit));
         }
         let Some(handle) = self.block_for(&opened.top, &pinned, handle, lookup)? else { return Ok(None) };
@@ -238,9 +240,10 @@ impl Table {
         self.hit(block, handle, lookup)
     }
 
-    /// The row of a key, if it is kept and the filter lets it pass: of a table far away.
-    fn row(&self, partition: &Pinned, lookup: &Lookup<'_>) -> Option<Hit> {
-        if !partition.partition()?.may_contain(lookup.hash) {
+    /// The row of a key that the filter lets pass, if it is kept: of a table far away.
+    #[inline]
+    fn row(&self, lookup: &Lookup<'_>) -> Option<Hit> {
+        if !self.is_far {
             return None;
         }
         let (trailer, value) = self.cache.row(&self.row_key(lookup), lookup.target.trailer.sequence())?;
@@ -369,13 +372,17 @@ impl Table {
         TableIterator::new(Arc::clone(self), request, fill_cache)
     }
 
-    /// The block that may hold the look-up's key, if the filter lets it pass.
+    /// Whether the filter lets the look-up's key pass.
+    #[inline]
+    fn passes(&self, pinned: &Pinned, place: PartitionHandle, lookup: &Lookup<'_>) -> Result<bool> {
+        let partition = pinned.partition().ok_or_else(|| self.not_a("partition", place.offset))?;
+        Ok(partition.may_contain(lookup.hash))
+    }
+
+    /// The block that may hold the look-up's key, which the filter lets pass.
     #[inline]
     fn block_for(&self, top: &Top, pinned: &Pinned, place: PartitionHandle, lookup: &Lookup<'_>) -> Result<Option<BlockHandle>> {
         let partition = pinned.partition().ok_or_else(|| self.not_a("partition", place.offset))?;
-        if !partition.may_contain(lookup.hash) {
-            return Ok(None);
-        }
         let at = place.index().offset;
         let found = partition.index.at_or_after(lookup.target).map_err(|error| self.damaged(error.shifted(at)))?;
         let Some(entry) = found else { return Ok(None) };

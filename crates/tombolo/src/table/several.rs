@@ -59,6 +59,9 @@ impl Table {
         let Some(opened) = self.opened.get() else { return Ok(NearProbe::Miss) };
         let Some((at, handle)) = opened.top.place_for(lookup.target) else { return Ok(NearProbe::Absent) };
         let Some(pinned) = self.partition(opened, at, handle) else { return Ok(NearProbe::Miss) };
+        if !self.passes(&pinned, handle, lookup)? {
+            return Ok(NearProbe::Absent);
+        }
         let Some(handle) = self.block_for(&opened.top, &pinned, handle, lookup)? else { return Ok(NearProbe::Absent) };
         let Some(pinned) = self.cache.get(&self.key(handle.offset)) else { return Ok(NearProbe::Miss) };
         let block = pinned.block().ok_or_else(|| self.not_a("data block", handle.offset))?;
@@ -88,8 +91,10 @@ impl Table {
                 continue;
             };
             let kept = of_offset(&partitions, place.offset).ok_or_else(|| self.not_a("partition", place.offset))?;
-            let row = if self.is_far { self.row(&kept.clone().pin(), lookup) } else { None };
-            blocks.push(if row.is_none() { self.block_for(top, &kept.clone().pin(), *place, lookup)? } else { None });
+            let pinned = kept.clone().pin();
+            let passes = self.passes(&pinned, *place, lookup)?;
+            let row = if passes { self.row(lookup) } else { None };
+            blocks.push(if passes && row.is_none() { self.block_for(top, &pinned, *place, lookup)? } else { None });
             hits.push(row);
         }
         let residents = self.residents(request, blocks.iter().flatten().copied().map(Place::Block)).await?;
