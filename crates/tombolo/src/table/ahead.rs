@@ -9,8 +9,8 @@
 //!
 //! Pieces double from 16 KiB to 256 KiB, and to 1 MiB while the walk has to wait for what is coming: a slow store wants more in flight. At a store whose
 //! latency is measured they follow it ([`Reach`]): what moves in the time of one request's latency costs little more than the request. There
-//! several are on their way then, up to four times what the walk came through, and to a quarter of the memory budget: one connection gives what it gives, several
-//! give more.
+//! several are on their way then, up to four times what the walk came through, and as long as all walks take no more than a quarter of the memory budget: one
+//! connection gives what it gives, several give more.
 //! All pieces are charged to the memory budget; without room there, blocks are read one by one.
 //!
 //! There a seek reads at once what walks that begin with one usually come to ([`Habit`]), and a few blocks at least; nothing more is asked for until the walk has
@@ -47,7 +47,7 @@ const SLOW_BYTES_MAX: u64 = 1 << 20;
 const UNKNOWN_BYTES: u64 = 256 << 10;
 /// Pieces on their way at once, at most, from a store whose latency is measured.
 const COMING_MAX: u64 = 8;
-/// What one walk has on its way takes at most this part of the memory budget there.
+/// Beyond a piece for each, what all walks have on their way takes at most this part of the memory budget there.
 const COMING_OF_BUDGET: u64 = 4;
 /// Into so many pieces it is cut at least, as long as they do not become too small: they wait side by side.
 const COMING_MIN: u64 = 4;
@@ -305,6 +305,12 @@ impl ReadAhead {
         table.cache.budget().try_charge(category, range.end - range.start).ok()
     }
 
+    /// Whether all walks together have room for a further piece, beside those that each needs: else the walks of a merge would drive the cache out.
+    fn has_more_room(table: &Table, range: &Range<u64>) -> bool {
+        let budget = table.cache.budget();
+        budget.used(Category::Scans) + (range.end - range.start) <= budget.bytes() / COMING_OF_BUDGET
+    }
+
     /// Takes a piece that was read.
     pub(super) fn install(&mut self, start: u64, bytes: Bytes, charge: Charge) {
         self.pace.bytes = bytes.len() as u64;
@@ -349,7 +355,8 @@ impl ReadAhead {
 
     /// Begins to read the next piece; says whether it did.
     pub(super) fn start(&mut self, env: &Env, table: &Arc<Table>, request: Request, range: Range<u64>) -> bool {
-        if range.is_empty() {
+        let is_further = !self.coming.is_empty();
+        if range.is_empty() || is_further && !ReadAhead::has_more_room(table, &range) {
             return false;
         }
         let Some(charge) = ReadAhead::room(table, request, &range) else { return false };
