@@ -363,6 +363,7 @@ impl Takeover {
             // Its seal has said so: no more than a segment's length.
             if extent.length > SEGMENT_RECORDS_BYTES_MAX {
                 self.lose(from, Word::Lost);
+            // Without memory for it, it looks again with the next tick.
             } else if let Ok(bytes) = Buffer::zeroed(extent.length as usize) {
                 let digest = first_digest(self.recovery.database, &self.recovery.segment);
                 let checked = Checked { end: 0, digest, has_mark: false };
