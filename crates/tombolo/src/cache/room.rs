@@ -37,11 +37,7 @@ impl GiveWay for BlockCache {
         let _one_at_a_time = self.giving_way.lock();
         // What is held by others leaves the cache without giving anything back: regions come to an end, and entries.
         while self.budget.yielding_bytes() > self.budget.cache_bytes_max() {
-            let gave = self.rows.give_way(false)
-                || self.frames.give_empty_back()
-                || self.evacuate(Then::GiveBack)
-                || self.evict_next()
-                || self.rows.give_way(true);
+            let gave = self.rows.give_way() || self.frames.give_empty_back() || self.evacuate(Then::GiveBack) || self.evict_next();
             if !gave {
                 return;
             }

@@ -366,3 +366,39 @@ fn threads_that_begin_one_after_the_other_count_hits_on_lines_of_their_own() {
     assert!(lines >= 6, "8 threads counted on {lines} lines");
     assert!(hits.get() <= 8000);
 }
+
+/// A cache full of blocks, and of as many rows as it takes.
+fn with_rows() -> Arc<BlockCache> {
+    let cache = BlockCache::new(8 << 20);
+    (0..1500).for_each(|number| drop(cache.insert(key(number), block(number, 8000))));
+    for number in 0..20_000u64 {
+        let user_key = number.to_be_bytes();
+        let row =
+            RowKey { table: TableName { epoch: 1, random: 7 }, user_key: &user_key, hash: number.wrapping_mul(0x9e37_79b9_7f4a_7c15) };
+        cache.insert_row(&row, Trailer::new(SequenceNumber(1), EntryKind::Put), &[5; 300]);
+    }
+    assert!(cache.stats().row_bytes > 1 << 20, "{:?}", cache.stats());
+    assert!(cache.used_bytes() <= cache.budget().cache_bytes_max(), "{:?}", cache.stats());
+    cache
+}
+
+#[test]
+fn rows_give_way_as_far_as_their_share_shrinks() {
+    let cache = with_rows();
+    let room = cache.budget().cache_bytes_max();
+    let _others = cache.budget().charge(Category::Memtables, room / 2);
+    let stats = cache.stats();
+    assert!(stats.row_bytes <= cache.rows.bytes_max() && stats.rows > 0, "{stats:?}");
+    assert!(stats.used_bytes <= room - room / 2, "{stats:?}");
+}
+
+#[test]
+fn rows_give_way_beside_blocks_that_are_held() {
+    let cache = with_rows();
+    let held: Vec<Kept> = (0..1500).filter_map(|number| cache.get(&key(number)).map(Pinned::keep)).collect();
+    assert!(held.len() > 300, "{}", held.len());
+    // So much that what is held would fill what is left.
+    let _others = cache.budget().charge(Category::Memtables, cache.budget().cache_bytes_max() / 2);
+    let stats = cache.stats();
+    assert!(stats.used_bytes <= cache.budget().cache_bytes_max(), "{stats:?}");
+}

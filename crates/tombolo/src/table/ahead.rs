@@ -47,7 +47,7 @@ const SLOW_BYTES_MAX: u64 = 1 << 20;
 const UNKNOWN_BYTES: u64 = 256 << 10;
 /// Pieces on their way at once, at most, from a store whose latency is measured.
 const COMING_MAX: u64 = 8;
-/// Beyond a piece for each, what all walks have on their way takes at most this part of the memory budget there.
+/// Beyond the piece that each is in and the next one, what all walks have on their way takes at most this part of the memory budget there.
 const COMING_OF_BUDGET: u64 = 4;
 /// Into so many pieces it is cut at least, as long as they do not become too small: they wait side by side.
 const COMING_MIN: u64 = 4;

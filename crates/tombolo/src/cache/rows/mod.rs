@@ -311,9 +311,9 @@ impl Rows {
         self.hits.load(Ordering::Relaxed)
     }
 
-    /// Gives a chunk back, of those who take more than they may, or `even_so` of any; says whether there was one.
-    pub(super) fn give_way(&self, even_so: bool) -> bool {
-        if self.bytes() == 0 || !even_so && self.bytes() <= self.bytes_max() {
+    /// Gives a chunk back, if they take more than they may; says whether there was one. When nothing is left to the cache, none is left to them.
+    pub(super) fn give_way(&self) -> bool {
+        if self.bytes() <= self.bytes_max() {
             return false;
         }
         let hand = self.hand.fetch_add(1, Ordering::Relaxed);

@@ -67,6 +67,10 @@ fn a_row_is_found_by_table_key_and_snapshot_and_by_nothing_else() {
     assert_eq!(fixture.rows.get(&other, ALL), Some((trailer(9), Bytes::from_static(b"two"))));
     assert_eq!(get(1, b"a", 7), None, "its place was taken");
     assert_eq!((fixture.rows.count(), fixture.rows.hits()), (1, 2));
+    // Nor are tables mixed up whose keys come to the same.
+    let (table, random) = (name(2), |number| name(number).random.rotate_left(23));
+    let forged = RowKey { table, user_key: b"other", hash: hash(b"a") ^ random(1) ^ random(2) };
+    assert_eq!((forged.mixed() == other.mixed(), fixture.rows.get(&forged, ALL)), (true, None));
     // Empty keys and values are rows, too.
     fixture.rows.insert(&key(1, b""), trailer(1), b"", || NO_BLOCKS);
     assert_eq!(get(1, b"", 1), Some(Bytes::new()));
@@ -85,7 +89,8 @@ fn what_they_take_is_charged_and_bounded_and_given_back() {
     assert_eq!(held, fixture.rows.count());
     let found = (0..100_000).filter(|number| fixture.get(*number).is_some()).count();
     assert!(found == held && found as u64 * 300 > fixture.rows.bytes() / 2, "{found} of {held} in {} bytes", fixture.rows.bytes());
-    while fixture.rows.give_way(true) {}
+    let _everything = fixture.budget.charge(Category::Memtables, fixture.budget.cache_bytes_max());
+    while fixture.rows.give_way() {}
     assert_eq!((fixture.rows.bytes(), fixture.rows.count()), (0, 0));
     assert_eq!(fixture.budget.used(Category::Cache), fixture.blocks_bytes);
     assert_eq!(fixture.get(99_999), None);
@@ -108,6 +113,26 @@ fn what_is_used_stays_and_what_comes_back_is_known() {
     }
     let stayed = hot.filter(|number| fixture.get(*number).is_some()).count();
     assert!(stayed > 190, "{stayed} of 200");
+}
+
+#[test]
+fn who_comes_back_goes_to_the_main_queue() {
+    let fixture = Fixture::new(16 << 20);
+    // Found again, they are in main.
+    for number in 0..30_000 {
+        fixture.insert(number, &[1; 300]);
+        let _ = fixture.get(number);
+    }
+    let cold = |from: u64, count: u64| (from..from + count).for_each(|number| fixture.insert(number, &[2; 300]));
+    cold(100_000, 12_000);
+    let gone: Vec<u64> = (100_000..112_000).filter(|number| fixture.get(*number).is_none()).collect();
+    assert!(gone.len() > 500, "{}", gone.len());
+    let back = &gone[gone.len() - 50..];
+    back.iter().for_each(|number| fixture.insert(*number, &[3; 300]));
+    // More than young holds.
+    cold(200_000, 8000);
+    let stayed = back.iter().filter(|number| fixture.get(**number).is_some()).count();
+    assert!(stayed > 40, "{stayed} of 50");
 }
 
 #[test]

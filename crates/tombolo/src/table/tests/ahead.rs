@@ -184,6 +184,24 @@ fn a_piece_that_fails_or_falls_short_costs_a_request_and_no_answer() {
     }
 }
 
+/// A store where requests take 20 ms.
+fn far(fixture: &Fixture, env: &Env) -> Arc<dyn ObjectStore> {
+    let latency = Latency { bytes_per_second: 90_000_000, ..Latency::fixed(LATENCY) };
+    let slow = ThrottleObjectStore::new(env, Arc::clone(&fixture.store), Throttle { latency, ..Throttle::default() });
+    Arc::new(FlowObjectStore::new(env, Arc::new(HedgeObjectStore::new(env, Arc::new(slow)))))
+}
+
+const LATENCY: Duration = Duration::from_millis(20);
+
+impl Table {
+    /// Puts its partitions out of the cache, into which they came with its tail; how many there are.
+    fn evict_partitions(&self) -> usize {
+        let partitions = &self.opened.get().unwrap().top.partitions;
+        partitions.iter().for_each(|place| self.cache.evict(&self.key(place.offset)));
+        partitions.len()
+    }
+}
+
 /// The index of what is read ahead comes ahead as well, many partitions at once: else each of them is a latency of its own.
 #[test]
 fn partitions_of_a_far_table_come_before_the_walk_does() {
@@ -191,25 +209,133 @@ fn partitions_of_a_far_table_come_before_the_walk_does() {
     let entries = many(KEYS, 100);
     let description = fixture.write(&entries, TableOptions { partition_bytes: 300, ..plain() });
     let env = env(&fixture);
-    let latency = Latency { bytes_per_second: 90_000_000, ..Latency::fixed(Duration::from_millis(20)) };
-    let traced = Arc::clone(&fixture.store);
-    let slow = ThrottleObjectStore::new(&env, traced, Throttle { latency, ..Throttle::default() });
-    let store = Arc::new(FlowObjectStore::new(&env, Arc::new(HedgeObjectStore::new(&env, Arc::new(slow)))));
+    let store = far(&fixture, &env);
     for backward in [false, true] {
-        let table =
-            Arc::new(Table::new(description.clone(), object(), Arc::clone(&store) as Arc<dyn ObjectStore>, BlockCache::new(64 << 20)));
+        let table = Arc::new(Table::new(description.clone(), object(), Arc::clone(&store), BlockCache::new(64 << 20)));
         fixture.run(table.open(request())).unwrap();
-        // They came with the table's tail, and have left the cache since.
-        let partitions: Vec<_> = table.opened.get().unwrap().top.partitions.iter().map(|place| place.offset).collect();
-        partitions.iter().for_each(|offset| table.cache.evict(&table.key(*offset)));
-        assert!(partitions.len() > 15, "{partitions:?}");
+        let partitions = table.evict_partitions();
+        assert!(partitions > 15, "{partitions}");
         let began = env.now();
         let mut iterator = table.iterator(request(), true).in_background(&env);
         let step = if backward { iterator.last() } else { iterator.first() };
         done(&fixture, &mut iterator, step);
         let first = if backward { entries.len() - 1 } else { 0 };
         walk(&fixture, &mut iterator, &entries, first, entries.len(), backward);
-        let latencies = env.now().since(began).as_secs_f64() / 0.020;
-        assert!(latencies < 12.0, "{latencies} latencies for {} partitions", partitions.len());
+        let latencies = env.now().since(began).as_secs_f64() / LATENCY.as_secs_f64();
+        assert!(latencies < 12.0, "{latencies} latencies for {partitions} partitions");
     }
+}
+
+/// A seek that reads beyond its partition, because walks usually go so far, brings the next partition at the same time.
+#[test]
+fn a_seek_brings_the_index_of_what_it_reads() {
+    let fixture = Fixture::new();
+    let entries = many(KEYS, 100);
+    let description = fixture.write(&entries, TableOptions { partition_bytes: 300, ..plain() });
+    let env = env(&fixture);
+    let table = Arc::new(Table::new(description, object(), far(&fixture, &env), BlockCache::new(64 << 20)));
+    fixture.run(table.open(request())).unwrap();
+    let walk_from = |number: usize| {
+        let began = env.now();
+        let mut iterator = table.iterator(request(), true).in_background(&env);
+        let step = iterator.seek(key(&entries[number]));
+        done(&fixture, &mut iterator, step);
+        walk(&fixture, &mut iterator, &entries, number, 1100, false);
+        env.now().since(began).as_secs_f64() / LATENCY.as_secs_f64()
+    };
+    (0..10).for_each(|turn| {
+        walk_from(turn * 200);
+    });
+    table.evict_partitions();
+    // As many entries as a partition has blocks for: it goes on in the next.
+    let latencies = walk_from(10_000);
+    assert!(latencies < 2.4, "{latencies} latencies for a partition, and the blocks with the next one");
+}
+
+/// What came into memory while a piece of it was on its way is left behind, and the pieces after it are of use.
+#[test]
+fn pieces_that_came_in_vain_are_passed() {
+    let fixture = Fixture::new();
+    let entries = many(8 * KEYS, 100);
+    let description = fixture.write(&entries, plain());
+    let env = env(&fixture);
+    let table = Arc::new(Table::new(description.clone(), object(), far(&fixture, &env), BlockCache::new(256 << 20)));
+    fixture.run(table.open(request())).unwrap();
+    fixture.tracer.reset();
+    let mut iterator = table.iterator(request(), true).in_background(&env);
+    let step = iterator.first();
+    done(&fixture, &mut iterator, step);
+    let number = walk(&fixture, &mut iterator, &entries, 0, 20_000, false);
+    // Another walk brings what lies in the next pieces, and not what lies behind.
+    let mut other = table.iterator(request(), true).in_background(&env);
+    let step = other.seek(key(&entries[number]));
+    done(&fixture, &mut other, step);
+    walk(&fixture, &mut other, &entries, number, 8000, false);
+    drop(other);
+    fixture.run(env.sleep(Duration::from_secs(1)));
+    let before = fixture.tracer.of_kind(RequestKind::Read);
+    walk(&fixture, &mut iterator, &entries, number, entries.len(), false);
+    let reads = fixture.tracer.of_kind(RequestKind::Read);
+    let (bytes, rest) = (reads.bytes - before.bytes, (entries.len() - number) as u64 * 125);
+    assert!(bytes < rest - (4 << 20), "{bytes} bytes, when {rest} were left and pieces of them had come");
+}
+
+/// The walks of a merge share a quarter of memory, beyond the two pieces that each has.
+#[test]
+fn many_walks_leave_memory_to_the_cache() {
+    let fixture = Fixture::new();
+    let entries = many(8 * KEYS, 100);
+    let description = fixture.write(&entries, plain());
+    let env = env(&fixture);
+    let table = Arc::new(Table::new(description, object(), far(&fixture, &env), BlockCache::new(32 << 20)));
+    fixture.run(table.open(request())).unwrap();
+    let mut iterators: Vec<_> = (0..8).map(|_| table.iterator(request(), false).in_background(&env)).collect();
+    let (budget, mut most) = (Arc::clone(table.cache.budget()), 0);
+    for (turn, iterator) in iterators.iter_mut().enumerate() {
+        let first = turn * 10_000;
+        let step = iterator.seek(key(&entries[first]));
+        done(&fixture, iterator, step);
+        walk(&fixture, iterator, &entries, first, 30_000, false);
+        most = most.max(budget.used(Category::Scans));
+    }
+    assert!(most < budget.bytes() / 4 + 8 * (2 << 20), "{most} of {}", budget.bytes());
+}
+
+/// What every read needs is no part of the memory that rows and blocks share.
+#[test]
+fn filters_and_indexes_are_counted_apart() {
+    let fixture = Fixture::new();
+    let description = fixture.write(&many(KEYS, 100), plain());
+    let table = Arc::new(Table::new(description, object(), Arc::clone(&fixture.store), BlockCache::new(16 << 20)));
+    let budget = Arc::clone(table.cache.budget());
+    fixture.run(table.open(request())).unwrap();
+    let (index, all) = (budget.cached_index_bytes(), table.cache.used_bytes());
+    assert!(index > KEYS as u64 && index <= all, "{index} of {all}");
+    table.evict_partitions();
+    assert_eq!(budget.cached_index_bytes(), 0);
+}
+
+/// Rows that look-ups left are found by a multi-get as well.
+#[test]
+fn a_multi_get_finds_rows() {
+    let fixture = Fixture::new();
+    let entries = many(2000, 100);
+    let description = fixture.write(&entries, plain());
+    let env = env(&fixture);
+    let table = Arc::new(Table::new(description, object(), far(&fixture, &env), BlockCache::new(16 << 20)));
+    // Full of something else.
+    let others = table.cache.budget().cache_bytes_max() / 10 * 9;
+    table.cache.budget().add_cached(others);
+    let lookups: Vec<_> = [3, 900, 1800].map(|number: usize| Lookup::new(&entries[number].0, SequenceNumber::MAX)).into();
+    for lookup in &lookups[..2] {
+        assert!(fixture.run(table.get(request(), lookup)).unwrap().is_some());
+    }
+    let before = table.cache.stats();
+    assert_eq!((before.rows, before.row_hits), (2, 0));
+    let found = fixture.run(table.get_several(request(), &lookups)).unwrap();
+    let values: Vec<_> = found.into_iter().map(|hit| hit.map(|hit| hit.value().to_vec())).collect();
+    assert_eq!(values, [3, 900, 1800].map(|number: usize| Some(entries[number].2.clone())));
+    let after = table.cache.stats();
+    assert_eq!((after.rows, after.row_hits), (3, 2));
+    table.cache.budget().subtract_cached(others);
 }
