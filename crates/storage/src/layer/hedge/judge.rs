@@ -25,7 +25,7 @@ const DELAY_PERMILLE: u32 = 955;
 /// And at most so many times the median: where more than one read in twenty is far beyond it, each of those is late.
 const DELAY_OF_MEDIAN_MAX: u32 = 3;
 
-/// Samples of a size before its median counts, and before reads of it are hedged.
+/// Samples of a size before its median counts, so that what takes many times that is late, and before it is known where the slowest of twenty begin.
 const SAMPLES_MIN: u32 = 16;
 const SAMPLES_FOR_DELAY: u32 = 64;
 
@@ -105,8 +105,9 @@ impl Known {
             self.until_look = LOOK_EVERY;
             self.p50 = self.usual.permille(500);
             self.p99 = self.usual.permille(990);
-            let delay = || self.usual.permille(DELAY_PERMILLE).min(self.p50 * DELAY_OF_MEDIAN_MAX);
-            self.delay = (self.usual.total() >= SAMPLES_FOR_DELAY).then(delay);
+            let far_beyond = self.p50 * DELAY_OF_MEDIAN_MAX;
+            let is_tail_known = self.usual.total() >= SAMPLES_FOR_DELAY;
+            self.delay = Some(if is_tail_known { self.usual.permille(DELAY_PERMILLE).min(far_beyond) } else { far_beyond });
             self.is_slow = self.recent.permille(500) > self.p50.mul_f64(SLOW_FACTOR);
         }
     }

@@ -291,6 +291,22 @@ fn a_first_request_that_fails_in_passing_waits_for_the_second() {
     });
 }
 
+/// After a few reads it is known what is far too long, though not where the slowest of twenty begin.
+#[test]
+fn what_takes_many_times_the_median_is_asked_for_twice_soon() {
+    simulate(of_latency(Latency::fixed(STEADY)), |bench| async move {
+        bench.put().await;
+        bench.read(false, 20, 1).await;
+        bench.plan.inject(Rule::of_kind(RequestKind::Read, Fault::Delay(STEADY)).times(1));
+        let late = bench.read(false, 1, 1).await;
+        assert!(late[0] >= STEADY * 2 && bench.pulse().hedges == 0, "{late:?}");
+        bench.plan.inject(Rule::of_kind(RequestKind::Read, Fault::Delay(STEADY * 100)).times(1));
+        let cut = bench.read(false, 1, 1).await;
+        assert!(cut[0] < STEADY.mul_f64(4.5), "{cut:?}");
+        assert_eq!((bench.pulse().hedges, bench.pulse().hedges_won), (1, 1));
+    });
+}
+
 fn put_request(purpose: Purpose) -> Request {
     Request::new(purpose, Epoch::NONE)
 }
