@@ -73,17 +73,19 @@ pub enum Form {
     Mapped,
     /// As objects of the database's store.
     Objects,
-    /// On segments in the memory of nodes.
+    /// On segments in the memory of nodes of other hosts.
     Near,
+    /// The same of nodes of the writers' host, which share their memory with them.
+    NearShared,
 }
 
 impl Form {
     /// Those of the local log, which may change from one open to the next.
     pub const LOCAL: [Form; 2] = [Form::Written, Form::Mapped];
 
-    /// Hosts of the nodes of [`Form::Near`], and the port that they listen on.
+    /// Hosts of the nodes of [`Form::Near`].
     pub const NODES: [&str; 4] = ["node-0", "node-1", "node-2", "node-3"];
-    /// See [`Form::NODES`].
+    /// The port that the nodes of [`Form::Near`] listen on, and the first one of [`Form::NearShared`].
     pub const NODE_PORT: u16 = 7000;
 
     /// As the URI names it.
@@ -93,6 +95,7 @@ impl Form {
             Form::Mapped => "mapped",
             Form::Objects => "objects",
             Form::Near => "near",
+            Form::NearShared => "near, shared",
         }
     }
 
@@ -102,6 +105,10 @@ impl Form {
             Form::Written | Form::Mapped => format!("file://{directory}?form={}", self.name()),
             Form::Objects => "objects://".to_owned(),
             Form::Near => format!("near://{}", Form::NODES.map(|host| format!("{host}:{}", Form::NODE_PORT)).join(",")),
+            Form::NearShared => {
+                let ports = Form::NODE_PORT..Form::NODE_PORT + 4;
+                format!("near://{}", ports.map(|port| format!("localhost:{port}")).collect::<Vec<_>>().join(","))
+            }
         }
     }
 }

@@ -2,7 +2,7 @@
 //! cut off, paused, killed and started again, that drain, lend less, and lose what they hold ([`neighbours`]).
 //!
 //! The writers are on one host, with the database on its disk, or on several, with the database in a store that all reach and that has bad days. Clocks jump.
-//! One seed in eight is about nodes that are all started again under a writer that lives ([`rolling`]).
+//! In one seed of three the nodes are on the writers' host, and share their memory with them. One seed in eight is about nodes that are all started again under a writer that lives ([`rolling`]).
 //!
 //! Checked beside what the oracle knows: when all is well again every writer comes to its end within a stated time.
 
@@ -32,8 +32,8 @@ const HOSTS: u64 = 3;
 const END: Duration = Duration::from_secs(90);
 
 /// Half of the contests are about a log that outgrows its memory, so that segments become objects.
-fn contest(run: &Run, store: Option<SharedStore>, random: &mut Random) -> Contest {
-    let setup = Setup { store, ..Setup::small(Form::Near) };
+fn contest(run: &Run, form: Form, store: Option<SharedStore>, random: &mut Random) -> Contest {
+    let setup = Setup { store, ..Setup::small(form) };
     let mut contest = Contest::new(run, setup);
     if random.percent(50) {
         contest.setup.memtable_bytes = 256 << 10;
@@ -59,7 +59,8 @@ fn judged(seed: u64) -> Result<Report, Failure> {
         |run| {
             let mut random = Random::new(seed, 18);
             run.world.set_preemption_probability([0.01, 0.05, 0.2][random.index(3)]);
-            if seed % 8 == 5 { rolling::run(run, &mut random) } else { compete(run, &mut random) }
+            let form = if seed % 3 == 1 { Form::NearShared } else { Form::Near };
+            if seed % 8 == 5 { rolling::run(run, form, &mut random) } else { compete(run, form, &mut random) }
         },
     )
 }
@@ -118,17 +119,19 @@ impl Writers<'_> {
     }
 }
 
-fn compete(run: &Run, random: &mut Random) -> Result<(), Violation> {
+fn compete(run: &Run, form: Form, random: &mut Random) -> Result<(), Violation> {
     let keeps = [Keeps::Nothing, Keeps::Synced, Keeps::Copied][random.index(3)];
-    let mut neighbours = Neighbours::start(run, keeps, random);
+    let keeps = if form == Form::NearShared { Keeps::Nothing } else { keeps };
+    let mut neighbours = Neighbours::start(run, form, keeps, random);
     let mut hosts = vec![run.world.host(0)];
     let mut store = None;
     if random.percent(50) {
-        hosts.extend((1..HOSTS).map(|number| run.world.add_host(&format!("writers-{number}"))));
+        let others = if form == Form::NearShared { 1 } else { HOSTS };
+        hosts.extend((1..others).map(|number| run.world.add_host(&format!("writers-{number}"))));
         let chances = if random.percent(50) { Chances { lateness_max: Duration::from_secs(1), ..Chances::ROUGH } } else { Chances::NONE };
         store = Some(SharedStore::new(FaultPlan::random(random.next(), chances)));
     }
-    let contest = contest(run, store, random);
+    let contest = contest(run, form, store, random);
     let plan = contest.setup.store.clone();
     let mut writers = Writers { run, contest, hosts, processes: Vec::new(), started: 0 };
     for _ in 0..=random.below(2) {

@@ -6,7 +6,10 @@
 //! - A node in memory only ends when it has drained.
 //! - One with a copy, which answers from memory, ends when it was stopped cleanly: its next life finds all.
 //! - One that syncs before it answers ends anyhow, by a kill or without power, several at once.
+//!
+//! Nodes of the writers' host share their memory with writers, who store there themselves. They are in memory only; their host stays, and nothing comes between it and itself.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,6 +27,8 @@ const NODE_BYTES: u64 = 256 << 20;
 /// What it lends when it wants memory back.
 const NODE_BYTES_FEW: u64 = 1 << 20;
 const DIRECTORY: &str = "/node";
+/// Where those of one host share theirs, each in a directory that its port names.
+pub(super) const SHARED_DIRECTORY: &str = "/shm";
 
 /// What keeps a node's regions beside its memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +49,9 @@ pub(super) struct Neighbour {
     pub(super) node: Process,
     slot: Slot,
     keeps: Keeps,
+    port: u16,
+    /// The directory of the memory that it shares with writers of its host.
+    shares: Option<PathBuf>,
     /// A disk with nothing on it.
     blank: DiskImage,
     is_cut: bool,
@@ -51,9 +59,20 @@ pub(super) struct Neighbour {
 }
 
 impl Neighbour {
-    pub(super) fn new(host: Host, keeps: Keeps) -> Neighbour {
+    /// The nodes of a form of the log, on hosts of their own or on that of the writers.
+    pub(super) fn all(run: &Run, form: Form, keeps: Keeps) -> Vec<Neighbour> {
+        if form == Form::NearShared {
+            let on_port = |port| {
+                Neighbour::new(run.world.host(0), Keeps::Nothing, port, Some(PathBuf::from(SHARED_DIRECTORY).join(port.to_string())))
+            };
+            return (Form::NODE_PORT..).take(Form::NODES.len()).map(on_port).collect();
+        }
+        Form::NODES.iter().map(|name| Neighbour::new(run.world.add_host(name), keeps, Form::NODE_PORT, None)).collect()
+    }
+
+    fn new(host: Host, keeps: Keeps, port: u16, shares: Option<PathBuf>) -> Neighbour {
         let (node, slot, blank) = (host.process("node"), Slot::default(), host.disk_image());
-        let mut neighbour = Neighbour { host, node, slot, keeps, blank, is_cut: false, is_leaving: false };
+        let mut neighbour = Neighbour { host, node, slot, keeps, port, shares, blank, is_cut: false, is_leaving: false };
         neighbour.start();
         neighbour
     }
@@ -68,15 +87,16 @@ impl Neighbour {
         self.slot = Slot::default();
         self.is_leaving = false;
         let (env, slot, inside) = (self.node.env(), Arc::clone(&self.slot), self.node.clone());
+        let (port, share) = (self.port, self.shares.clone());
         let serve = async move {
             let options = NodeOptions {
-                listen: format!("0.0.0.0:{}", Form::NODE_PORT),
+                listen: format!("0.0.0.0:{port}"),
                 bytes_max: NODE_BYTES,
                 domain: "a rack".into(),
                 credentials: None,
                 connections_max: CONNECTIONS_MAX,
                 disk,
-                share: None,
+                share,
                 rdma: None,
             };
             match Node::start(&env, options).await {
@@ -144,8 +164,8 @@ pub(super) struct Neighbours {
 }
 
 impl Neighbours {
-    pub(super) fn start(run: &Run, keeps: Keeps, random: &mut Random) -> Neighbours {
-        let all: Vec<Neighbour> = Form::NODES.iter().map(|name| Neighbour::new(run.world.add_host(name), keeps)).collect();
+    pub(super) fn start(run: &Run, form: Form, keeps: Keeps, random: &mut Random) -> Neighbours {
+        let all = Neighbour::all(run, form, keeps);
         Neighbours { victim: random.index(all.len()), all, keeps }
     }
 
@@ -171,7 +191,7 @@ impl Neighbours {
 
     fn cut(&mut self, run: &Run, writers: &Host, nth: usize, random: &mut Random) {
         let neighbour = &mut self.all[nth];
-        if neighbour.is_cut {
+        if neighbour.is_cut || neighbour.shares.is_some() {
             return;
         }
         neighbour.is_cut = true;
@@ -212,6 +232,7 @@ impl Neighbours {
         let victim = &mut self.all[self.victim];
         victim.kill();
         match random.below(4) {
+            _ if victim.shares.is_some() => {}
             0..=1 => victim.rot(random),
             2 => victim.host.power_loss(),
             _ => victim.host.set_disk(&victim.blank),

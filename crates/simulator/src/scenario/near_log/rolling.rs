@@ -10,7 +10,7 @@ use tombolo_env::TaskClass;
 use tombolo_env::simulated::{Crash, Process};
 
 use super::Run;
-use super::neighbours::{Keeps, Neighbour};
+use super::neighbours::{Keeps, Neighbour, SHARED_DIRECTORY};
 use crate::client::{Client, Entry, Form, Setup, Step, Stop, key, large_write};
 use crate::failure::Violation;
 use crate::oracle::Shared;
@@ -68,14 +68,18 @@ fn restart_all(run: &Run, neighbours: &mut [Neighbour], random: &mut Random) {
     run.world.run_for(REPAIR);
 }
 
-pub(super) fn run(run: &Run, random: &mut Random) -> Result<(), Violation> {
-    let mut neighbours: Vec<Neighbour> = Form::NODES.iter().map(|name| Neighbour::new(run.world.add_host(name), Keeps::Nothing)).collect();
-    let setup = Setup { memtable_bytes: 256 << 10, ..Setup::small(Form::Near) };
+pub(super) fn run(run: &Run, form: Form, random: &mut Random) -> Result<(), Violation> {
+    let mut neighbours = Neighbour::all(run, form, Keeps::Nothing);
+    let setup = Setup { memtable_bytes: 256 << 10, ..Setup::small(form) };
     let count = 1 + random.index(4);
     let writes = (0..count).map(|_| large_write(random)).collect();
     let first = run.world.process("first");
     run.life(&first, &setup, writes, false, "writing to a log of its own")?;
     run.crash(std::slice::from_ref(&first), Crash::Kill);
+    let shared = run.world.host(0).all_files().into_iter().any(|(path, _)| path.starts_with(SHARED_DIRECTORY));
+    if shared != (form == Form::NearShared) {
+        return Err(Violation::new(format!("nodes of {form:?} share memory with the writer: {shared}")));
+    }
     for number in 0..=random.below(2) {
         let living = Living::start(run, &setup, &format!("taker {number}"), random);
         run.world.run_for(Duration::from_secs(2));
