@@ -36,7 +36,8 @@ Examples:
 The data lies in memory, and each request waits as long as the latency says: figures are those of the engine, and of nobody's network. misses
 are gets whose block is not in memory, beside raw ranged reads of 4 KiB of the same store with as many in flight; least is the smallest ratio of the 99th
 percentile to the median that a second request for one read in twenty can reach on these latencies, whatever the delay. multi-get is of 10 keys
-32 apart, seek of a seek and 10 steps, both beside the same engine that makes one request after another. writes go to tables with the latency and
+32 apart, seek of a seek and 10 steps, both beside the same engine that makes one request after another; least is what as many requests at once come to:
+the slowest of them to their sum, which only fewer requests can be below. writes go to tables with the latency and
 to a log on this host, beside tables on this host: as the writer sees it, and in brackets up to when all is flushed and compacted. Multi-gets and seeks
 read the tree as random writes left it, misses the same tree merged.")]
 pub struct Arguments {
@@ -223,22 +224,28 @@ fn read_several(run: &mut Run<'_>, place: &Place, name: &str, latency: Latency) 
         if !run.arguments.wants(part) {
             continue;
         }
-        let measured = |far: &place::Far| -> Result<Took> {
+        // With requests of the store for each call.
+        let measured = |far: &place::Far| -> Result<(Took, f64)> {
             let warm = duration.min(Duration::from_secs(5));
             work::misses(far, keys, 16, missed(latency), warm, seed)?;
-            match part {
-                Part::MultiGet => work::multi_gets(far, keys, duration, seed),
-                _ => work::seeks(far, keys, missed(latency), duration, seed),
-            }
+            let before = far.reads();
+            let took = match part {
+                Part::MultiGet => work::multi_gets(far, keys, duration, seed)?,
+                _ => work::seeks(far, keys, missed(latency), duration, seed)?,
+            };
+            let requests = (far.reads() - before) as f64 / took.calls.max(1) as f64;
+            Ok((took, requests))
         };
         let one_by_one = place.open_one_by_one(latency)?;
-        let serial = measured(&one_by_one)?;
+        let (serial, requests) = measured(&one_by_one)?;
         one_by_one.close()?;
         let far = place.open(latency)?;
-        let parallel = measured(&far)?;
+        let (parallel, at_once) = measured(&far)?;
         far.close()?;
-        run.row(row(measure, 1).of(&serial, None).note("one request after another".into()))?;
-        run.row(row(measure, 1).of(&parallel, Some(&serial)).bar(Bar::at_most(bar)).paper(paper))?;
+        let least = place.least_at_once(latency, requests);
+        run.row(row(measure, 1).of(&serial, None).note(format!("one request after another, {requests:.1} a call")))?;
+        let told = format!("{at_once:.1} a call; least {least:.2}");
+        run.row(row(measure, 1).of(&parallel, Some(&serial)).bar(Bar::at_most(bar)).paper(paper).note(told))?;
     }
     Ok(())
 }

@@ -1,8 +1,10 @@
 //! The database that is read: in memory, opened at a store of any latency.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tombolo::{Db, Env, Keyspace, OpenMode, Options};
+use tombolo_storage::layer::RequestKind;
 use tombolo_storage::layer::flow::FlowObjectStore;
 use tombolo_storage::layer::throttle::{Latency, Throttle, ThrottleObjectStore};
 use tombolo_storage::{Epoch, LogStore, ObjectInfo, ObjectStore, Purpose, Request, Uri};
@@ -36,6 +38,11 @@ impl Far {
     /// Requests that may be on their way at once.
     pub(super) fn in_flight_max(&self) -> Result<u64> {
         Ok(self.db.property("store-requests-max")?.value.number().unwrap_or(0))
+    }
+
+    /// Reads of the store so far, whoever for.
+    pub(super) fn reads(&self) -> u64 {
+        self.db.requests().counted.iter().filter(|counted| counted.kind == RequestKind::Read).map(|counted| counted.requests).sum()
     }
 
     /// Reads that somebody waited for so far, and second requests for them.
@@ -117,12 +124,8 @@ impl Place {
 
     /// The least ratio of the 99th percentile to the median that a second request for one read in twenty reaches, with the best delay.
     pub(super) fn least_p99(&self, latency: Latency) -> f64 {
-        const DRAWS: usize = 100_000;
         let draw = || latency.draw(&self.env).as_secs_f64();
-        // One read in as many as there are nodes goes to the slow one; the second request for it does not.
-        let nodes = usize::try_from(latency.nodes).unwrap_or(usize::MAX);
-        let slow_node = |number: usize| nodes > 0 && number.is_multiple_of(nodes);
-        let first = |number| draw() + if slow_node(number) { latency.slow_node.as_secs_f64() } else { 0.0 };
+        let first = |number| self.first(latency, number);
         let pairs: Vec<(f64, f64)> = (0..DRAWS).map(|number| (first(number), draw())).collect();
         let mut firsts: Vec<f64> = pairs.iter().map(|(first, _)| *first).collect();
         firsts.sort_by(f64::total_cmp);
@@ -137,7 +140,28 @@ impl Place {
         let least = [0.95, 0.96, 0.97, 0.98].map(|share| p99_with(firsts[share_of(DRAWS, share)])).into_iter().fold(f64::MAX, f64::min);
         least / median
     }
+
+    /// What a request takes in seconds: one in as many as there are nodes goes to the slow one, the second request for it does not.
+    fn first(&self, latency: Latency, number: usize) -> f64 {
+        let nodes = usize::try_from(latency.nodes).unwrap_or(usize::MAX);
+        let is_slow = nodes > 0 && number.is_multiple_of(nodes);
+        (latency.draw(&self.env) + if is_slow { latency.slow_node } else { Duration::ZERO }).as_secs_f64()
+    }
+
+    /// The least ratio of medians that so many requests (a mean) at once have to the same one after another: the slowest of them to their sum.
+    pub(super) fn least_at_once(&self, latency: Latency, requests: f64) -> f64 {
+        let calls = || (1..=DRAWS).map(|call| share_of(call, requests)..share_of(call + 1, requests)).filter(|range| !range.is_empty());
+        let median = |of: &dyn Fn(&mut dyn Iterator<Item = f64>) -> f64| {
+            let mut took: Vec<f64> = calls().map(|range| of(&mut range.map(|number| self.first(latency, number)))).collect();
+            took.sort_by(f64::total_cmp);
+            took.get(took.len() / 2).copied().unwrap_or(0.0)
+        };
+        median(&|each| each.fold(0.0, f64::max)) / median(&|each| each.sum()).max(1e-9)
+    }
 }
+
+/// Latencies that are drawn to find out what can be had.
+const DRAWS: usize = 100_000;
 
 fn shape_of(db: &Db) -> String {
     let stats = db.stats();
