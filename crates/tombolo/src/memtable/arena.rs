@@ -69,30 +69,63 @@ impl Drop for Arena {
     }
 }
 
-/// Chunks for one memtable whose pages another thread has taken before they are needed: clearing them takes as long as filling them.
+/// Chunks for one memtable whose pages another thread has taken before they are needed: clearing them takes as long as filling them, and several times as
+/// long where a virtual machine's host has to find the memory first.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct ReadyChunks(Arc<Mutex<Vec<Region>>>);
+pub(crate) struct ReadyChunks(Arc<Mutex<Chunks>>);
+
+#[derive(Debug, Default)]
+struct Chunks {
+    ready: Vec<Region>,
+    /// Chunks that were asked for and that nobody has begun with.
+    wanted: usize,
+    /// Whether a thread makes some ready: one alone, as others have to do with what they are for.
+    is_being_made: bool,
+}
 
 impl ReadyChunks {
     /// Bytes of one.
     pub(crate) const BYTES: usize = LARGEST_CHUNK_BYTES;
 
-    /// Makes one more ready, on the calling thread. It is charged to the budget when it is used. Without memory it does nothing.
-    pub(crate) fn add(&self) {
-        if let Ok(chunk) = Region::new(LARGEST_CHUNK_BYTES) {
-            chunk.populate();
-            self.0.lock().push(chunk);
+    /// Asks for `count` more. `true`: nobody makes any; somebody is to call [`ReadyChunks::make`].
+    pub(crate) fn ask(&self, count: usize) -> bool {
+        let mut chunks = self.0.lock();
+        chunks.wanted += count;
+        !std::mem::replace(&mut chunks.is_being_made, true)
+    }
+
+    /// Makes ready what was asked for, on the calling thread. It is charged to the budget when it is used. Without memory it does nothing.
+    pub(crate) fn make(&self) {
+        loop {
+            {
+                let mut chunks = self.0.lock();
+                let Some(left) = chunks.wanted.checked_sub(1) else {
+                    chunks.is_being_made = false;
+                    return;
+                };
+                chunks.wanted = left;
+            }
+            if let Ok(chunk) = Region::new(LARGEST_CHUNK_BYTES) {
+                chunk.populate();
+                self.0.lock().ready.push(chunk);
+            }
         }
     }
 
     /// How many are ready.
     #[cfg(test)]
     pub(crate) fn count(&self) -> usize {
-        self.0.lock().len()
+        self.0.lock().ready.len()
     }
 
+    /// One that is ready. When there is none whoever needs it makes it himself: it is asked for no more.
     fn take(&self) -> Option<Region> {
-        self.0.lock().pop()
+        let mut chunks = self.0.lock();
+        let taken = chunks.ready.pop();
+        if taken.is_none() {
+            chunks.wanted = chunks.wanted.saturating_sub(1);
+        }
+        taken
     }
 }
 

@@ -286,9 +286,8 @@ fn memory_that_others_made_ready_is_used_and_charged_when_it_is() {
     let budget = MemoryBudget::of_any_size(1 << 30);
     let (memtable, mut writer) = Memtable::create(&budget, 16 << 20);
     let ready = writer.ready_chunks().clone();
-    for _ in 0..2 {
-        ready.add();
-    }
+    assert!(ready.ask(1) && !ready.ask(1), "one thread makes all");
+    ready.make();
     assert_eq!((memtable.memory_bytes(), ready.count()), (0, 2));
     let value = vec![7; 100_000];
     for sequence in 1..=100_u64 {
@@ -297,6 +296,22 @@ fn memory_that_others_made_ready_is_used_and_charged_when_it_is() {
     assert_eq!(ready.count(), 0);
     assert_eq!(walk(&memtable.list(1).unwrap()).iter().filter(|(_, _, found)| *found == value).count(), 100);
     assert!((10_000_000..=16 << 20).contains(&memtable.memory_bytes()), "{} bytes", memtable.memory_bytes());
+}
+
+#[test]
+fn memory_that_was_taken_before_anybody_made_it_ready_is_asked_for_no_more() {
+    let budget = MemoryBudget::of_any_size(1 << 30);
+    let (_memtable, mut writer) = Memtable::create(&budget, 16 << 20);
+    let ready = writer.ready_chunks().clone();
+    assert!(ready.ask(6));
+    let value = vec![7; 100_000];
+    // Some small chunks, then three of those.
+    for sequence in 1..=70_u64 {
+        put(&mut writer, 1, &sequence.to_le_bytes(), sequence, &value);
+    }
+    ready.make();
+    assert!((2..=4).contains(&ready.count()), "{} of 6", ready.count());
+    assert!(ready.ask(1), "nobody makes any");
 }
 
 #[test]

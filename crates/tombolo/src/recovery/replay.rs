@@ -331,20 +331,26 @@ impl Replay {
 
     /// Asks for as many chunks as will be filled by what waits, and by what another thread has.
     fn ask_for_memory(&mut self) {
+        let expected = usize::try_from(self.held()).unwrap_or(usize::MAX).saturating_add(self.pending.bytes());
         let Some(Helpers { env, memory, asked }) = &mut self.helpers else { return };
-        let given = usize::try_from(self.writer.bytes_given()).unwrap_or(usize::MAX);
-        let wanted = given.saturating_add(self.pending.bytes()) / ReadyChunks::BYTES;
-        if wanted > *asked {
-            *asked = wanted;
-            let ready = memory.clone();
-            env.spawn(TaskClass::Foreground, "memory for a replay", async move { ready.add() }).detach();
+        let more = (expected / ReadyChunks::BYTES).saturating_sub(*asked);
+        if more > 0 {
+            *asked += more;
+            if memory.ask(more) {
+                let ready = memory.clone();
+                env.spawn(TaskClass::Foreground, "memory for a replay", async move { ready.make() }).detach();
+            }
         }
+    }
+
+    /// Bytes of the active memtable, once what another thread has is in it.
+    fn held(&self) -> u64 {
+        self.writer.bytes_away().unwrap_or_else(|| self.memtable.used_bytes())
     }
 
     /// Whether the active memtable is full, with what waits for it.
     fn is_full(&self) -> bool {
-        let held = self.writer.bytes_away().unwrap_or_else(|| self.memtable.used_bytes());
-        held + self.pending.bytes() as u64 >= self.memtable_bytes
+        self.held() + self.pending.bytes() as u64 >= self.memtable_bytes
     }
 
     /// Begins another memtable when this one is full, with what waits for it.

@@ -14,8 +14,6 @@ use crate::memtable::MemtableWriter;
 #[derive(Debug)]
 pub(super) struct Beside {
     writer: Writer,
-    /// Bytes of all parts so far.
-    given: u64,
     /// Of an earlier part, empty: its memory is used again.
     spare: Pending,
 }
@@ -34,7 +32,7 @@ enum Writer {
 
 impl Beside {
     pub(super) fn new(writer: MemtableWriter) -> Beside {
-        Beside { writer: Writer::Here(writer), given: 0, spare: Pending::default() }
+        Beside { writer: Writer::Here(writer), spare: Pending::default() }
     }
 
     /// The writer.
@@ -69,11 +67,6 @@ impl Beside {
         if let Writer::Away { bytes, .. } = self.writer { Some(bytes) } else { None }
     }
 
-    /// Bytes of all that was given to tasks.
-    pub(super) fn bytes_given(&self) -> u64 {
-        self.given
-    }
-
     /// Puts `part` into the memtable, which holds `used` bytes, on another thread. What is to wait next goes into what is returned.
     ///
     /// # Panics
@@ -81,7 +74,6 @@ impl Beside {
     pub(super) fn put_in(&mut self, env: &Env, mut part: Pending, used: u64) -> Pending {
         let (completer, back) = completion();
         let bytes = part.bytes() as u64;
-        self.given += bytes;
         let away = Writer::Away { back, bytes: used + bytes };
         let Writer::Here(mut writer) = std::mem::replace(&mut self.writer, away) else { unreachable!("a memtable's writer is waited for") };
         let work = async move {
