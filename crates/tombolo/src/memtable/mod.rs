@@ -108,11 +108,15 @@ impl Memtable {
         sequence: SequenceNumber,
         read: impl FnOnce(Entry<'_>) -> R,
     ) -> Option<R> {
-        let may_contain = |(filter, _): &(KeyFilter, Charge)| filter.may_contain(filter_hash(keyspace, hash));
-        if !self.filter.get().is_some_and(may_contain) {
+        if !self.may_contain(keyspace, hash) {
             return None;
         }
         self.lists.load().get(&keyspace)?.get(key, sequence).map(read)
+    }
+
+    #[inline]
+    fn may_contain(&self, keyspace: u32, hash: u64) -> bool {
+        self.filter.get().is_some_and(|(filter, _)| filter.may_contain(filter_hash(keyspace, hash)))
     }
 
     /// The keyspaces written to, by number.
@@ -176,6 +180,29 @@ impl MemtableWriter {
     /// # Panics
     /// When its bytes were not reserved: a bug; or, in a very large batch, when the system has no memory.
     pub(crate) fn insert(&mut self, keyspace: u32, key: &[u8], trailer: Trailer, value: &[u8]) {
+        self.expect([(keyspace, key_hash(key))].into_iter());
+        self.insert_expected(keyspace, key, trailer, value);
+    }
+
+    /// Tells of keys to come, each by its keyspace and hash, in any order and more often than once. Of many at once each costs little: the processor has
+    /// several lines of the filter on their way, where between two inserts it waits for one.
+    pub(crate) fn expect(&mut self, keys: impl Iterator<Item = (u32, u64)>) {
+        let (filter, _) = self.memtable.filter.get_or_init(|| {
+            let filter = KeyFilter::new(self.memtable.bytes);
+            let charge = self.bump.arena().budget().charge(Category::Memtables, filter.bytes());
+            (filter, charge)
+        });
+        if !filter.is_none() {
+            keys.for_each(|(keyspace, hash)| filter.insert(filter_hash(keyspace, hash)));
+        }
+    }
+
+    /// As [`MemtableWriter::insert`], of a key that [`MemtableWriter::expect`] was told of.
+    ///
+    /// # Panics
+    /// As [`MemtableWriter::insert`].
+    pub(crate) fn insert_expected(&mut self, keyspace: u32, key: &[u8], trailer: Trailer, value: &[u8]) {
+        debug_assert!(self.memtable.may_contain(keyspace, key_hash(key)), "a key that was not expected");
         let list = match &self.recent {
             Some((id, list)) if *id == keyspace => list,
             _ => {
@@ -183,14 +210,6 @@ impl MemtableWriter {
                 &self.recent.insert((keyspace, list)).1
             }
         };
-        let (filter, _) = self.memtable.filter.get_or_init(|| {
-            let filter = KeyFilter::new(self.memtable.bytes);
-            let charge = self.bump.arena().budget().charge(Category::Memtables, filter.bytes());
-            (filter, charge)
-        });
-        if !filter.is_none() {
-            filter.insert(filter_hash(keyspace, key_hash(key)));
-        }
         // SAFETY: `&mut self` excludes a second call on any list of this memtable, and lists of one memtable share this one's arena.
         unsafe { list.0.insert(&mut self.bump, key, trailer, value) };
         self.memtable.used.store(self.bump.used(), Ordering::Relaxed);

@@ -211,6 +211,8 @@ impl Replay {
             self.rejoin().await?;
             self.make_room()
         } else if let Some(Helpers { env, .. }) = self.helpers.as_ref().filter(|_| self.has_share()) {
+            // While another thread may still have the part before it.
+            self.pending.sort();
             self.writer.rejoin().await?;
             let part = std::mem::take(&mut self.pending);
             self.pending = self.writer.put_in(env, part, self.memtable.used_bytes());
