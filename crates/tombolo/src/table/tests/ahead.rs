@@ -310,7 +310,7 @@ fn filters_and_indexes_are_counted_apart() {
     let budget = Arc::clone(table.cache.budget());
     fixture.run(table.open(request())).unwrap();
     let (index, all) = (budget.cached_index_bytes(), table.cache.used_bytes());
-    assert!(index > KEYS as u64 && index <= all, "{index} of {all}");
+    assert!(index > KEYS && index <= all, "{index} of {all}");
     table.evict_partitions();
     assert_eq!(budget.cached_index_bytes(), 0);
 }
