@@ -85,8 +85,10 @@ impl Form {
 
     /// Hosts of the nodes of [`Form::Near`].
     pub const NODES: [&str; 4] = ["node-0", "node-1", "node-2", "node-3"];
-    /// The port that the nodes of [`Form::Near`] listen on, and the first one of [`Form::NearShared`].
+    /// The port that the nodes of [`Form::Near`] listen on.
     pub const NODE_PORT: u16 = 7000;
+    /// Those of the nodes of [`Form::NearShared`], which are on one host.
+    pub const SHARED_PORTS: [u16; 4] = [7000, 7001, 7002, 7003];
 
     /// As the URI names it.
     pub fn name(self) -> &'static str {
@@ -105,10 +107,7 @@ impl Form {
             Form::Written | Form::Mapped => format!("file://{directory}?form={}", self.name()),
             Form::Objects => "objects://".to_owned(),
             Form::Near => format!("near://{}", Form::NODES.map(|host| format!("{host}:{}", Form::NODE_PORT)).join(",")),
-            Form::NearShared => {
-                let ports = Form::NODE_PORT..Form::NODE_PORT + 4;
-                format!("near://{}", ports.map(|port| format!("localhost:{port}")).collect::<Vec<_>>().join(","))
-            }
+            Form::NearShared => format!("near://{}", Form::SHARED_PORTS.map(|port| format!("localhost:{port}")).join(",")),
         }
     }
 }

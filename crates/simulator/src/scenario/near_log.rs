@@ -51,15 +51,15 @@ pub(super) fn run(seed: u64) -> Result<Report, Failure> {
 }
 
 fn judged(seed: u64) -> Result<Report, Failure> {
+    let form = if seed % 3 == 1 { Form::NearShared } else { Form::Near };
     guarded(
         NAME,
         seed,
-        || "nodes over the network".to_owned(),
+        || format!("log: {}", form.name()),
         mix(seed, 17),
         |run| {
             let mut random = Random::new(seed, 18);
             run.world.set_preemption_probability([0.01, 0.05, 0.2][random.index(3)]);
-            let form = if seed % 3 == 1 { Form::NearShared } else { Form::Near };
             if seed % 8 == 5 { rolling::run(run, form, &mut random) } else { compete(run, form, &mut random) }
         },
     )
@@ -120,14 +120,14 @@ impl Writers<'_> {
 }
 
 fn compete(run: &Run, form: Form, random: &mut Random) -> Result<(), Violation> {
-    let keeps = [Keeps::Nothing, Keeps::Synced, Keeps::Copied][random.index(3)];
-    let keeps = if form == Form::NearShared { Keeps::Nothing } else { keeps };
+    let keeps = if form == Form::NearShared { Keeps::Nothing } else { [Keeps::Nothing, Keeps::Synced, Keeps::Copied][random.index(3)] };
     let mut neighbours = Neighbours::start(run, form, keeps, random);
     let mut hosts = vec![run.world.host(0)];
     let mut store = None;
     if random.percent(50) {
-        let others = if form == Form::NearShared { 1 } else { HOSTS };
-        hosts.extend((1..others).map(|number| run.world.add_host(&format!("writers-{number}"))));
+        if form == Form::Near {
+            hosts.extend((1..HOSTS).map(|number| run.world.add_host(&format!("writers-{number}"))));
+        }
         let chances = if random.percent(50) { Chances { lateness_max: Duration::from_secs(1), ..Chances::ROUGH } } else { Chances::NONE };
         store = Some(SharedStore::new(FaultPlan::random(random.next(), chances)));
     }

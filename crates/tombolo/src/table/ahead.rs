@@ -305,7 +305,7 @@ impl ReadAhead {
         table.cache.budget().try_charge(category, range.end - range.start).ok()
     }
 
-    /// Whether all walks together have room for a further piece, beside those that each needs: else the walks of a merge would drive the cache out.
+    /// Whether all walks together have room for a further piece, beside those that each needs: else the walks of a scan over many runs would drive the cache out.
     fn has_more_room(table: &Table, range: &Range<u64>) -> bool {
         let budget = table.cache.budget();
         budget.used(Category::Scans) + (range.end - range.start) <= budget.bytes() / COMING_OF_BUDGET

@@ -37,7 +37,7 @@ The data lies in memory, and each request waits as long as the latency says: fig
 are gets whose block is not in memory, beside raw ranged reads of 4 KiB of the same store with as many in flight; least is the smallest ratio of the 99th
 percentile to the median that a second request for one read in twenty can reach on these latencies, whatever the delay. multi-get is of 10 keys
 32 apart, seek of a seek and 10 steps, both beside the same engine that makes one request after another; least is what as many requests at once come to:
-the slowest of them to their sum, which only fewer requests can be below. writes go to tables with the latency and
+the slowest of them to their sum; fewer requests, and second ones, can be below. writes go to tables with the latency and
 to a log on this host, beside tables on this host: as the writer sees it, and in brackets up to when all is flushed and compacted. Multi-gets and seeks
 read the tree as random writes left it, misses the same tree merged.")]
 pub struct Arguments {

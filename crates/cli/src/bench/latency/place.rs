@@ -13,6 +13,9 @@ use super::work::{Writing, fill, settle};
 use crate::failure::{Failure, Result};
 use crate::text;
 
+/// Latencies that are drawn to find out what can be had.
+const DRAWS: usize = 100_000;
+
 /// See the module.
 pub(super) struct Place {
     pub(super) env: Env,
@@ -125,7 +128,7 @@ impl Place {
     /// The least ratio of the 99th percentile to the median that a second request for one read in twenty reaches, with the best delay.
     pub(super) fn least_p99(&self, latency: Latency) -> f64 {
         let draw = || latency.draw(&self.env).as_secs_f64();
-        let first = |number| self.first(latency, number);
+        let first = |number| first(&self.env, latency, number);
         let pairs: Vec<(f64, f64)> = (0..DRAWS).map(|number| (first(number), draw())).collect();
         let mut firsts: Vec<f64> = pairs.iter().map(|(first, _)| *first).collect();
         firsts.sort_by(f64::total_cmp);
@@ -141,27 +144,30 @@ impl Place {
         least / median
     }
 
-    /// What a request takes in seconds: one in as many as there are nodes goes to the slow one, the second request for it does not.
-    fn first(&self, latency: Latency, number: usize) -> f64 {
-        let nodes = usize::try_from(latency.nodes).unwrap_or(usize::MAX);
-        let is_slow = nodes > 0 && number.is_multiple_of(nodes);
-        (latency.draw(&self.env) + if is_slow { latency.slow_node } else { Duration::ZERO }).as_secs_f64()
-    }
-
-    /// The least ratio of medians that so many requests (a mean) at once have to the same one after another: the slowest of them to their sum.
+    /// See [`least_at_once`].
     pub(super) fn least_at_once(&self, latency: Latency, requests: f64) -> f64 {
-        let calls = || (1..=DRAWS).map(|call| share_of(call, requests)..share_of(call + 1, requests)).filter(|range| !range.is_empty());
-        let median = |of: &dyn Fn(&mut dyn Iterator<Item = f64>) -> f64| {
-            let mut took: Vec<f64> = calls().map(|range| of(&mut range.map(|number| self.first(latency, number)))).collect();
-            took.sort_by(f64::total_cmp);
-            took.get(took.len() / 2).copied().unwrap_or(0.0)
-        };
-        median(&|each| each.fold(0.0, f64::max)) / median(&|each| each.sum()).max(1e-9)
+        least_at_once(&self.env, latency, requests)
     }
 }
 
-/// Latencies that are drawn to find out what can be had.
-const DRAWS: usize = 100_000;
+/// What a request takes in seconds: one in as many as there are nodes goes to the slow one, the second request for it does not.
+fn first(env: &Env, latency: Latency, number: usize) -> f64 {
+    let nodes = usize::try_from(latency.nodes).unwrap_or(usize::MAX);
+    let is_slow = nodes > 0 && number.is_multiple_of(nodes);
+    (latency.draw(env) + if is_slow { latency.slow_node } else { Duration::ZERO }).as_secs_f64()
+}
+
+/// The ratio of medians that so many requests (a mean) at once have to the same one after another: the slowest of them to their sum. Who makes fewer of them,
+/// or some twice, can be below.
+fn least_at_once(env: &Env, latency: Latency, requests: f64) -> f64 {
+    let calls = || (1..=DRAWS).map(|call| share_of(call, requests)..share_of(call + 1, requests)).filter(|range| !range.is_empty());
+    let median = |of: &dyn Fn(&mut dyn Iterator<Item = f64>) -> f64| {
+        let mut took: Vec<f64> = calls().map(|range| of(&mut range.map(|number| first(env, latency, number)))).collect();
+        took.sort_by(f64::total_cmp);
+        took.get(took.len() / 2).copied().unwrap_or(0.0)
+    };
+    median(&|each| each.fold(0.0, f64::max)) / median(&|each| each.sum()).max(1e-9)
+}
 
 fn shape_of(db: &Db) -> String {
     let stats = db.stats();
@@ -172,4 +178,22 @@ fn shape_of(db: &Db) -> String {
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a part of a small number")]
 fn share_of(count: usize, share: f64) -> usize {
     (count as f64 * share) as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_at_once_take_as_long_as_the_slowest() {
+        let env = Env::real();
+        let least = |latency, requests| least_at_once(&env, latency, requests);
+        let steady = Latency::fixed(Duration::from_millis(25));
+        assert!((least(steady, 4.0) - 0.25).abs() < 0.001 && (least(steady, 1.0) - 1.0).abs() < 0.001);
+        // Half of the calls make two, half three.
+        assert!((0.33..0.51).contains(&least(steady, 2.5)));
+        // The slowest of several is beyond the median.
+        assert!((0.3..0.45).contains(&least(Latency::S3, 4.0)), "{}", least(Latency::S3, 4.0));
+        assert_eq!(least(steady, 0.0), 0.0, "no requests");
+    }
 }

@@ -62,12 +62,10 @@ impl Neighbour {
     /// The nodes of a form of the log, on hosts of their own or on that of the writers.
     pub(super) fn all(run: &Run, form: Form, keeps: Keeps) -> Vec<Neighbour> {
         if form == Form::NearShared {
-            let on_port = |port| {
-                Neighbour::new(run.world.host(0), Keeps::Nothing, port, Some(PathBuf::from(SHARED_DIRECTORY).join(port.to_string())))
-            };
-            return (Form::NODE_PORT..).take(Form::NODES.len()).map(on_port).collect();
+            let share = |port: u16| PathBuf::from(SHARED_DIRECTORY).join(port.to_string());
+            return Form::SHARED_PORTS.map(|port| Neighbour::new(run.world.host(0), keeps, port, Some(share(port)))).into();
         }
-        Form::NODES.iter().map(|name| Neighbour::new(run.world.add_host(name), keeps, Form::NODE_PORT, None)).collect()
+        Form::NODES.map(|name| Neighbour::new(run.world.add_host(name), keeps, Form::NODE_PORT, None)).into()
     }
 
     fn new(host: Host, keeps: Keeps, port: u16, shares: Option<PathBuf>) -> Neighbour {

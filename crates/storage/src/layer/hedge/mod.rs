@@ -12,7 +12,7 @@
 //! | while the median itself rose | the store as a whole is slow: more requests would make it slower |
 //! | for a second after an error that passes | the same, said by the store |
 //! | most, while few second requests win | they only cost; one in sixteen is made to see when that changes |
-//! | before 64 reads of a size were seen | nothing is known |
+//! | before 16 reads of a size were seen | nothing is known; before 64 only what takes three medians is late for certain |
 //!
 //! Errors: those of the first request mean what they always do. One that passes waits for a second request that is on its way; any other ends the read.
 //! An error of the second request leaves the first one to answer. Deadlines go down with both requests. Of a put made twice the first success counts,

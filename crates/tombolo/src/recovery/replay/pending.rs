@@ -18,7 +18,7 @@ use tombolo_storage::Result;
 
 use crate::memtable::MemtableWriter;
 
-/// How far ahead of the insert a record is asked for from memory; and, as far ahead of that, what says where that lies.
+/// How far ahead of the insert a record is asked for from memory; twice as far the memory that it lies in, and three times the item that names both.
 const AHEAD: usize = 8;
 /// Bytes of a value that are asked for.
 const VALUE_BYTES_AHEAD: usize = 256;
@@ -107,6 +107,7 @@ pub(super) struct Pending {
     bytes: usize,
     /// As a rule what the keys of an earlier part had in common, until one comes that has less; `None`: of no part yet.
     skip: Option<usize>,
+    /// Items before this one have heads from when more was in common. See invariant 2.
     stale: usize,
 }
 

@@ -184,11 +184,15 @@ fn a_piece_that_fails_or_falls_short_costs_a_request_and_no_answer() {
     }
 }
 
-/// A store where requests take 20 ms.
-fn far(fixture: &Fixture, env: &Env) -> Arc<dyn ObjectStore> {
+/// A table at a store where requests take [`LATENCY`], opened; and the clock of its world.
+fn far(fixture: &Fixture, description: &TableDescription, cache_bytes: u64) -> (Env, Arc<Table>) {
+    let env = env(fixture);
     let latency = Latency { bytes_per_second: 90_000_000, ..Latency::fixed(LATENCY) };
-    let slow = ThrottleObjectStore::new(env, Arc::clone(&fixture.store), Throttle { latency, ..Throttle::default() });
-    Arc::new(FlowObjectStore::new(env, Arc::new(HedgeObjectStore::new(env, Arc::new(slow)))))
+    let slow = ThrottleObjectStore::new(&env, Arc::clone(&fixture.store), Throttle { latency, ..Throttle::default() });
+    let store = FlowObjectStore::new(&env, Arc::new(HedgeObjectStore::new(&env, Arc::new(slow))));
+    let table = Arc::new(Table::new(description.clone(), object(), Arc::new(store), BlockCache::new(cache_bytes)));
+    fixture.run(table.open(request())).unwrap();
+    (env, table)
 }
 
 const LATENCY: Duration = Duration::from_millis(20);
@@ -208,11 +212,8 @@ fn partitions_of_a_far_table_come_before_the_walk_does() {
     let fixture = Fixture::new();
     let entries = many(KEYS, 100);
     let description = fixture.write(&entries, TableOptions { partition_bytes: 300, ..plain() });
-    let env = env(&fixture);
-    let store = far(&fixture, &env);
     for backward in [false, true] {
-        let table = Arc::new(Table::new(description.clone(), object(), Arc::clone(&store), BlockCache::new(64 << 20)));
-        fixture.run(table.open(request())).unwrap();
+        let (env, table) = far(&fixture, &description, 64 << 20);
         let partitions = table.evict_partitions();
         assert!(partitions > 15, "{partitions}");
         let began = env.now();
@@ -232,9 +233,7 @@ fn a_seek_brings_the_index_of_what_it_reads() {
     let fixture = Fixture::new();
     let entries = many(KEYS, 100);
     let description = fixture.write(&entries, TableOptions { partition_bytes: 300, ..plain() });
-    let env = env(&fixture);
-    let table = Arc::new(Table::new(description, object(), far(&fixture, &env), BlockCache::new(64 << 20)));
-    fixture.run(table.open(request())).unwrap();
+    let (env, table) = far(&fixture, &description, 64 << 20);
     let walk_from = |number: usize| {
         let began = env.now();
         let mut iterator = table.iterator(request(), true).in_background(&env);
@@ -258,9 +257,7 @@ fn pieces_that_came_in_vain_are_passed() {
     let fixture = Fixture::new();
     let entries = many(8 * KEYS, 100);
     let description = fixture.write(&entries, plain());
-    let env = env(&fixture);
-    let table = Arc::new(Table::new(description.clone(), object(), far(&fixture, &env), BlockCache::new(256 << 20)));
-    fixture.run(table.open(request())).unwrap();
+    let (env, table) = far(&fixture, &description, 256 << 20);
     fixture.tracer.reset();
     let mut iterator = table.iterator(request(), true).in_background(&env);
     let step = iterator.first();
@@ -280,15 +277,13 @@ fn pieces_that_came_in_vain_are_passed() {
     assert!(bytes < rest - (4 << 20), "{bytes} bytes, when {rest} were left and pieces of them had come");
 }
 
-/// The walks of a merge share a quarter of memory, beyond the two pieces that each has.
+/// The walks of a scan share a quarter of memory, beyond the two pieces that each has. (Those of a compaction have few on their way in any case.)
 #[test]
 fn many_walks_leave_memory_to_the_cache() {
     let fixture = Fixture::new();
     let entries = many(8 * KEYS, 100);
     let description = fixture.write(&entries, plain());
-    let env = env(&fixture);
-    let table = Arc::new(Table::new(description, object(), far(&fixture, &env), BlockCache::new(32 << 20)));
-    fixture.run(table.open(request())).unwrap();
+    let (env, table) = far(&fixture, &description, 32 << 20);
     let mut iterators: Vec<_> = (0..8).map(|_| table.iterator(request(), false).in_background(&env)).collect();
     let (budget, mut most) = (Arc::clone(table.cache.budget()), 0);
     for (turn, iterator) in iterators.iter_mut().enumerate() {
@@ -298,7 +293,7 @@ fn many_walks_leave_memory_to_the_cache() {
         walk(&fixture, iterator, &entries, first, 30_000, false);
         most = most.max(budget.used(Category::Scans));
     }
-    assert!(most < budget.bytes() / 4 + 8 * (2 << 20), "{most} of {}", budget.bytes());
+    assert!(most > budget.bytes() / 4 && most < budget.bytes() / 4 + 8 * (2 << 20), "{most} of {}", budget.bytes());
 }
 
 /// What every read needs is no part of the memory that rows and blocks share.
@@ -321,8 +316,7 @@ fn a_multi_get_finds_rows() {
     let fixture = Fixture::new();
     let entries = many(2000, 100);
     let description = fixture.write(&entries, plain());
-    let env = env(&fixture);
-    let table = Arc::new(Table::new(description, object(), far(&fixture, &env), BlockCache::new(16 << 20)));
+    let (_env, table) = far(&fixture, &description, 16 << 20);
     // Full of something else.
     let others = table.cache.budget().cache_bytes_max() / 10 * 9;
     table.cache.budget().add_cached(others);
