@@ -130,7 +130,7 @@ impl BatchBuilder {
     /// An empty batch with room for `bytes`.
     pub fn with_capacity(bytes: usize) -> BatchBuilder {
         let mut buffer = Vec::with_capacity(bytes.max(BATCH_HEADER_BYTES));
-        buffer.extend_from_slice(&[BATCH_VERSION, 0, 0, 0, 0, 0, 0, 0]);
+        buffer.extend_from_slice(&batch_header(0));
         BatchBuilder { bytes: buffer, count: 0 }
     }
 
@@ -240,6 +240,25 @@ fn operation_header(kind: u8, keyspace: u32, key: &[u8], value: &[u8]) -> [u8; O
     header[4..8].copy_from_slice(&keyspace.to_le_bytes());
     header[8..12].copy_from_slice(&(value.len() as u32).to_le_bytes());
     header
+}
+
+/// What a payload of `count` operations begins with.
+#[inline]
+pub fn batch_header(count: u32) -> [u8; BATCH_HEADER_BYTES] {
+    let mut header = [0; BATCH_HEADER_BYTES];
+    header[0] = BATCH_VERSION;
+    header[4..].copy_from_slice(&count.to_le_bytes());
+    header
+}
+
+/// What comes before key and value in an operation that is an entry.
+///
+/// # Errors
+/// `Limit` when key or value is beyond its limit.
+#[inline]
+pub fn entry_header(kind: EntryKind, keyspace: u32, key: &[u8], value: &[u8]) -> Result<[u8; OPERATION_HEADER_BYTES]> {
+    check_limits(key, value)?;
+    Ok(operation_header(kind as u8, keyspace, key, value))
 }
 
 /// What comes before key and value in the payload of a single entry, which reads back as a batch of one.

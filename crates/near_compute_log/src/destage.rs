@@ -55,9 +55,8 @@ impl Lane {
         // Where entries go on there must be room for another segment first: any segment's memory may give it.
         let needs_room = state.segments.iter().any(|segment| segment.end.is_none() && segment.is_reclaimed(now));
         let is_reclaimed = |segment: &Segment| is_in_regions(segment) && segment.is_complete() && (needs_room || segment.is_reclaimed(now));
-        let is_short = state.held_bytes() > state.memory_bytes_max() / 2;
         let next = match state.segments.iter().position(is_reclaimed) {
-            None if is_short => state.segments.iter().position(is_in_regions),
+            None if state.is_short() => state.segments.iter().position(is_in_regions),
             reclaimed => reclaimed,
         };
         let Some(segment) = next.and_then(|next| state.segments.get_mut(next)).filter(|segment| segment.is_complete()) else { return };

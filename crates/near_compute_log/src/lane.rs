@@ -154,6 +154,8 @@ pub(crate) struct State {
     /// Ascending as they came; not by offset.
     waiters: Vec<(LogOffset, Completer<Result<()>>)>,
     memory: LaneMemory,
+    /// Bytes of all segments that are in the memory of this process, but for the few that were added to tell something since they were counted.
+    held: u64,
     is_publishing: bool,
     /// The published configuration is not the newest, though no writer proposes one.
     pub(crate) is_stale: bool,
@@ -210,6 +212,7 @@ impl Lane {
             answers: Vec::new(),
             waiters: Vec::new(),
             memory,
+            held: 0,
             is_publishing: false,
             is_stale: false,
             is_destaging: false,
@@ -308,24 +311,25 @@ impl Lane {
         self.check_memory(&state, bytes)?;
         self.make_room(&mut state, bytes, now);
         let Some((number, writer)) = state.active() else { return Err(Error::new(ErrorKind::Bug, "a lane without a segment")) };
+        let before = writer.end();
         let end = writer.append(&header, entry.parts, now);
         let is_half_full = end > self.segment_bytes / 2;
         if state.durable >= state.end {
             state.durable_changed_at = now;
         }
         state.end = LogOffset::new(number, end);
+        state.hold(u64::from(end - before));
         if is_half_full && state.segments.back().is_some_and(|last| last.number == number) {
             self.add_segment(&mut state, self.segment_bytes, now);
         }
-        state.count();
         let end = state.end;
-        let mut done = self.advance(&mut state);
+        let mut done = self.advance_newest(&mut state);
         // Nodes of this host have answered.
         let accepted = (state.durable < end).then(|| {
             let (completer, accepted) = completion();
             state.waiters.push((end, completer));
             // What was sent may have ended the lane.
-            done.push(state.settle(self));
+            done.push(state.settle(self, 0));
             accepted
         });
         self.rest(state, done);
@@ -344,7 +348,7 @@ impl Lane {
         if waiting > 0 && waiting + bytes as u64 > WAITING_BYTES_MAX.min(state.memory.bytes_max() as u64) {
             return busy(format!("{waiting} bytes of the log are on their way to their nodes; nothing took effect"));
         }
-        let held = state.held_bytes() + bytes as u64;
+        let held = state.held + bytes as u64;
         if state.is_destaging && held > state.memory.bytes_max() as u64 {
             return busy(format!("{held} bytes of the log are in memory, and are written to the object store; nothing took effect"));
         }
@@ -363,7 +367,9 @@ impl Lane {
             if writer.room() >= with_record + SLACK_BYTES {
                 return;
             }
+            let before = writer.end();
             let end = writer.append(&NEAR_END, &[], now);
+            state.hold(u64::from(end - before));
             if let Some(segment) = state.segments.iter_mut().find(|segment| segment.number == number) {
                 segment.end = Some(end);
             }
@@ -380,28 +386,53 @@ impl Lane {
     fn advance(self: &Arc<Lane>, state: &mut State) -> Vec<Done> {
         let mut all = Vec::new();
         loop {
-            let done = state.settle(self);
+            let done = state.settle(self, 0);
             if !done.0.is_empty() {
                 all.push(done);
             }
             self.begin_publication(state);
             self.begin_destaging(state);
-            let mut flight = self.flight.lock();
-            for segment in &mut state.segments {
-                let number = segment.number;
-                if let Some(writer) = segment.writer() {
-                    writer.drain_calls().for_each(|call| flight.send(&self.neighbours, number, call));
-                }
-            }
-            flight.swap_at_once(&mut state.answers);
-            drop(flight);
-            if state.answers.is_empty() {
+            if !self.send(state, 0) {
                 return all;
             }
-            let mut answers = std::mem::take(&mut state.answers);
-            state.hear(answers.drain(..), self.env().now());
-            state.answers = answers;
         }
+    }
+
+    /// As [`Lane::advance`], when nothing has changed but that an entry was added: all that lies before what is durable is left alone, so that an append
+    /// costs the same however long the log is. What else may have come up is looked at with the next answer or tick: memory that is short, when the next segment's
+    /// regions are there.
+    fn advance_newest(self: &Arc<Lane>, state: &mut State) -> Vec<Done> {
+        let mut all = Vec::new();
+        loop {
+            let newest = state.newest();
+            let done = state.settle(self, newest);
+            if !done.0.is_empty() {
+                all.push(done);
+            }
+            if !self.send(state, newest) {
+                return all;
+            }
+        }
+    }
+
+    /// Sends what the segments from `first` on have to send, and hears the answers that come with it. Whether there were any.
+    fn send(&self, state: &mut State, first: usize) -> bool {
+        let mut flight = self.flight.lock();
+        for segment in state.segments.range_mut(first..) {
+            let number = segment.number;
+            if let Some(writer) = segment.writer() {
+                writer.drain_calls().for_each(|call| flight.send(&self.neighbours, number, call));
+            }
+        }
+        flight.swap_at_once(&mut state.answers);
+        drop(flight);
+        if state.answers.is_empty() {
+            return false;
+        }
+        let mut answers = std::mem::take(&mut state.answers);
+        state.hear(answers.drain(..), self.env().now());
+        state.answers = answers;
+        true
     }
 
     /// What follows from [`Lane::advance`] without the state's lock, and from answers that have come meanwhile.
@@ -477,6 +508,7 @@ impl Lane {
         if is_open {
             self.leave_reclaimed(&mut state, now);
         }
+        state.count();
         let told = state.look_whether_below(self, now);
         self.go_on(state);
         wake(told);

@@ -305,6 +305,24 @@ fn a_segment_that_becomes_an_object_is_never_nowhere() {
     what_becomes_an_object_is_never_nowhere();
 }
 
+/// A writer that waits for nothing gets no more memory than there is, though time stands still: what it has is on its way to an object.
+#[test]
+fn appends_that_nobody_waits_for_stay_within_the_memory() {
+    let world = World::new(7);
+    let env = world.process("tester").env();
+    let (plan, nodes) = (FaultPlan::scripted(), Local::with(&NODES));
+    let objects = Arc::new(FaultObjectStore::new(&env, Arc::new(MemoryObjectStore::unnamed(&env)), plan.clone()));
+    let subject = LogSubject { objects, ..subject(&env, &nodes, 64 << 10) };
+    let history = LogHistory::new(&subject);
+    plan.inject(Rule::of_kind(RequestKind::Put, Fault::Delay(std::time::Duration::from_secs(3600))).times(1));
+    let context = LogContext { memory: Arc::new(Little), ..history.context(5) };
+    let log = env.block_on(subject.store.open(&context, 1)).expect("opening");
+    let refused = (0..5000).find_map(|number| log.append(0, &entry(number, 900)).err().map(|error| (number, error.kind())));
+    let (number, kind) = refused.expect("not all of them have room");
+    assert_eq!(kind, ErrorKind::Busy);
+    assert!((1 << 20) / 1000 < number && number < (1 << 20) / 900, "{number}");
+}
+
 #[cfg(feature = "mutants")]
 #[test]
 fn mutants_are_noticed() {

@@ -42,6 +42,11 @@ pub struct CallId {
 }
 
 impl CallId {
+    /// Of a machine's call about the region that it counts as `replica`; `number` tells its calls about that apart.
+    pub const fn new(replica: u32, number: u32) -> CallId {
+        CallId { replica, number }
+    }
+
     /// Of a call whose answer nobody waits for.
     pub const fn nobodys() -> CallId {
         CallId { replica: u32::MAX, number: 0 }

@@ -39,6 +39,11 @@ pub(crate) trait Lent: Send + fmt::Debug {
         None
     }
 
+    /// Says there how many bytes of records are sealed and stay, to whoever reads it there.
+    fn tell_sealed(&self, bytes: u32) {
+        let _ = bytes;
+    }
+
     /// A file of it that goes with it.
     fn file(&self) -> Option<&Path> {
         None

@@ -21,11 +21,17 @@ pub trait Peer: Send + Sync + fmt::Debug {
     /// until some of what is on its way was answered (`Busy`). What the node itself says, refusals included, is no error.
     fn call(&self, request: Request) -> Completion<Result<Answer>>;
 
-    /// The answer to a request that takes no waiting, as of one that is a store to memory. It counts among the calls, in their order. `None`: nothing took
-    /// effect, and it is to be called.
-    fn answer_at_once(&self, request: &Request) -> Option<Result<Answer>> {
+    /// Carries a request out that takes no waiting, as one that is a store to memory. It counts among the calls, in their order. Between a store and its answer
+    /// nothing else is asked of that region.
+    fn answer_at_once(&self, request: &Request) -> AtOnce {
         let _ = request;
-        None
+        AtOnce::No
+    }
+
+    /// The answer to a request for which [`Peer::answer_at_once`] said [`AtOnce::Stored`] of this region. It waits until all that this process has stored can be
+    /// seen (a full fence): where several nodes are stored to, stores go first, and only the first answer waits.
+    fn answer_stored(&self, region: RegionId) -> Result<Answer> {
+        unreachable!("nothing was stored to {region}")
     }
 
     /// Asks the node what it is: its life, which whoever makes a region there has to know, and its room. Errors as those of [`Peer::call`].
@@ -37,6 +43,17 @@ pub trait Peer: Send + Sync + fmt::Debug {
 
     /// Where the node is, as a configuration names it.
     fn address(&self) -> &str;
+}
+
+/// What came of a request that may take no waiting.
+#[derive(Debug)]
+pub enum AtOnce {
+    /// Nothing took effect: it is to be called.
+    No,
+    /// Its answer.
+    Answer(Result<Answer>),
+    /// It was stored, and its answer is to be asked for ([`Peer::answer_stored`]).
+    Stored,
 }
 
 /// A node in this process: for tests, and for whoever lends its own memory.
@@ -54,8 +71,11 @@ impl LocalPeer {
 }
 
 impl Peer for LocalPeer {
-    fn answer_at_once(&self, request: &Request) -> Option<Result<Answer>> {
-        matches!(request.body, Body::Append { .. }).then(|| Ok(self.regions.lock().handle(request.clone())))
+    fn answer_at_once(&self, request: &Request) -> AtOnce {
+        match request.body {
+            Body::Append { .. } => AtOnce::Answer(Ok(self.regions.lock().handle(request.clone()))),
+            _ => AtOnce::No,
+        }
     }
 
     fn call(&self, request: Request) -> Completion<Result<Answer>> {

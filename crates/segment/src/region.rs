@@ -28,7 +28,7 @@ use tombolo_format::segment_record::{Digest, Records, SEGMENT_RECORDS_BYTES_MAX,
 use tombolo_storage::Epoch;
 use tombolo_storage::mutant::{Mutant, is_enabled};
 
-use crate::message::{Answer, Body, Extent, NodeIncarnation, NodeMedium, NodeStatus, READ_BYTES_MAX, Refusal, RegionId, Request};
+use crate::message::{Answer, Body, Extent, NodeIncarnation, NodeMedium, NodeStatus, Refusal, RegionId, Request};
 
 mod held;
 #[cfg(test)]
@@ -282,6 +282,21 @@ impl Regions {
         }
     }
 
+    /// Bytes of a sealed region that lie where its writer stored them, if `epoch` may read them ([`Body::Read`]).
+    pub(crate) fn stored(&self, id: RegionId, epoch: Epoch) -> Option<u32> {
+        match self.known.get(&id) {
+            Some(Known::Made(region)) if region.sealed_by.is_some_and(|by| by <= epoch) && region.bytes.is_stored() => {
+                Some(region.length())
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether a region's records lie where its writer stored them.
+    pub(crate) fn is_stored(&self, id: RegionId) -> bool {
+        matches!(self.known.get(&id), Some(Known::Made(region)) if region.bytes.is_stored())
+    }
+
     /// Has an open region hold records that something else has checked, as [`Regions::handle`] would, behind those that it holds: `bytes` of them, or those up to
     /// there in a mapping, when it is about to be sealed. `after` is what is held then.
     pub(crate) fn take_in(&mut self, id: RegionId, after: Extent, bytes: Sound<'_>) {
@@ -487,9 +502,7 @@ impl Regions {
         if epoch < newest && epoch != Epoch::NONE {
             return Err(Refusal::OtherEpoch(newest));
         }
-        let from = (from as usize).min(region.bytes.len());
-        let to = from.saturating_add(bytes_max.min(READ_BYTES_MAX) as usize).min(region.bytes.len());
-        Ok(Answer::Bytes(region.bytes.copy(from, to)))
+        Ok(Answer::Bytes(region.bytes.read(from, bytes_max)))
     }
 
     /// Frees in the name of `epoch`: only whoever made the region, or a later epoch that no other sealed it after.

@@ -14,18 +14,43 @@ use crate::flight::Landed;
 impl State {
     /// The segment that entries are appended to.
     pub(super) fn active(&mut self) -> Option<(u32, &mut Writer)> {
-        let segment = self.segments.iter_mut().find(|segment| segment.end.is_none())?;
+        // Those without an end are the last ones.
+        let ended = self.segments.iter().rposition(|segment| segment.end.is_some());
+        let segment = self.segments.get_mut(ended.map_or(0, |last| last + 1))?;
         let number = segment.number;
         segment.writer().map(|writer| (number, writer))
     }
 
+    /// Where a segment is among those that are kept.
+    fn position(&self, number: u32) -> usize {
+        number.saturating_sub(self.segments.front().map_or(0, |first| first.number)) as usize
+    }
+
+    /// The first segment that an append may change anything about: before it all is acknowledged.
+    pub(super) fn newest(&self) -> usize {
+        self.position(self.durable.segment()).min(self.segments.len())
+    }
+
     pub(super) fn hear(&mut self, landed: impl IntoIterator<Item = Landed<u32>>, now: Instant) {
         for (number, id, outcome) in landed {
-            let found = self.segments.iter_mut().find(|segment| segment.number == number);
+            let at = self.position(number);
+            // What was trimmed meanwhile has a number below the first one's.
+            let found = self.segments.get_mut(at).filter(|segment| segment.number == number);
             if let Some(writer) = found.and_then(Segment::writer) {
                 writer.answered(id, outcome, now);
             }
         }
+    }
+
+    /// Whether more than half of the memory is taken, so that the oldest segment should become an object.
+    pub(crate) fn is_short(&self) -> bool {
+        self.held > self.memory_bytes_max() / 2
+    }
+
+    /// So many bytes more are in the memory of this process.
+    pub(super) fn hold(&mut self, bytes: u64) {
+        self.held += bytes;
+        self.memory.set(usize::try_from(self.held).unwrap_or(usize::MAX));
     }
 
     /// Whether entries are taken.
@@ -33,19 +58,15 @@ impl State {
         matches!(self.mode, Mode::Open)
     }
 
-    /// Bytes in the memory of this process.
-    pub(crate) fn held_bytes(&self) -> u64 {
-        let in_regions = self.segments.iter().filter(|segment| matches!(segment.place, Place::Regions(_)));
-        in_regions.map(|segment| u64::from(segment.bytes())).sum()
-    }
-
-    pub(crate) fn memory_bytes_max(&self) -> u64 {
+    fn memory_bytes_max(&self) -> u64 {
         self.memory.bytes_max() as u64
     }
 
+    /// Counts anew what is in the memory of this process.
     pub(super) fn count(&mut self) {
-        let held = usize::try_from(self.held_bytes()).unwrap_or(usize::MAX);
-        self.memory.set(held);
+        let in_regions = self.segments.iter().filter(|segment| matches!(segment.place, Place::Regions(_)));
+        self.held = in_regions.map(|segment| u64::from(segment.bytes())).sum();
+        self.hold(0);
     }
 
     /// Bytes that are not acknowledged.
@@ -56,9 +77,9 @@ impl State {
         self.segments.iter().map(|segment| u64::from(segment.bytes().saturating_sub(segment.acknowledged()))).sum()
     }
 
-    /// Looks how far all is acknowledged. Whose wait is over is to be woken.
-    pub(super) fn settle(&mut self, lane: &Lane) -> Done {
-        for segment in &mut self.segments {
+    /// Looks how far all is acknowledged, at the segments from `first` on, before which nothing has changed. Whose wait is over is to be woken.
+    pub(super) fn settle(&mut self, lane: &Lane, first: usize) -> Done {
+        for segment in self.segments.range_mut(first..) {
             if let Some(ended) = segment.writer().and_then(|writer| writer.ended())
                 && !matches!(self.mode, Mode::Ended(_))
             {
@@ -77,7 +98,7 @@ impl State {
             return (waiters, Err(error));
         }
         let mut durable = self.durable;
-        for segment in &self.segments {
+        for segment in self.segments.range(first..) {
             if segment.acknowledged() > 0 {
                 durable = durable.max(LogOffset::new(segment.number, segment.acknowledged()));
             }
@@ -86,7 +107,8 @@ impl State {
             }
         }
         let is_named = |segment: &Segment| matches!(&segment.place, Place::Regions(writer) if writer.is_configured());
-        let opened = if self.segments.front().is_some_and(is_named) { self.opened.take() } else { None };
+        let is_opened = self.opened.is_some() && self.segments.front().is_some_and(is_named);
+        let opened = if is_opened { self.opened.take() } else { None };
         if durable > self.durable {
             (self.durable, self.durable_changed_at) = (durable, lane.env().now());
             lane.durable.store(durable.0, Ordering::Release);

@@ -1,7 +1,7 @@
 //! Memory of regions that writers fill themselves: those of this host by storing to it, those of others through a card.
 //!
 //! `made → lent to its owner → the owner fills it → a request about it: what is sound is taken in → sealed, freed, or the owner's connection ends: the filling is
-//! ended first, then what is sound is taken in, then it is answered`.
+//! ended first, then what is sound is taken in, unless it is freed, then it is answered`.
 //!
 //! Invariants:
 //! 1. A region that is lent is open, of the current life, and lent to one writer.
@@ -35,6 +35,8 @@ pub(super) struct Lending {
     #[cfg(feature = "rdma")]
     device: Option<tombolo_env::real::verbs::Device>,
     lent: BTreeMap<RegionId, Loan>,
+    /// Memory that sealed regions stay in: a file is there for whoever may read it, until the region is freed.
+    staying: BTreeMap<RegionId, Loan>,
     /// Regions whose writer could not be stopped.
     unfenced: BTreeSet<RegionId>,
     paired: u64,
@@ -55,6 +57,7 @@ impl Lending {
             #[cfg(feature = "rdma")]
             device: None,
             lent: BTreeMap::new(),
+            staying: BTreeMap::new(),
             unfenced: BTreeSet::new(),
             paired: 0,
         }
@@ -79,10 +82,14 @@ impl Lending {
         (is_free && regions.reserve(bytes_max.into())).then_some(bytes_max)
     }
 
-    /// Shares the memory of an open region with whoever made it. It takes as much again, for the copy that is made of it while it is
-    /// open; a seal leaves one of the two.
+    /// Shares the memory of an open region with whoever made it, to be stored to. It takes as much again, for the copy that is made of it while it is
+    /// open; a seal leaves one of the two. That of a sealed one it shares with whoever may read it, if its records lie there.
     pub(super) fn share(&mut self, regions: &mut Regions, incarnation: NodeIncarnation, id: RegionId, epoch: Epoch) -> Option<String> {
         let directory = self.directory.as_ref()?;
+        if let Some(Loan { memory, .. }) = self.staying.get(&id).filter(|_| regions.incarnation() == incarnation) {
+            memory.tell_sealed(regions.stored(id, epoch)?);
+            return memory.file()?.to_str().map(str::to_owned);
+        }
         let bytes_max = self.reserve(regions, incarnation, id, epoch)?;
         match SharedMemory::create(&self.env, directory, id, incarnation, bytes_max) {
             Ok(memory) => {
@@ -162,6 +169,8 @@ impl Lending {
                 continue;
             }
             match why.map_or(Ok(()), |why| loan.memory.end(why)) {
+                // What is freed now nobody looks at.
+                Ok(()) if matches!(why, Some(End::Freed)) => {}
                 Ok(()) => take_in(regions, &*loan.memory, id, is_sealed),
                 Err(error) => self.give_up(id, &error),
             }
@@ -180,14 +189,15 @@ impl Lending {
         self.unfenced.insert(id);
     }
 
-    /// After a request: what belongs to no open region is lent no more.
+    /// After a request: what belongs to no open region is lent no more, and goes unless a sealed one stays in it.
     pub(super) fn forget_ended(&mut self, regions: &mut Regions) {
-        if self.lent.is_empty() {
-            return;
-        }
         let ended: Vec<RegionId> = self.lent.keys().copied().filter(|id| regions.open_region(*id).is_none()).collect();
-        for loan in ended.into_iter().filter_map(|id| self.lent.remove(&id)).collect::<Vec<_>>() {
+        for (id, loan) in ended.into_iter().filter_map(|id| self.lent.remove_entry(&id)).collect::<Vec<_>>() {
             regions.release(loan.memory.bytes_max().into());
+            self.staying.insert(id, loan);
+        }
+        let freed: Vec<RegionId> = self.staying.keys().copied().filter(|id| !regions.is_stored(*id)).collect();
+        for loan in freed.into_iter().filter_map(|id| self.staying.remove(&id)).collect::<Vec<_>>() {
             self.delete(&loan);
         }
     }
@@ -214,6 +224,9 @@ impl Lending {
             if let Err(error) = loan.memory.end(End::Freed) {
                 self.give_up(id, &error);
             }
+            self.delete(&loan);
+        }
+        for loan in std::mem::take(&mut self.staying).into_values() {
             self.delete(&loan);
         }
     }

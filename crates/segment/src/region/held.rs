@@ -9,6 +9,8 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 use tombolo_env::Mapping;
 
+use crate::message::READ_BYTES_MAX;
+
 /// See the module's documentation.
 pub(super) enum Held {
     Own(Vec<u8>),
@@ -24,12 +26,16 @@ pub(super) enum Held {
 
 impl fmt::Debug for Held {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let is_stored = matches!(self, Held::Stored { .. });
-        formatter.debug_struct("Held").field("length", &self.len()).field("is_stored", &is_stored).finish()
+        formatter.debug_struct("Held").field("length", &self.len()).field("is_stored", &self.is_stored()).finish()
     }
 }
 
 impl Held {
+    /// Whether they lie where their writer stored them.
+    pub(super) fn is_stored(&self) -> bool {
+        matches!(self, Held::Stored { .. })
+    }
+
     /// Bytes of records.
     pub(super) fn len(&self) -> usize {
         match self {
@@ -68,6 +74,13 @@ impl Held {
             mapping.write(begin, own);
             *self = Held::Stored { mapping, begin, length };
         }
+    }
+
+    /// A copy of what is asked for by [`Body::Read`](crate::message::Body::Read): shorter where it ends before.
+    pub(super) fn read(&self, from: u32, bytes_max: u32) -> Bytes {
+        let from = (from as usize).min(self.len());
+        let to = from.saturating_add(bytes_max.min(READ_BYTES_MAX) as usize).min(self.len());
+        self.copy(from, to)
     }
 
     /// A copy of a part, which is within what is held.

@@ -13,10 +13,11 @@
 //! | 44 | 4 | CRC-32C of bytes 0–43 |
 //! | 1024 | 8 | seal word: 0; the epoch that sealed; all ones once it is freed |
 //! | 1032 | 8 | taken word: 1 once a writer has all of the memory, before it stores anything; else 0 |
+//! | 1040 | 8 | sealed word: 1 + bytes of records that are sealed and lie here, once somebody asked to read them; else 0 |
 //! | 4096 | | records |
 //!
 //! **The fence** is rule 8 of the local log. The writer stores a record, issues a full fence, reads the seal word, and takes the record for held when the word is
-//! zero. The node stores the word, issues a full fence, and reads the records: it finds all that were taken for held, and perhaps the next. It copies what it
+//! zero. A record that goes to three nodes is stored three times first, so that only the first of the three fences waits for anything. The node stores the word, issues a full fence, and reads the records: it finds all that were taken for held, and perhaps the next. It copies what it
 //! reads before it checks it. Of an open region it keeps that copy. Of a sealed one it keeps the digest of all and the memory, and answers from there: a writer
 //! that stores later stores what lies there already, or behind it, since no offset is ever sent with other bytes; and whoever reads checks by that digest.
 //!
@@ -24,12 +25,17 @@
 //! takes all pages before it says so in the taken word, and the node touches nothing but its own page before that. A word that is 0 after the seal's fence
 //! means that whatever that writer stores later meets the seal.
 //!
+//! **Whoever may read what is sealed reads it here**, if it is of this host as well: it asks the node for the memory, as its writer did, and reads the file. The node
+//! says in the sealed word how much of it counts. Whoever reads checks by the digest of the seal, as what comes over a network. So the file stays until the
+//! region is freed.
+//!
 //! Nothing here is `unsafe`: [`Mapping`] is the safe face of shared memory, with its twin in the simulated world.
 //!
 //! A node that dies leaves its writers storing to memory that nobody will read. That is a region lost, as if it had died a moment later, and the connection
 //! to the node, which ends with it, says so. Its files go when a node is started on the directory again.
 
 mod peer;
+mod reading;
 
 #[cfg(test)]
 mod tests;
@@ -38,13 +44,13 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use tombolo_env::{Access, Env, File, Mapping};
+use tombolo_env::{Access, Completion, Env, File, Mapping, completion};
 use tombolo_format::checksum::crc32c;
 use tombolo_storage::Epoch;
 use tombolo_storage::mutant::{Mutant, is_enabled};
 
 use crate::lent::{End, Lent};
-use crate::message::{NodeIncarnation, RegionId};
+use crate::message::{Answer, NodeIncarnation, RegionId};
 
 pub use peer::SharedPeer;
 
@@ -56,6 +62,8 @@ pub const SHARED_HEADER_BYTES: usize = 4096;
 pub const SEAL_WORD_OFFSET: usize = 1024;
 /// Where the taken word lies.
 pub const TAKEN_WORD_OFFSET: usize = 1032;
+/// Where the sealed word lies.
+pub const SEALED_WORD_OFFSET: usize = 1040;
 const VERSION: u32 = 1;
 /// Bytes of the header up to its checksum.
 const FIELDS_BYTES: usize = 44;
@@ -81,6 +89,10 @@ fn header(region: RegionId, incarnation: NodeIncarnation, bytes_max: u32) -> [u8
     let checksum = crc32c(&out[..FIELDS_BYTES]);
     out[FIELDS_BYTES..].copy_from_slice(&checksum.to_le_bytes());
     out
+}
+
+fn not_its_memory(path: &Path, region: RegionId) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, format!("{} is not the memory of region {region}", path.display()))
 }
 
 impl SharedMemory {
@@ -118,7 +130,7 @@ impl SharedMemory {
         let (expected, mut found) = (header(region, incarnation, bytes_max), [0; FIELDS_BYTES + 4]);
         mapping.read(0, &mut found);
         if found != expected {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, format!("{} is not the memory of region {region}", path.display())));
+            return Err(not_its_memory(path, region));
         }
         // Page faults now, and not one for every eight appends.
         mapping.populate(0, length)?;
@@ -131,16 +143,19 @@ impl SharedMemory {
         &self.path
     }
 
-    /// Stores records, on the writer's side. They are held when nothing had been sealed by the end of it; else what the seal word says.
-    pub(crate) fn store(&self, offset: u32, records: &[u8]) -> Result<(), Sealed> {
-        let is_checked_late = !is_enabled(Mutant::SharedWordCheckedBeforeStore);
-        let early = self.mapping.load_u64(SEAL_WORD_OFFSET);
+    /// Stores records, on the writer's side. Whether they are held [`SharedMemory::end_store`] says.
+    pub(crate) fn begin_store(&self, offset: u32, records: &[u8]) -> Stored {
+        let early = is_enabled(Mutant::SharedWordCheckedBeforeStore).then(|| self.mapping.load_u64(SEAL_WORD_OFFSET));
         self.mapping.write(SHARED_HEADER_BYTES + offset as usize, records);
+        Stored { early }
+    }
+
+    /// What was stored is held when nothing had been sealed by the end of a full fence behind it; else what the seal word says.
+    pub(crate) fn end_store(&self, Stored { early }: Stored) -> Result<(), Sealed> {
         if !is_enabled(Mutant::SharedStoredWithoutFence) {
             self.mapping.full_fence();
         }
-        let word = if is_checked_late { self.mapping.load_u64(SEAL_WORD_OFFSET) } else { early };
-        match word {
+        match early.unwrap_or_else(|| self.mapping.load_u64(SEAL_WORD_OFFSET)) {
             0 => Ok(()),
             FREED => Err(Sealed::Freed),
             epoch => Err(Sealed::By(Epoch(epoch))),
@@ -180,6 +195,10 @@ impl Lent for SharedMemory {
         Some((Arc::clone(&self.mapping), SHARED_HEADER_BYTES))
     }
 
+    fn tell_sealed(&self, bytes: u32) {
+        self.mapping.fetch_max_u64(SEALED_WORD_OFFSET, u64::from(bytes) + 1);
+    }
+
     fn file(&self) -> Option<&Path> {
         Some(&self.path)
     }
@@ -189,11 +208,25 @@ impl Lent for SharedMemory {
     }
 }
 
+/// Records that were stored, of which it is not known yet whether they are held.
+#[derive(Debug)]
+#[must_use]
+pub(crate) struct Stored {
+    /// For tests: a seal word that was read too early.
+    early: Option<u64>,
+}
+
 /// Why what was stored is not held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sealed {
     By(Epoch),
     Freed,
+}
+
+fn answered(answer: tombolo_storage::Result<Answer>) -> Completion<tombolo_storage::Result<Answer>> {
+    let (completer, completion) = completion();
+    completer.complete(answer);
+    completion
 }
 
 /// Takes a directory for this node alone, and deletes the memory that an earlier one left there.

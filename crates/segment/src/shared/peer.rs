@@ -1,29 +1,31 @@
 //! A node of the same host, seen from a writer that stores to the node's memory itself.
 
-use std::collections::HashMap;
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use tombolo_env::{Completer, Completion, Env, TaskClass, completion};
+use tombolo_env::{Completion, Env, TaskClass, completion};
 use tombolo_format::segment_record::Digest;
 use tombolo_storage::{Epoch, Error, ErrorKind, Result};
 
-use super::{Sealed, SharedMemory};
-use crate::message::{Answer, Body, NodeIncarnation, NodeStatus, Refusal, RegionId, Request};
-use crate::peer::Peer;
+use super::reading::Reading;
+use super::{Sealed, SharedMemory, Stored, answered};
+use crate::message::{Answer, Body, Extent, NodeIncarnation, NodeStatus, Refusal, RegionId, Request};
+use crate::peer::{AtOnce, Peer};
 use crate::tail::{Fit, Tail};
 use crate::tcp::TcpPeer;
 use crate::wire::credentials::Credentials;
 
-/// A node of the same host. Appends to regions that it made here are stores to shared memory; all else goes the way of a [`TcpPeer`], and so do appends
-/// to other regions, and all of them where the node shares no memory.
+/// A node of the same host. Appends to regions that it made here are stores to shared memory, and reads of sealed regions whose records lie there are loads; all
+/// else goes the way of a [`TcpPeer`], and so does whatever is about other regions, and all of it where the node shares no memory.
 pub struct SharedPeer {
     env: Env,
     node: Arc<TcpPeer>,
-    /// Invariant: empty while no connection is up; what one of them shared ends with it.
-    regions: Arc<Mutex<HashMap<RegionId, Shared>>>,
+    /// Invariant: empty while no connection is up; what one of them shared ends with it. They are few: the ones that are filled.
+    regions: Arc<Mutex<Vec<Shared>>>,
+    /// Invariant: as for `regions`.
+    reading: Arc<Reading>,
 }
 
 impl Drop for SharedPeer {
@@ -41,28 +43,33 @@ impl fmt::Debug for SharedPeer {
 
 /// A region whose memory is mapped here.
 struct Shared {
+    region: RegionId,
     memory: SharedMemory,
     incarnation: NodeIncarnation,
     owner: Epoch,
     /// What the region holds for certain.
     tail: Tail,
+    /// What was stored behind that, if it is held: what the region holds then.
+    stored: Option<(Extent, Stored)>,
 }
 
 impl SharedPeer {
     /// The node at `address`, of this host.
     pub fn new(env: &Env, address: &str, credentials: Option<Credentials>) -> SharedPeer {
-        let regions = Arc::new(Mutex::new(HashMap::new()));
-        let held = Arc::clone(&regions);
+        let regions = Arc::new(Mutex::new(Vec::new()));
+        let reading = Arc::new(Reading::default());
+        let (held, read) = (Arc::clone(&regions), Arc::clone(&reading));
         let node = TcpPeer::ending_with(env, address, credentials, move || {
             let ended = std::mem::take(&mut *held.lock());
             drop(ended);
+            read.forget_all();
         });
-        SharedPeer { env: env.clone(), node: Arc::new(node), regions }
+        SharedPeer { env: env.clone(), node: Arc::new(node), regions, reading }
     }
 
     /// Whether appends to a region are stores.
     pub fn is_shared(&self, region: RegionId) -> bool {
-        self.regions.lock().contains_key(&region)
+        self.regions.lock().iter().any(|shared| shared.region == region)
     }
 
     /// Makes a region, then asks for its memory. Where the node has none to share, the region is made all the same.
@@ -80,7 +87,9 @@ impl SharedPeer {
                 let mut regions = regions.lock();
                 // Under the lock that the end of a connection takes: it ends later, and takes this along, or it has ended.
                 if node.up() == Some(connection) {
-                    regions.insert(region, Shared { memory, incarnation, owner: epoch, tail: Tail::new(*held, bytes_max) });
+                    regions.retain(|shared| shared.region != region);
+                    let tail = Tail::new(*held, bytes_max);
+                    regions.push(Shared { region, memory, incarnation, owner: epoch, tail, stored: None });
                 }
             }
             completer.complete(made);
@@ -112,70 +121,95 @@ async fn share(env: &Env, node: &TcpPeer, request: &Request, bytes_max: u32) -> 
 }
 
 impl Shared {
-    /// What a node would answer (rule 2). `None`: the node must be asked.
-    fn append(&mut self, offset: u32, predecessor: Digest, records: &[u8]) -> Option<Answer> {
-        let held = match self.tail.fit(offset, predecessor, records) {
-            Fit::Follows(held) => held,
-            Fit::Refused(refusal) => return Some(Answer::Refused(refusal)),
-            Fit::Elsewhere => return None,
-        };
-        match self.memory.store(offset, records) {
+    /// Stores records that a node would take (rule 2); a node would answer the rest. `No`: the node must be asked.
+    fn store(&mut self, offset: u32, predecessor: Digest, records: &[u8]) -> AtOnce {
+        if self.stored.is_some() {
+            // Nobody asked what came of it.
+            let _unheard = self.end_store();
+        }
+        match self.tail.fit(offset, predecessor, records) {
+            Fit::Follows(held) => {
+                self.stored = Some((held, self.memory.begin_store(offset, records)));
+                AtOnce::Stored
+            }
+            Fit::Refused(refusal) => AtOnce::Answer(Ok(Answer::Refused(refusal))),
+            Fit::Elsewhere => AtOnce::No,
+        }
+    }
+
+    /// What a node would answer to what was stored.
+    fn end_store(&mut self) -> Option<Answer> {
+        let (held, stored) = self.stored.take()?;
+        Some(match self.memory.end_store(stored) {
             Ok(()) => {
                 self.tail.extend(held);
-                Some(Answer::Held(held))
+                Answer::Held(held)
             }
-            Err(Sealed::By(epoch)) => Some(Answer::Refused(Refusal::Sealed(epoch))),
-            Err(Sealed::Freed) => Some(Answer::Refused(Refusal::Freed)),
-        }
+            Err(Sealed::By(epoch)) => Answer::Refused(Refusal::Sealed(epoch)),
+            Err(Sealed::Freed) => Answer::Refused(Refusal::Freed),
+        })
     }
 }
 
 impl SharedPeer {
-    /// The answer to an append that is a store.
-    fn store(&self, request: &Request) -> Option<Result<Answer>> {
-        let Body::Append { offset, predecessor, records } = &request.body else { return None };
+    /// Carries an append out that is a store.
+    fn store(&self, request: &Request) -> AtOnce {
+        let Body::Append { offset, predecessor, records } = &request.body else { return AtOnce::No };
         let mut regions = self.regions.lock();
-        let shared = regions.get_mut(&request.region)?;
-        if shared.incarnation != request.incarnation || shared.owner != request.epoch {
-            return None;
+        let Some(at) = regions.iter().position(|shared| shared.region == request.region) else { return AtOnce::No };
+        if regions[at].incarnation != request.incarnation || regions[at].owner != request.epoch {
+            return AtOnce::No;
         }
         if self.node.up().is_none() {
             // Nobody may be there to read what is stored. The next call connects again, and finds out.
+            let ended = regions.swap_remove(at);
+            drop(regions);
+            drop(ended);
             let message = format!("the connection to node {} is down", self.node.address());
-            regions.remove(&request.region);
-            return Some(Err(Error::new(ErrorKind::Retry, message)));
+            return AtOnce::Answer(Err(Error::new(ErrorKind::Retry, message)));
         }
-        shared.append(*offset, *predecessor, records).map(Ok)
+        regions[at].store(*offset, *predecessor, records)
     }
 
-    /// Sends a request, and drops the memory of a region that ends with it.
+    fn forget(&self, region: RegionId) {
+        let mut regions = self.regions.lock();
+        let ended = regions.iter().position(|shared| shared.region == region).map(|at| regions.swap_remove(at));
+        drop(regions);
+        drop(ended);
+    }
+
+    /// Sends a request, and drops the memory of a region that ends with it, or that is read no more.
     fn send(&self, request: Request) -> Completion<Result<Answer>> {
         if matches!(request.body, Body::Seal | Body::Free) {
-            self.regions.lock().remove(&request.region);
+            self.forget(request.region);
         }
+        self.reading.forget(request.region);
         self.node.call(request)
     }
 }
 
-fn answered(answer: Result<Answer>) -> Completion<Result<Answer>> {
-    let (completer, completion): (Completer<_>, _) = completion();
-    completer.complete(answer);
-    completion
-}
-
 impl Peer for SharedPeer {
-    fn answer_at_once(&self, request: &Request) -> Option<Result<Answer>> {
+    fn answer_at_once(&self, request: &Request) -> AtOnce {
         self.store(request)
     }
 
+    fn answer_stored(&self, region: RegionId) -> Result<Answer> {
+        let mut regions = self.regions.lock();
+        let answer = regions.iter_mut().find(|shared| shared.region == region).and_then(Shared::end_store);
+        answer.ok_or_else(|| Error::new(ErrorKind::OutcomeUnknown, format!("the connection to node {} has ended", self.node.address())))
+    }
+
     fn call(&self, request: Request) -> Completion<Result<Answer>> {
-        if let Body::Create { bytes_max, .. } = request.body {
-            return self.create(request, bytes_max);
+        match request.body {
+            Body::Create { bytes_max, .. } => return self.create(request, bytes_max),
+            Body::Read { from, bytes_max } => return Reading::read(&self.reading, &self.env, &self.node, request, (from, bytes_max)),
+            _ => {}
         }
         // Whoever asks for an answer at once has heard of it; a node must never be asked for what is a store.
         match self.store(&request) {
-            Some(answer) => answered(answer),
-            None => self.send(request),
+            AtOnce::Answer(answer) => answered(answer),
+            AtOnce::Stored => answered(self.answer_stored(request.region)),
+            AtOnce::No => self.send(request),
         }
     }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use tombolo_env::simulated::{Process, World};
+use tombolo_env::simulated::{Action, Fault, Operation, OperationKind, Process, World};
 use tombolo_env::{Completion, TaskClass};
 use tombolo_format::log_frame::SegmentIdentity;
 use tombolo_format::segment_record::{Digest, encode_header, first_digest};
@@ -15,7 +15,7 @@ use crate::call::{Call, Lost, Member, Shape};
 use crate::lent;
 use crate::message::{Answer, Body, Extent, READ_BYTES_MAX, Refusal, Request};
 use crate::node::{CONNECTIONS_MAX, Node, NodeOptions};
-use crate::peer::Peer;
+use crate::peer::{AtOnce, Peer};
 use crate::takeover::{Progress, Recovery, Takeover};
 use crate::tcp::TcpPeer;
 
@@ -45,6 +45,12 @@ fn start(world: &World) -> (Process, Node) {
     (process, node)
 }
 
+/// A store to one node alone.
+fn store(memory: &SharedMemory, offset: u32, records: &[u8]) -> std::result::Result<(), Sealed> {
+    let stored = memory.begin_store(offset, records);
+    memory.end_store(stored)
+}
+
 /// Appends of one record each.
 fn appends(count: u32, size: usize) -> Vec<Body> {
     let (mut offset, mut predecessor) = (0, first_digest(9, &SEGMENT));
@@ -66,6 +72,15 @@ fn create() -> Body {
 
 async fn said(answer: Completion<Result<Answer>>) -> Answer {
     answer.await.expect("answered").expect("by the node")
+}
+
+/// What comes of an append that is a store.
+fn stored(peer: &SharedPeer, request: &Request) -> Result<Answer> {
+    match peer.answer_at_once(request) {
+        AtOnce::Stored => peer.answer_stored(request.region),
+        AtOnce::Answer(answer) => answer,
+        AtOnce::No => panic!("it is no store"),
+    }
 }
 
 fn length(answer: &Answer) -> u32 {
@@ -112,8 +127,7 @@ fn stores_are_found_by_whoever_seals_and_end_then() {
         })
         .expect("alive");
     assert_eq!(node.status().bytes_taken, 0);
-    let left: Vec<_> = world.host(0).all_files().into_iter().filter(|(path, _)| path.to_string_lossy().contains("region")).collect();
-    assert!(left.is_empty(), "{left:?}");
+    assert_eq!(files(&world), 0);
 }
 
 #[test]
@@ -158,7 +172,7 @@ fn nothing_held_is_beyond_a_seal() {
             said(peer.call(ask(create()))).await;
             ready.complete(incarnation);
             for body in appends(2000, 40) {
-                match said(peer.call(ask(body))).await {
+                match stored(&peer, &ask(body)).expect("the connection is up") {
                     Answer::Held(extent) => *noted.lock() = extent.length,
                     _ => return,
                 }
@@ -192,7 +206,7 @@ fn what_was_held_has_left_the_processor() {
         let life = NodeIncarnation(1);
         let mut memory = SharedMemory::create(&node, Path::new("/"), REGION, life, 1 << 16).expect("room");
         let mapped = SharedMemory::open(&writer, memory.path(), REGION, life, 1 << 16).expect("it is there");
-        assert_eq!(mapped.store(0, &records), Ok(()));
+        assert_eq!(store(&mapped, 0, &records), Ok(()));
         memory.end(End::Sealed(LATER)).expect("a word");
         assert!(sound_records(&memory, predecessor) == records, "seed {seed}");
     }
@@ -267,19 +281,147 @@ fn what_was_sealed_is_answered_from_where_it_was_stored_until_it_is_freed() {
         let sealed = ask(LATER, Body::Seal);
         assert!(matches!(sealed, Answer::Sealed(Some(extent)) if extent.length == length), "{sealed:?}");
         assert_eq!(taken(), 1 << 20, "memory is taken once");
-        assert!(world.host(0).all_files().into_iter().all(|(path, _)| !path.to_string_lossy().contains("region")));
+        // A file is there for whoever may read it, unless nothing lies there that the node has not copied before.
+        assert_eq!(files(&world), usize::from(followed < 300), "followed {followed}");
         assert!(world.run_until(read_all(&other, incarnation, LATER)) == stored, "followed {followed}");
         // A writer that has not heard of it stores once more what it stored, and goes on.
-        assert_eq!(mapped.store(0, &stored), Err(Sealed::By(LATER)));
-        assert_eq!(mapped.store(length, &late), Err(Sealed::By(LATER)));
+        assert_eq!(store(&mapped, 0, &stored), Err(Sealed::By(LATER)));
+        assert_eq!(store(&mapped, length, &late), Err(Sealed::By(LATER)));
         assert!(world.run_until(read_all(&other, incarnation, LATER)) == stored, "followed {followed}");
         writer.kill();
         let next = Epoch(LATER.0 + 1);
         assert_eq!(ask(next, Body::Seal), sealed);
         assert!(world.run_until(read_all(&other, incarnation, next)) == stored, "followed {followed}");
         assert_eq!(ask(next, Body::Free), Answer::Freed);
-        assert_eq!(taken(), 0);
+        assert_eq!((taken(), files(&world)), (0, 0));
     }
+}
+
+/// Files of regions that are there.
+fn files(world: &World) -> usize {
+    world.host(0).all_files().into_iter().filter(|(path, _)| path.to_string_lossy().contains("region")).count()
+}
+
+/// What is sealed, read by whoever may from where it lies: the node hears of the first read, and of no other; and never of more than was sealed.
+#[test]
+fn what_was_sealed_is_read_where_it_lies() {
+    for followed in [false, true] {
+        let world = World::new(8);
+        let (node_process, node) = start(&world);
+        let (writer, sealer) = (world.process("writer"), world.process("sealer"));
+        let (bodies, late) = {
+            let mut bodies = appends(301, 1000);
+            let late = bodies.pop().expect("many");
+            (bodies, late)
+        };
+        let records = |body: &Body| if let Body::Append { records, .. } = body { records.to_vec() } else { Vec::new() };
+        let all: Vec<u8> = bodies.iter().flat_map(records).collect();
+        let peer = SharedPeer::new(&writer.env(), ADDRESS, None);
+        let incarnation = world.run_until(peer.status()).expect("answered").expect("a status").incarnation;
+        let ask = |epoch, body| Request { incarnation, region: REGION, epoch, body };
+        world.run_until(said(peer.call(ask(OWNER, create()))));
+        let path = Path::new("/shm").join(format!("region-{REGION}"));
+        let deposed = SharedMemory::open(&writer.env(), &path, REGION, incarnation, 1 << 20).expect("it is there");
+        for body in bodies {
+            assert!(matches!(stored(&peer, &ask(OWNER, body)), Ok(Answer::Held(_))));
+        }
+        let reader = SharedPeer::new(&sealer.env(), ADDRESS, None);
+        let read = |epoch, from, bytes_max| world.run_until(said(reader.call(ask(epoch, Body::Read { from, bytes_max }))));
+        if followed {
+            assert_eq!(read(Epoch::NONE, 0, READ_BYTES_MAX), Answer::Bytes(Bytes::copy_from_slice(&all)), "a follower asks the node");
+        }
+        let seal = |epoch| world.run_until(said(reader.call(ask(epoch, Body::Seal))));
+        let sealed = seal(LATER);
+        assert_eq!(length(&sealed) as usize, all.len());
+        // The writer has not heard of it.
+        assert_eq!(store(&deposed, length(&sealed), &records(&late)), Err(Sealed::By(LATER)));
+        // Several at once, before it is known where it lies.
+        let part =
+            |from: usize, bytes: usize| Answer::Bytes(Bytes::copy_from_slice(&all[from.min(all.len())..(from + bytes).min(all.len())]));
+        let at_once: Vec<_> = (0..5).map(|number| reader.call(ask(LATER, Body::Read { from: number * 7000, bytes_max: 7000 }))).collect();
+        for (number, answer) in at_once.into_iter().enumerate() {
+            assert_eq!(world.run_until(said(answer)), part(number * 7000, 7000));
+        }
+        let requests = node.counters().requests;
+        for (from, bytes) in [(0, 1 << 20), (1, 10), (7, 100_000), (all.len() - 3, 3), (all.len() - 3, 4), (all.len(), 100), (1 << 20, 5)] {
+            let answer = read(LATER, u32::try_from(from).expect("short"), u32::try_from(bytes).expect("short"));
+            assert_eq!(answer, part(from, bytes), "{bytes} from {from}");
+        }
+        // Of what the node has a copy, all of it before the seal, it is asked.
+        let asked = node.counters().requests - requests;
+        assert_eq!(asked, if followed { 7 } else { 0 });
+        let stale = SharedPeer::new(&sealer.env(), ADDRESS, None);
+        let refused = world.run_until(said(stale.call(ask(OWNER, Body::Read { from: 0, bytes_max: 10 }))));
+        assert_eq!(refused, Answer::Refused(Refusal::OtherEpoch(LATER)));
+        // Once anything else is asked of it, it is read anew.
+        assert_eq!(seal(LATER), sealed);
+        assert_eq!(read(LATER, 0, 10), part(0, 10));
+        assert_eq!(world.run_until(said(reader.call(ask(LATER, Body::Free)))), Answer::Freed);
+        assert_eq!(read(LATER, 0, 10), Answer::Refused(Refusal::Freed));
+        assert_eq!((node.status().bytes_taken, files(&world)), (0, 0));
+        // Who waits for a node that dies is not left waiting, and nothing of its life is read then.
+        let waiting = reader.call(Request { region: RegionId(8), ..ask(LATER, Body::Read { from: 0, bytes_max: 10 }) });
+        node_process.kill();
+        assert!(!matches!(world.run_until(waiting), Some(Ok(_))));
+    }
+}
+
+/// Whoever cannot read what lies there asks the node for it, and says so in the log; all that wait are answered, in whatever order.
+#[test]
+fn what_cannot_be_read_there_the_node_is_asked_for() {
+    for fails_from in 0..12 {
+        let world = World::new(fails_from);
+        let (_process, node) = start(&world);
+        let (writer, sealer) = (world.process("writer"), world.process("sealer"));
+        let peer = SharedPeer::new(&writer.env(), ADDRESS, None);
+        let incarnation = world.run_until(peer.status()).expect("answered").expect("a status").incarnation;
+        let ask = |epoch, body| Request { incarnation, region: REGION, epoch, body };
+        world.run_until(said(peer.call(ask(OWNER, create()))));
+        let mut all = Vec::new();
+        for body in appends(100, 1000) {
+            if let Body::Append { records, .. } = &body {
+                all.extend_from_slice(records);
+            }
+            assert!(matches!(stored(&peer, &ask(OWNER, body)), Ok(Answer::Held(_))));
+        }
+        let reader = SharedPeer::new(&sealer.env(), ADDRESS, None);
+        world.run_until(said(reader.call(ask(LATER, Body::Seal))));
+        let is_read = |operation: &Operation| matches!(operation.kind, OperationKind::Open | OperationKind::Read);
+        world.inject(Fault::new(Action::Fail(io::ErrorKind::Other), is_read).after(fails_from).always());
+        let requests = node.counters().requests;
+        let answers: Vec<_> = (0..9).map(|number| reader.call(ask(LATER, Body::Read { from: number * 9000, bytes_max: 9000 }))).collect();
+        for (number, answer) in answers.into_iter().enumerate() {
+            let expected = Bytes::copy_from_slice(&all[number * 9000..(number + 1) * 9000]);
+            assert_eq!(world.run_until(said(answer)), Answer::Bytes(expected), "from {fails_from}, {number}");
+        }
+        // It is opened, its header read, and then each piece.
+        let asked = node.counters().requests - requests;
+        assert_eq!(asked, if fails_from < 2 { 9 } else { 11 - fails_from.min(11) }, "from {fails_from}");
+    }
+}
+
+/// A file that is not the region's memory, or says more than it can hold, is not read: the node is asked.
+#[test]
+fn memory_that_is_not_the_regions_is_not_read() {
+    let world = World::new(9);
+    let env = world.process("node").env();
+    env.files().create_directories(Path::new("/shm")).expect("it can");
+    let life = NodeIncarnation(5);
+    let memory = SharedMemory::create(&env, Path::new("/shm"), REGION, life, 1 << 16).expect("room");
+    let open = |region, life| reading::Records::open(&env, memory.path(), RegionId(region), NodeIncarnation(life));
+    assert!(open(7, 5).expect("it is there").is_none(), "nobody has said how much is sealed");
+    memory.tell_sealed(1000);
+    assert_eq!(open(7, 5).expect("it is there").expect("sealed").bytes(), 1000);
+    assert!(open(8, 5).is_err() && open(7, 6).is_err());
+    memory.tell_sealed((1 << 16) + 1);
+    assert!(open(7, 5).expect("it is there").is_none(), "more than it can hold");
+    memory.mapping.write(20, b"x");
+    memory.mapping.full_fence();
+    assert!(open(7, 5).is_err(), "another region's header");
+    let short = env.files().create_new(Path::new("/shm/short")).expect("room");
+    short.set_length(20).expect("room");
+    assert!(reading::Records::open(&env, Path::new("/shm/short"), REGION, life).is_err());
+    assert!(reading::Records::open(&env, Path::new("/shm/none"), REGION, life).is_err());
 }
 
 /// A writer that nobody stops stores to three nodes, while others take over, one after the other: what it was told is held is recovered, whoever recovers it, and all
@@ -317,9 +459,12 @@ fn takeovers_beside_a_writer_recover_what_was_held_and_all_the_same() {
             ready.complete(members.clone());
             for body in appends(600, 700) {
                 let mut count = 0;
-                for (peer, member) in peers.iter().zip(&members) {
-                    let request = Request { incarnation: member.incarnation, region: REGION, epoch: OWNER, body: body.clone() };
-                    if let Answer::Held(extent) = said(peer.call(request)).await {
+                let ask = |member: &Member| Request { incarnation: member.incarnation, region: REGION, epoch: OWNER, body: body.clone() };
+                // As a log does: all are stored to before the first is asked.
+                let are_stored: Vec<bool> =
+                    peers.iter().zip(&members).map(|(peer, member)| matches!(peer.answer_at_once(&ask(member)), AtOnce::Stored)).collect();
+                for (peer, _) in peers.iter().zip(are_stored).filter(|(_, is_stored)| *is_stored) {
+                    if let Ok(Answer::Held(extent)) = peer.answer_stored(REGION) {
                         count += 1;
                         if count == 2 {
                             *noted.lock() = extent.length;
@@ -353,7 +498,15 @@ fn takeovers_beside_a_writer_recover_what_was_held_and_all_the_same() {
 }
 
 async fn take_over(env: &Env, members: Vec<Member>, epoch: Epoch) -> Vec<u8> {
-    let peers: Vec<TcpPeer> = members.iter().map(|member| TcpPeer::new(env, &member.node, None)).collect();
+    let peer = |member: &Member| -> Box<dyn Peer> {
+        // Half of them read where it lies.
+        if epoch.0.is_multiple_of(2) {
+            Box::new(SharedPeer::new(env, &member.node, None))
+        } else {
+            Box::new(TcpPeer::new(env, &member.node, None))
+        }
+    };
+    let peers: Vec<Box<dyn Peer>> = members.iter().map(peer).collect();
     let shape = Shape { copies: 3, quorum: 2 };
     let recovery = Recovery { shape, database: 9, segment: SEGMENT, epoch, settled: None, is_mark: |_| false };
     let mut takeover = Takeover::new(recovery, members);
@@ -393,8 +546,7 @@ fn a_node_that_died_is_noticed() {
     assert_eq!(answer.expect_err("nobody is there").kind(), ErrorKind::Retry);
     // Its files go with the next node.
     let (_process, _node) = start(&world);
-    let left: Vec<_> = world.host(0).all_files().into_iter().filter(|(path, _)| path.to_string_lossy().contains("region")).collect();
-    assert!(left.is_empty(), "{left:?}");
+    assert_eq!(files(&world), 0);
 }
 
 #[test]
@@ -434,20 +586,20 @@ fn what_a_writer_stores_there_that_is_no_record_is_not_taken() {
     for at in 0..records.len() {
         let mut changed = records.to_vec();
         changed[at] ^= 0x80;
-        memory.store(0, &changed).expect("not sealed");
+        store(&memory, 0, &changed).expect("not sealed");
         assert!(sound_records(&memory, predecessor).is_empty(), "byte {at}");
     }
-    memory.store(0, &[0xff; 24]).expect("not sealed");
+    store(&memory, 0, &[0xff; 24]).expect("not sealed");
     assert!(sound_records(&memory, predecessor).is_empty());
-    memory.store(0, &records).expect("not sealed");
+    store(&memory, 0, &records).expect("not sealed");
     assert_eq!(sound_records(&memory, predecessor), records);
     let path = memory.path().to_owned();
     let open = |incarnation, bytes_max| SharedMemory::open(&process, &path, REGION, NodeIncarnation(incarnation), bytes_max);
     assert!(open(1, 1 << 16).is_ok() && open(2, 1 << 16).is_err() && open(1, 1 << 15).is_err());
     memory.end(End::Sealed(LATER)).expect("a word");
-    assert_eq!(open(1, 1 << 16).expect("it is there").store(0, &records), Err(Sealed::By(LATER)));
+    assert_eq!(store(&open(1, 1 << 16).expect("it is there"), 0, &records), Err(Sealed::By(LATER)));
     memory.end(End::Freed).expect("a word");
-    assert_eq!(memory.store(0, &records), Err(Sealed::Freed));
+    assert_eq!(store(&memory, 0, &records), Err(Sealed::Freed));
 }
 
 #[test]
@@ -464,7 +616,13 @@ fn for_real() {
         assert!(matches!(env.block_on(said(peer.call(ask(OWNER, body)))), Answer::Held(_)));
     }
     assert!(peer.is_shared(REGION));
-    assert_eq!(length(&env.block_on(said(peer.call(ask(LATER, Body::Seal))))), 1000 * 524);
+    // What nobody asked about is stored all the same.
+    for body in appends(1003, 500).split_off(1000) {
+        assert!(matches!(peer.answer_at_once(&ask(OWNER, body)), AtOnce::Stored));
+    }
+    assert_eq!(length(&peer.answer_stored(REGION).expect("it was stored")), 1003 * 524);
+    assert_eq!(peer.answer_stored(REGION).expect_err("once").kind(), ErrorKind::OutcomeUnknown);
+    assert_eq!(length(&env.block_on(said(peer.call(ask(LATER, Body::Seal))))), 1003 * 524);
 }
 
 #[cfg(feature = "mutants")]

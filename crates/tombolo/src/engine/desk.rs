@@ -1,7 +1,7 @@
 //! Where writers that find the commit section taken leave their write for whoever is in it.
 //!
 //! The section's state (memtable, log) then stays in the caches of one core, and nobody is put to sleep and woken for a microsecond's work.
-//! Who is in the section serves the desk before leaving; who waits and is not served soon waits for the section, and serves as well.
+//! Who is in the section serves the desk before leaving, all that wait at once; who waits and is not served soon waits for the section, and serves as well.
 //!
 //! Invariants:
 //! 1. A place is its poster's from [`Desk::post`] to [`Desk::take`].
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use tombolo_env::Completion;
 use tombolo_format::batch::SINGLE_HEAD_BYTES;
 use tombolo_format::key::EntryKind;
@@ -107,21 +107,23 @@ impl Desk {
         Some(index)
     }
 
-    /// Serves all that wait now. For whoever is in the commit section.
+    /// Serves all that wait now, together. For whoever is in the commit section.
     #[inline]
-    pub(crate) fn serve(&self, serve: impl FnMut(&mut Posted)) {
+    pub(crate) fn serve(&self, serve: impl FnOnce(&mut [MutexGuard<'_, Posted>])) {
         if self.waiting.load(Ordering::Relaxed) != 0 {
             self.serve_waiting(serve);
         }
     }
 
-    fn serve_waiting(&self, mut serve: impl FnMut(&mut Posted)) {
-        let mut round = Round { desk: self, waiting: self.waiting.swap(0, Ordering::Acquire) };
-        while round.waiting != 0 {
-            let index = round.waiting.trailing_zeros() as usize;
-            debug_assert!(!self.is_served(index));
-            serve(&mut self.places[index].posted.lock());
-            round.served();
+    fn serve_waiting(&self, serve: impl FnOnce(&mut [MutexGuard<'_, Posted>])) {
+        let round = Round { desk: self, waiting: self.waiting.swap(0, Ordering::Acquire) };
+        debug_assert!(round.places().all(|place| !place.is_served.load(Ordering::Relaxed)));
+        // One alone is the most frequent, and takes no memory.
+        if let Some(place) = round.places().next().filter(|_| round.waiting.is_power_of_two()) {
+            serve(&mut [place.posted.lock()]);
+        } else {
+            let mut posted: Vec<_> = round.places().map(|place| place.posted.lock()).collect();
+            serve(&mut posted);
         }
     }
 
@@ -145,27 +147,23 @@ impl Desk {
     }
 }
 
-/// Places that are being served, the lowest first. A panic of the one ends its wait, and leaves the others to whoever comes next.
+/// Places that are being served: they are once this is dropped, also by a panic, which finishes the handle.
 struct Round<'a> {
     desk: &'a Desk,
     waiting: u32,
 }
 
-impl Round<'_> {
-    /// The lowest place was served.
-    fn served(&mut self) {
-        let index = self.waiting.trailing_zeros() as usize;
-        self.waiting &= self.waiting - 1;
-        self.desk.places[index].is_served.store(true, Ordering::Release);
+impl<'a> Round<'a> {
+    /// The lowest first.
+    fn places(&self) -> impl Iterator<Item = &'a Place> + use<'a> {
+        let (desk, waiting) = (self.desk, self.waiting);
+        desk.places.iter().enumerate().filter(move |(index, _)| waiting & 1 << index != 0).map(|(_, place)| place)
     }
 }
 
 impl Drop for Round<'_> {
     fn drop(&mut self) {
-        if self.waiting != 0 {
-            self.served();
-            self.desk.waiting.fetch_or(self.waiting, Ordering::Release);
-        }
+        self.places().for_each(|place| place.is_served.store(true, Ordering::Release));
     }
 }
 

@@ -1,12 +1,13 @@
-//! What a commit writes: a batch that was encoded while it was built, or one entry where its caller has it.
+//! What a commit writes: a batch that was encoded while it was built, one entry where its caller has it, or entries of several writers as one.
 //!
-//! Either is encoded once. The log joins the parts of its payload in the frame; the memtable copies keys and values from the same places.
+//! Each is encoded once. The log joins the parts of its payload in the frame; the memtable copies keys and values from the same places.
 
 use std::sync::Arc;
 
 use tombolo_env::Completion;
 use tombolo_format::batch::{
-    BATCH_HEADER_BYTES, BatchBuilder, OPERATION_HEADER_BYTES, Operation, Operations, SINGLE_HEAD_BYTES, single_head,
+    BATCH_HEADER_BYTES, BatchBuilder, OPERATION_HEADER_BYTES, Operation, Operations, SINGLE_HEAD_BYTES, batch_header, entry_header,
+    single_head,
 };
 use tombolo_format::key::{EntryKind, SequenceNumber, Trailer};
 use tombolo_format::manifest::Edit;
@@ -100,6 +101,16 @@ impl<'a> One<'a> {
         self.key.len() + self.value.len()
     }
 
+    fn memtable_bytes(&self) -> usize {
+        MemtableWriter::entry_bytes(self.key.len(), self.value.len())
+    }
+
+    #[inline]
+    fn apply(&self, commit: &mut Commit, number: u64) {
+        let trailer = Trailer::new(SequenceNumber(number), self.kind);
+        commit.writer.insert(self.keyspace.id, self.key, trailer, self.value);
+    }
+
     /// As a batch, which owns its bytes.
     pub(super) fn to_prepared(self) -> Prepared {
         let mut prepared = Prepared {
@@ -132,6 +143,8 @@ impl<'a> One<'a> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Content<'a> {
     One(&'a One<'a>),
+    /// Of several writers, a log entry together.
+    Several(&'a [One<'a>]),
     Batch(&'a Prepared),
 }
 
@@ -141,6 +154,7 @@ impl Content<'_> {
     pub(super) fn count(self) -> u32 {
         match self {
             Content::One(_) => 1,
+            Content::Several(several) => narrow(several.len()),
             Content::Batch(prepared) => prepared.batch.count(),
         }
     }
@@ -149,7 +163,8 @@ impl Content<'_> {
     #[inline]
     pub(super) fn memtable_bytes(self) -> usize {
         match self {
-            Content::One(one) => MemtableWriter::entry_bytes(one.key.len(), one.value.len()),
+            Content::One(one) => one.memtable_bytes(),
+            Content::Several(several) => several.iter().map(One::memtable_bytes).sum(),
             Content::Batch(prepared) => prepared.memtable_bytes,
         }
     }
@@ -160,8 +175,18 @@ impl Content<'_> {
     pub(super) fn check(self) -> Result<()> {
         match self {
             Content::One(one) => one.keyspace.check(),
+            Content::Several(several) => several.iter().try_for_each(|one| one.keyspace.check()),
             Content::Batch(Prepared { invalid: Some(error), .. }) => Err(error.clone()),
             Content::Batch(prepared) => prepared.keyspaces.iter().try_for_each(|keyspace| keyspace.check()),
+        }
+    }
+
+    /// Writes that callers have made.
+    #[inline]
+    pub(super) fn writes(self) -> u64 {
+        match self {
+            Content::One(_) | Content::Batch(_) => 1,
+            Content::Several(several) => several.len() as u64,
         }
     }
 
@@ -170,6 +195,7 @@ impl Content<'_> {
     pub(super) fn append(self, engine: &Engine, commit: &mut Commit) -> Result<(LogOffset, Option<Completion<Result<()>>>)> {
         match self {
             Content::One(one) => append(engine, commit, &[&one.head, one.key, one.value], 1),
+            Content::Several(several) => append_several(engine, commit, several),
             Content::Batch(prepared) => append(engine, commit, &[prepared.batch.payload()], prepared.batch.count()),
         }
     }
@@ -178,13 +204,29 @@ impl Content<'_> {
     #[inline]
     pub(super) fn apply(self, engine: &Engine, commit: &mut Commit, first: u64) {
         match self {
-            Content::One(one) => {
-                let trailer = Trailer::new(SequenceNumber(first), one.kind);
-                commit.writer.insert(one.keyspace.id, one.key, trailer, one.value);
-            }
+            Content::One(one) => one.apply(commit, first),
+            Content::Several(several) => (first..).zip(several).for_each(|(number, one)| one.apply(commit, number)),
             Content::Batch(prepared) => apply_batch(engine, commit, prepared.batch.operations(), first),
         }
     }
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "as many as have a place at the desk")]
+fn narrow(count: usize) -> u32 {
+    count as u32
+}
+
+/// As one payload of several operations.
+fn append_several(engine: &Engine, commit: &mut Commit, several: &[One<'_>]) -> Result<(LogOffset, Option<Completion<Result<()>>>)> {
+    let header = batch_header(narrow(several.len()));
+    let head = |one: &One<'_>| entry_header(one.kind, one.keyspace.id, one.key, one.value);
+    let heads = several.iter().map(head).collect::<std::result::Result<Vec<_>, _>>().map_err(|error| beyond_limit(&error))?;
+    let mut parts: Vec<&[u8]> = Vec::with_capacity(1 + 3 * several.len());
+    parts.push(&header);
+    for (head, one) in heads.iter().zip(several) {
+        parts.extend_from_slice(&[head, one.key, one.value]);
+    }
+    append(engine, commit, &parts, narrow(several.len()))
 }
 
 fn apply_batch(engine: &Engine, commit: &mut Commit, operations: Operations<'_>, first: u64) {

@@ -25,6 +25,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use parking_lot::MutexGuard;
 use tombolo_env::Completion;
 use tombolo_format::batch::{BatchBuilder, OPERATIONS_MAX};
 use tombolo_format::key::{EntryKind, SequenceNumber};
@@ -34,7 +35,7 @@ use tombolo_storage::{Error, ErrorKind, LogAppend, LogOffset, LogRecord, Result}
 
 use crate::budget::Room;
 use crate::engine::{
-    Commit, Committed, Engine, KeyspaceInfo, MAIN_LANE, MAIN_STREAM, POSTED_BYTES_MAX, Sealed, View, Work, no_log, took_no_effect,
+    Commit, Committed, Engine, KeyspaceInfo, MAIN_LANE, MAIN_STREAM, POSTED_BYTES_MAX, Posted, Sealed, View, Work, no_log, took_no_effect,
 };
 use crate::memtable::Memtable;
 use crate::op::Op;
@@ -93,10 +94,42 @@ fn commit_in_turn(engine: &Engine, commit: &mut Commit, content: Content<'_>, du
 #[inline]
 fn serve_desk(engine: &Engine, commit: &mut Commit) {
     engine.stream.desk.serve(|posted| {
-        if let Some(one) = One::left(posted) {
-            posted.committed = Some(commit_in_turn(engine, commit, Content::One(&one), posted.durability));
+        if posted.len() > 1 && commit_together(engine, commit, posted) {
+            return;
+        }
+        for posted in posted {
+            if let Some(one) = One::left(posted) {
+                posted.committed = Some(commit_in_turn(engine, commit, Content::One(&one), posted.durability));
+            }
         }
     });
+}
+
+/// Commits what several have left as one log entry: what an entry costs, and a log of several copies three times, comes once for all of them. `false`: nothing
+/// took effect, and each is to be committed by itself.
+fn commit_together(engine: &Engine, commit: &mut Commit, posted: &mut [MutexGuard<'_, Posted>]) -> bool {
+    // A log that accepts later tells one writer alone of an entry, and makes one piece of what comes meanwhile itself.
+    if commit.accepts_later || posted.iter().any(|posted| posted.durability == Durability::Unlogged) {
+        return false;
+    }
+    let several: Vec<One<'_>> = posted.iter().filter_map(|posted| One::left(posted)).collect();
+    let mut committed = match commit_in_turn(engine, commit, Content::Several(&several), Durability::Durable) {
+        Err(error) if took_no_effect(&error) || error.kind() == ErrorKind::NotFound => return false,
+        committed => committed,
+    };
+    for (number, posted) in posted.iter_mut().enumerate() {
+        posted.committed = Some(match &mut committed {
+            Err(error) => Err(error.clone()),
+            // What the commit has brought up is told of once.
+            Ok(first) if number == 0 => Ok(Committed { accepted: first.accepted.take(), ..*first }),
+            Ok(first) => {
+                // Nothing tells several of one acceptance; what is durable is accepted.
+                let accepted = if commit.accepts_later { first.end.map(|end| commit.log.durable(end)) } else { None };
+                Ok(Committed { accepted, rotated: false, stall_changed: false, ..*first })
+            }
+        });
+    }
+    true
 }
 
 /// Somebody is in the commit section: the write is left there, or waits for the section.
@@ -221,7 +254,7 @@ fn commit_guarded(engine: &Engine, commit: &mut Commit, content: Content<'_>, du
     engine.stream.visible.store(commit.last, Ordering::Release);
     // Changed in the commit section only.
     let writes = engine.stream.writes.load(Ordering::Relaxed);
-    engine.stream.writes.store(writes + 1, Ordering::Relaxed);
+    engine.stream.writes.store(writes + content.writes(), Ordering::Relaxed);
     let (delay, stall_changed) = slowing::delay(engine, commit, bytes);
     Ok(Committed { end, lane: commit.log.id.lane, accepted, delay, rotated, stall_changed })
 }
@@ -246,6 +279,7 @@ fn append_entry(engine: &Engine, commit: &mut Commit, payload: &[&[u8]], count: 
     match commit.log.log().append_parts(MAIN_LANE, &entry) {
         Ok(appended) => {
             commit.log_end = appended.end;
+            commit.accepts_later = appended.accepted.is_some();
             commit.log_bytes += entry.payload_bytes() as u64 + LOG_ENTRY_OVERHEAD_BYTES;
             Ok((appended.end, appended.accepted))
         }

@@ -400,3 +400,139 @@ fn what_opening_flushes_does_not_count_for_the_next_memtable() {
         }
     });
 }
+
+/// Leaves puts in `keyspace` at the desk, as writers do that find the section taken, and serves them: how each went, and how many entries the log got.
+fn put_together(db: &Db, puts: &[(&Arc<KeyspaceInfo>, &[u8], Durability)]) -> (Vec<Result<Committed>>, u64) {
+    let engine = db.engine();
+    let mut commit = engine.stream.commit.lock();
+    let leave = |(keyspace, key, durability): &(&Arc<KeyspaceInfo>, &[u8], Durability)| {
+        let one = One::new(keyspace, EntryKind::Put, key, &[7; 100]).unwrap();
+        engine.stream.desk.post(|posted| one.leave(posted, *durability)).unwrap()
+    };
+    let places: Vec<usize> = puts.iter().map(leave).collect();
+    let before = commit.log_bytes;
+    serve_desk(engine, &mut commit);
+    let bytes = commit.log_bytes - before;
+    let committed: Vec<Result<Committed>> = places.into_iter().map(|place| engine.stream.desk.take(place)).collect();
+    let logged =
+        puts.iter().zip(&committed).filter(|((_, _, durability), committed)| *durability != Durability::Unlogged && committed.is_ok());
+    let payload: usize = logged.map(|((_, key, _), _)| key.len() + 100).sum();
+    // An entry of several has a head of 8 bytes and 12 for each; one of its own a head of 8. Of three they could not be told apart.
+    assert_ne!(puts.len(), 3);
+    let heads = bytes - payload as u64;
+    let alone = 8 + LOG_ENTRY_OVERHEAD_BYTES;
+    let together = 8 + 12 * puts.len() as u64 + LOG_ENTRY_OVERHEAD_BYTES;
+    (committed, if heads == together { 1 } else { heads / alone })
+}
+
+#[test]
+fn what_several_leave_is_one_entry_of_the_log() {
+    run(|stores| async move {
+        let db = stores.open(&[]).await;
+        let keys = db.default_keyspace();
+        let keyspace = db.engine().catalog.by_id(0).unwrap();
+        keys.put(b"0", b"zero").await.unwrap();
+        let (writes, last) = (db.engine().stream.writes(), db.stats().last_sequence);
+        let durabilities = [Durability::Durable, Durability::Accepted, Durability::Durable, Durability::Durable];
+        let puts: Vec<(&Arc<KeyspaceInfo>, &[u8], Durability)> =
+            [&b"1"[..], b"22", b"333", b"3"].into_iter().zip(durabilities).map(|(key, durability)| (&keyspace, key, durability)).collect();
+        let (committed, entries) = put_together(&db, &puts);
+        assert_eq!(entries, 1);
+        for (committed, durability) in committed.into_iter().zip(durabilities) {
+            acknowledge(db.engine(), committed.unwrap(), durability).await.unwrap();
+        }
+        assert_eq!(db.engine().stream.writes() - writes, 4);
+        assert_eq!(db.stats().last_sequence - last, 4, "a number each");
+        let (_, entries) = put_together(&db, &puts[..1]);
+        assert_eq!(entries, 1, "one alone is an entry of one");
+        // Unlogged ones are no part of an entry, and neither is what stands beside them.
+        let (committed, entries) = put_together(&db, &[(&keyspace, b"4", Durability::Unlogged), puts[0], puts[1], puts[2]]);
+        assert!(committed.iter().all(Result::is_ok));
+        assert_eq!(entries, 3);
+        keys.put(b"5", b"five").await.unwrap();
+        let last = db.stats().last_sequence;
+        drop((db, keys));
+        let db = stores.open(&[]).await;
+        let keys = db.default_keyspace();
+        for key in [&b"1"[..], b"22", b"333", b"3"] {
+            assert_eq!(keys.get(key).await.unwrap().unwrap(), [7; 100]);
+        }
+        assert_eq!(keys.get(b"4").await.unwrap(), None);
+        assert_eq!(keys.get(b"5").await.unwrap().unwrap(), b"five");
+        assert_eq!(db.stats().last_sequence, last);
+    });
+}
+
+#[test]
+fn what_one_of_several_cannot_have_the_others_get() {
+    run(|stores| async move {
+        let db = stores.open(&[]).await;
+        let dropped = db.create_keyspace("gone", KeyspaceOptions::default()).await.unwrap();
+        let (gone, keyspace) = (db.engine().catalog.by_name("gone").unwrap(), db.engine().catalog.by_id(0).unwrap());
+        drop(dropped);
+        db.drop_keyspace("gone").await.unwrap();
+        let durable = Durability::Durable;
+        let puts: [(&Arc<KeyspaceInfo>, &[u8], Durability); 4] =
+            [(&keyspace, b"1", durable), (&gone, b"2", durable), (&keyspace, b"3", durable), (&keyspace, b"4", durable)];
+        let (committed, entries) = put_together(&db, &puts);
+        let kinds: Vec<_> = committed.iter().map(|committed| committed.as_ref().err().map(Error::kind)).collect();
+        assert_eq!(kinds, [None, Some(ErrorKind::NotFound), None, None]);
+        assert_eq!(entries, 3);
+        // What the log refuses as a whole it takes one by one.
+        stores.refuse(ErrorKind::OutOfSpace, 1);
+        let puts: [(&Arc<KeyspaceInfo>, &[u8], Durability); 4] =
+            [(&keyspace, b"5", durable), (&keyspace, b"6", Durability::Accepted), (&keyspace, b"7", durable), (&keyspace, b"8", durable)];
+        let (committed, entries) = put_together(&db, &puts);
+        assert!(committed.iter().all(Result::is_ok));
+        assert_eq!(entries, 4);
+        let keys = db.default_keyspace();
+        for key in [b"1", b"3", b"4", b"5", b"6", b"7", b"8"] {
+            assert_eq!(keys.get(key).await.unwrap().unwrap(), [7; 100]);
+        }
+        assert_eq!(keys.get(b"2").await.unwrap(), None);
+    });
+}
+
+/// Nobody is told that a write is accepted before all that it shares an entry with is.
+#[test]
+fn several_are_accepted_when_their_entry_is() {
+    run(|stores| async move {
+        let db = stores.open(&[]).await;
+        let keyspace = db.engine().catalog.by_id(0).unwrap();
+        let second = Duration::from_secs(1);
+        for kind in [RequestKind::LogAppend, RequestKind::LogSync] {
+            stores.plan.inject(Rule::of_kind(kind, Fault::Delay(second)).times(3));
+        }
+        let accepted = Durability::Accepted;
+        let puts: [(&Arc<KeyspaceInfo>, &[u8], Durability); 4] =
+            [(&keyspace, b"1", accepted), (&keyspace, b"2", accepted), (&keyspace, b"3", accepted), (&keyspace, b"4", accepted)];
+        let began = stores.env.now();
+        let (committed, entries) = put_together(&db, &puts);
+        assert_eq!(entries, 1);
+        let waits: Vec<_> = committed.into_iter().map(|committed| acknowledge(db.engine(), committed.unwrap(), accepted)).collect();
+        for (number, wait) in waits.into_iter().enumerate().rev() {
+            wait.await.unwrap();
+            assert!(stores.env.now().since(began) >= second, "{number}");
+        }
+        // A log that accepts later gets one entry after the other.
+        let (committed, entries) = put_together(&db, &puts);
+        assert!(committed.iter().all(Result::is_ok));
+        assert_eq!(entries, 4);
+    });
+}
+
+#[test]
+fn several_whose_entry_may_be_in_the_log_are_all_told_so() {
+    run(|stores| async move {
+        let db = stores.open(&[]).await;
+        let keyspace = db.engine().catalog.by_id(0).unwrap();
+        stores.plan.inject(Rule::of_kind(RequestKind::LogAppend, Fault::Unknown { landed: true }).times(1));
+        let durable = Durability::Durable;
+        let (committed, _) = put_together(&db, &[(&keyspace, b"1", durable), (&keyspace, b"2", durable)]);
+        for committed in committed {
+            assert_eq!(committed.unwrap_err().kind(), ErrorKind::OutcomeUnknown);
+        }
+        assert_eq!(stores.plan.injected(), 1, "nothing was appended behind it");
+        assert_eq!(db.default_keyspace().get(b"1").await.unwrap(), None);
+    });
+}

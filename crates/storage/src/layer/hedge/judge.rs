@@ -3,7 +3,7 @@
 //! Invariants:
 //! 1. Second requests are at most one for each [`READS_PER_HEDGE`] reads since the store was opened: each read earns that part of one.
 //! 2. A second request is made only after the first took longer than [`DELAY_PERMILLE`] of the reads of its size did lately, or than
-//!    [`DELAY_OF_MEDIAN_MAX`] times their median.
+//!    [`DELAY_OF_MEDIAN_MAX`] times their median, be it of long or of the last ones.
 
 use std::time::Duration;
 
@@ -105,10 +105,12 @@ impl Known {
             self.until_look = LOOK_EVERY;
             self.p50 = self.usual.permille(500);
             self.p99 = self.usual.permille(990);
-            let far_beyond = self.p50 * DELAY_OF_MEDIAN_MAX;
+            // What was usual under load is late once it is over.
+            let recent = self.recent.permille(500);
+            let far_beyond = self.p50.min(recent) * DELAY_OF_MEDIAN_MAX;
             let is_tail_known = self.usual.total() >= SAMPLES_FOR_DELAY;
             self.delay = Some(if is_tail_known { self.usual.permille(DELAY_PERMILLE).min(far_beyond) } else { far_beyond });
-            self.is_slow = self.recent.permille(500) > self.p50.mul_f64(SLOW_FACTOR);
+            self.is_slow = recent > self.p50.mul_f64(SLOW_FACTOR);
         }
     }
 

@@ -307,6 +307,28 @@ fn what_takes_many_times_the_median_is_asked_for_twice_soon() {
     });
 }
 
+/// Reads took long under load, and it is over: what takes three times as long as they do now is late, not what took long then.
+#[test]
+fn what_is_late_is_known_soon_after_a_load_is_over() {
+    let mut judge = Judge::default();
+    let size = Size::of(8192);
+    for number in 0..10_000 {
+        judge.took(8192, Duration::from_millis(80 + number % 80));
+    }
+    let under_load = judge.begin(size).expect("enough were seen");
+    assert!(under_load > Duration::from_millis(150), "{under_load:?}");
+    for number in 0..100 {
+        judge.took(8192, Duration::from_millis(20 + number % 10));
+    }
+    let after = judge.begin(size).expect("enough were seen");
+    assert!(after > Duration::from_millis(60) && after < Duration::from_millis(90), "{after:?}");
+    // A store that gets slower is given the time that it usually takes.
+    for _ in 0..100 {
+        judge.took(8192, Duration::from_millis(300));
+    }
+    assert_eq!(judge.begin(size), Some(under_load));
+}
+
 fn put_request(purpose: Purpose) -> Request {
     Request::new(purpose, Epoch::NONE)
 }

@@ -1,15 +1,20 @@
 use super::*;
 
+fn committed() -> Committed {
+    Committed { end: None, lane: 0, accepted: None, delay: Duration::ZERO, rotated: false, stall_changed: false }
+}
+
 #[test]
 fn whatever_is_left_is_served_once_by_whoever_is_in_the_section() {
     let desk = Desk::default();
     let section = Mutex::new(Vec::new());
     let serve = |served: &mut Vec<u64>| {
         desk.serve(|posted| {
-            assert!(posted.committed.is_none(), "served once");
-            served.push(u64::from_le_bytes(posted.bytes[..].try_into().unwrap()));
-            posted.committed =
-                Some(Ok(Committed { end: None, lane: 0, accepted: None, delay: Duration::ZERO, rotated: false, stall_changed: false }));
+            for posted in posted {
+                assert!(posted.committed.is_none(), "served once");
+                served.push(u64::from_le_bytes(posted.bytes[..].try_into().unwrap()));
+                posted.committed = Some(Ok(committed()));
+            }
         });
     };
     let count = if cfg!(miri) { 10 } else { 20_000 };
@@ -47,23 +52,20 @@ fn whatever_is_left_is_served_once_by_whoever_is_in_the_section() {
 fn a_panic_at_one_write_hangs_nobody() {
     let desk = Desk::default();
     let places: Vec<usize> = (0..3u8).map(|number| desk.post(|posted| posted.bytes.push(number)).unwrap()).collect();
-    let served = |panics: bool| {
-        let mut served = Vec::new();
-        let round = std::panic::AssertUnwindSafe(|| {
-            desk.serve(|posted| {
-                assert!(!panics || posted.bytes[0] != 1, "as if its commit had panicked");
-                served.push(posted.bytes[0]);
-                posted.committed =
-                    Some(Ok(Committed { end: None, lane: 0, accepted: None, delay: Duration::ZERO, rotated: false, stall_changed: false }));
-            });
+    let round = std::panic::AssertUnwindSafe(|| {
+        desk.serve(|posted| {
+            for posted in posted {
+                assert!(posted.bytes[0] != 1, "as if its commit had panicked");
+                posted.committed = Some(Ok(committed()));
+            }
         });
-        assert_eq!(std::panic::catch_unwind(round).is_err(), panics);
-        served
-    };
-    assert_eq!(served(true), [0]);
-    assert!(desk.is_served(places[0]) && desk.is_served(places[1]) && !desk.is_served(places[2]));
-    assert_eq!(served(false), [2], "what the panic kept from being served is served by the next");
-    assert!(desk.take(places[0]).is_ok() && desk.take(places[2]).is_ok());
-    assert_eq!(desk.take(places[1]).unwrap_err().kind(), ErrorKind::Bug);
+    });
+    assert!(std::panic::catch_unwind(round).is_err());
+    desk.serve(|posted| panic!("{} are served twice", posted.len()));
+    assert!(places.iter().all(|place| desk.is_served(*place)));
+    assert!(desk.take(places[0]).is_ok(), "what was committed before it");
+    for place in &places[1..] {
+        assert_eq!(desk.take(*place).unwrap_err().kind(), ErrorKind::Bug);
+    }
     assert!((0..PLACES).all(|_| desk.post(|_| ()).is_some()), "all places are free again");
 }

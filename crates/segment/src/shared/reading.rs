@@ -1,0 +1,252 @@
+//! Sealed regions of a node of the same host, read where they lie.
+//!
+//! The first read asks the node where the memory is; those that come meanwhile wait for that. From then on a read is a copy, which a task of its own makes, one after
+//! the other, while whoever reads works on the one before: its bytes are in the processor's cache then, and few buffers are enough, which are used again. Where the node
+//! shares nothing, or the region is open, the node is asked, as ever. A region that anything else is asked of is read no more: its memory is let go.
+
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use tombolo_env::file::read_exact_at;
+use tombolo_env::{Access, Completer, Completion, Env, File, TaskClass, completion};
+use tombolo_storage::{Epoch, Result};
+
+use super::{FIELDS_BYTES, SEALED_WORD_OFFSET, SHARED_HEADER_BYTES, header, not_its_memory};
+use crate::message::{Answer, NodeIncarnation, READ_BYTES_MAX, RegionId, Request};
+use crate::peer::Peer;
+use crate::tcp::TcpPeer;
+
+/// What is sealed of a region.
+#[derive(Debug)]
+pub(super) struct Records {
+    file: Arc<dyn File>,
+    bytes: u32,
+}
+
+impl Records {
+    /// Those that lie in the file at `path`. `None`: the node has not said how many there are.
+    ///
+    /// # Errors
+    /// What the file system says; `InvalidData` when it is not the memory of that region.
+    pub(super) fn open(env: &Env, path: &Path, region: RegionId, incarnation: NodeIncarnation) -> io::Result<Option<Records>> {
+        let file = env.files().open(path, Access::Read)?;
+        let mut page = [0; SEALED_WORD_OFFSET + 8];
+        read_exact_at(&*file, &mut page, 0)?;
+        let bytes_max = u32::from_le_bytes(*page[40..].first_chunk().unwrap_or(&[0; 4]));
+        if page[..FIELDS_BYTES + 4] != header(region, incarnation, bytes_max) {
+            return Err(not_its_memory(path, region));
+        }
+        let word = u64::from_le_bytes(*page[SEALED_WORD_OFFSET..].first_chunk().unwrap_or(&[0; 8]));
+        let bytes = word.checked_sub(1).and_then(|bytes| u32::try_from(bytes).ok()).filter(|bytes| *bytes <= bytes_max);
+        Ok(bytes.map(|bytes| Records { file, bytes }))
+    }
+
+    /// How many bytes they take.
+    #[cfg(test)]
+    pub(super) fn bytes(&self) -> u32 {
+        self.bytes
+    }
+
+    /// What a node answers to [`Body::Read`](crate::message::Body::Read), in a buffer that comes back.
+    fn read(&self, (from, bytes_max): (u32, u32), spare: &Arc<Spare>) -> io::Result<Bytes> {
+        let from = from.min(self.bytes);
+        let to = from.saturating_add(bytes_max.min(READ_BYTES_MAX)).min(self.bytes);
+        let (length, at) = ((to - from) as usize, SHARED_HEADER_BYTES as u64 + u64::from(from));
+        let mut piece = Piece { buffer: spare.0.lock().pop().unwrap_or_default(), length, spare: Arc::clone(spare) };
+        if piece.buffer.len() < length {
+            piece.buffer.resize(length, 0);
+        }
+        // A copy by the kernel: a mapping has a fault for each few pages.
+        read_exact_at(&*self.file, &mut piece.buffer[..length], at)?;
+        Ok(Bytes::from_owner(piece))
+    }
+}
+
+/// Buffers that nobody reads in.
+#[derive(Debug, Default)]
+struct Spare(Mutex<Vec<Vec<u8>>>);
+
+/// So many are kept.
+const SPARE_MAX: usize = 32;
+
+/// A buffer, and how much of it is read.
+struct Piece {
+    buffer: Vec<u8>,
+    length: usize,
+    spare: Arc<Spare>,
+}
+
+impl AsRef<[u8]> for Piece {
+    fn as_ref(&self) -> &[u8] {
+        &self.buffer[..self.length]
+    }
+}
+
+impl Drop for Piece {
+    fn drop(&mut self) {
+        let buffer = std::mem::take(&mut self.buffer);
+        let mut spare = self.spare.0.lock();
+        if spare.len() < SPARE_MAX {
+            spare.push(buffer);
+        }
+    }
+}
+
+/// A read on its way, and whoever waits for it.
+type Waiting = (Request, (u32, u32), Completer<Result<Answer>>);
+
+#[derive(Debug)]
+enum State {
+    /// Its memory is asked for.
+    Asked(Vec<Waiting>),
+    /// It is there to be read.
+    Open(Arc<Records>),
+    /// It is not to be had.
+    Elsewhere,
+}
+
+/// See the module's documentation.
+#[derive(Debug, Default)]
+pub(super) struct Reading {
+    regions: Mutex<HashMap<RegionId, State>>,
+    queue: Mutex<Queue>,
+    spare: Arc<Spare>,
+}
+
+/// Reads that are to be made.
+#[derive(Debug, Default)]
+struct Queue {
+    waiting: VecDeque<(Arc<Records>, Waiting)>,
+    /// Whether a task makes them.
+    is_worked_on: bool,
+}
+
+impl Reading {
+    /// The answer to `request`, which reads `(from, bytes_max)` of a region.
+    pub(super) fn read(
+        this: &Arc<Reading>,
+        env: &Env,
+        node: &Arc<TcpPeer>,
+        request: Request,
+        part: (u32, u32),
+    ) -> Completion<Result<Answer>> {
+        // A follower reads what is open, as a rule.
+        if request.epoch == Epoch::NONE {
+            return node.call(request);
+        }
+        let mut regions = this.regions.lock();
+        if let Some(State::Elsewhere) = regions.get(&request.region) {
+            drop(regions);
+            return node.call(request);
+        }
+        let (completer, answer) = completion();
+        match regions.get_mut(&request.region) {
+            Some(State::Open(records)) => {
+                let records = Arc::clone(records);
+                drop(regions);
+                this.enqueue(env, node, &records, [(request, part, completer)]);
+            }
+            Some(State::Asked(waiting)) => waiting.push((request, part, completer)),
+            _ => {
+                regions.insert(request.region, State::Asked(vec![(request.clone(), part, completer)]));
+                drop(regions);
+                let task = Reading::open(Arc::clone(this), env.clone(), Arc::clone(node), request);
+                env.spawn(TaskClass::Foreground, "sealed memory of a node", task).detach();
+            }
+        }
+        answer
+    }
+
+    /// Opens the memory of the region that `request` reads, for whoever waits for it.
+    async fn open(self: Arc<Reading>, env: Env, node: Arc<TcpPeer>, request: Request) {
+        let records = sealed_records(&env, &node, &request).await.map(Arc::new);
+        let asked = {
+            let mut regions = self.regions.lock();
+            // The connection may have ended meanwhile, and with it whoever waited.
+            let Some(state @ State::Asked(_)) = regions.get_mut(&request.region) else { return };
+            std::mem::replace(state, records.clone().map_or(State::Elsewhere, State::Open))
+        };
+        let State::Asked(waiting) = asked else { return };
+        match records {
+            Some(records) => self.enqueue(&env, &node, &records, waiting),
+            None => {
+                // All are on their way before one is waited for.
+                let answers: Vec<_> = waiting.into_iter().map(|(request, _, completer)| (node.call(request), completer)).collect();
+                for (answer, completer) in answers {
+                    pass_on(answer.await, completer);
+                }
+            }
+        }
+    }
+
+    fn enqueue(self: &Arc<Reading>, env: &Env, node: &Arc<TcpPeer>, records: &Arc<Records>, reads: impl IntoIterator<Item = Waiting>) {
+        let mut queue = self.queue.lock();
+        queue.waiting.extend(reads.into_iter().map(|read| (Arc::clone(records), read)));
+        if !std::mem::replace(&mut queue.is_worked_on, true) {
+            drop(queue);
+            let task = Reading::work(Arc::clone(self), Arc::clone(node));
+            env.spawn(TaskClass::Foreground, "reads of a node's sealed memory", task).detach();
+        }
+    }
+
+    async fn work(self: Arc<Reading>, node: Arc<TcpPeer>) {
+        loop {
+            let next = {
+                let mut queue = self.queue.lock();
+                let next = queue.waiting.pop_front();
+                queue.is_worked_on = next.is_some();
+                next
+            };
+            let Some((records, (request, part, completer))) = next else { return };
+            match records.read(part, &self.spare) {
+                Ok(bytes) => completer.complete(Ok(Answer::Bytes(bytes))),
+                Err(error) => {
+                    let address = node.address();
+                    tracing::warn!(node = address, region = %request.region, %error, "a node's sealed memory cannot be read: the node is asked");
+                    pass_on(node.call(request).await, completer);
+                }
+            }
+        }
+    }
+
+    /// A region is read no more. Whoever waits is answered.
+    pub(super) fn forget(&self, region: RegionId) {
+        let mut regions = self.regions.lock();
+        let ended = match regions.get(&region) {
+            Some(State::Open(_) | State::Elsewhere) => regions.remove(&region),
+            Some(State::Asked(_)) | None => None,
+        };
+        drop(regions);
+        drop(ended);
+    }
+
+    /// The connection has ended: whoever waits for memory gets no answer.
+    pub(super) fn forget_all(&self) {
+        let ended = std::mem::take(&mut *self.regions.lock());
+        drop(ended);
+    }
+}
+
+/// Without an answer there is none for whoever waits.
+fn pass_on(answer: Option<Result<Answer>>, completer: Completer<Result<Answer>>) {
+    if let Some(answer) = answer {
+        completer.complete(answer);
+    }
+}
+
+/// The records of the region that `request` reads; `None`: the node must be asked for them.
+async fn sealed_records(env: &Env, node: &TcpPeer, request: &Request) -> Option<Records> {
+    let Request { incarnation, region, .. } = *request;
+    let path = node.share(request).await?.ok()??;
+    match Records::open(env, Path::new(&path), region, incarnation) {
+        Ok(records) => records,
+        Err(error) => {
+            tracing::warn!(node = node.address(), path, %error, "a node's sealed memory cannot be opened: is it of this host, and of this user?");
+            None
+        }
+    }
+}
