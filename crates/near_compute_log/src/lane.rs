@@ -399,12 +399,12 @@ impl Lane {
     }
 
     /// As [`Lane::advance`], when nothing has changed but that an entry was added: all that lies before what is durable is left alone, so that an append
-    /// costs the same however long the log is. What else may have come up is looked at with the next answer or tick: memory that is short, when the next segment's
+    /// that nodes answer at once costs the same however long the log is. What else may have come up is looked at with the next answer or tick: memory that is short, when the next segment's
     /// regions are there.
     fn advance_newest(self: &Arc<Lane>, state: &mut State) -> Vec<Done> {
         let mut all = Vec::new();
+        let newest = state.newest();
         loop {
-            let newest = state.newest();
             let done = state.settle(self, newest);
             if !done.0.is_empty() {
                 all.push(done);
@@ -601,6 +601,8 @@ impl Lane {
             let mut state = self.state.lock();
             match (&state.mode, &state.below) {
                 _ if end <= state.durable => Ok(()),
+                // It is on its way, and may take effect.
+                (Mode::Ended(error), _) if end <= state.end && error.kind() != ErrorKind::Fenced => Err(state::ended(error)),
                 (Mode::Ended(error), _) => Err(error.clone()),
                 _ if end > state.end => {
                     Err(Error::new(ErrorKind::Bug, format!("a sync to {end}, beyond the end {}", state.end)).object(self.name()))

@@ -234,7 +234,7 @@ impl Segment {
 }
 
 /// What ended the log, for those whose entries are on their way.
-fn ended(cause: &Error) -> Error {
+pub(super) fn ended(cause: &Error) -> Error {
     Error::new(ErrorKind::OutcomeUnknown, "the write may be in place, and the log has ended")
         .source(cause.clone())
         .advice("open the database again to find out")

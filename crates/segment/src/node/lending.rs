@@ -90,6 +90,10 @@ impl Lending {
             memory.tell_sealed(regions.stored(id, epoch)?);
             return memory.file()?.to_str().map(str::to_owned);
         }
+        // Only whoever has just made it asks for that of an open one; one that is read in its owner's name is not.
+        if regions.open_region(id).is_none_or(|(held, ..)| held.length > 0) {
+            return None;
+        }
         let bytes_max = self.reserve(regions, incarnation, id, epoch)?;
         match SharedMemory::create(&self.env, directory, id, incarnation, bytes_max) {
             Ok(memory) => {

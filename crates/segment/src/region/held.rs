@@ -15,7 +15,7 @@ use crate::message::READ_BYTES_MAX;
 pub(super) enum Held {
     Own(Vec<u8>),
     Stored {
-        /// Of which nothing but this, and perhaps a deposed writer, has anything any more.
+        /// To which nothing stores any more, but perhaps a deposed writer.
         mapping: Arc<dyn Mapping>,
         /// Where byte 0 of the region lies.
         begin: usize,

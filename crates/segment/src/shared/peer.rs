@@ -155,6 +155,10 @@ impl SharedPeer {
     /// Carries an append out that is a store.
     fn store(&self, request: &Request) -> AtOnce {
         let Body::Append { offset, predecessor, records } = &request.body else { return AtOnce::No };
+        // Nothing is stored to find out whether a region is there, and whoever does may come between another's store and its answer.
+        if records.is_empty() {
+            return AtOnce::No;
+        }
         let mut regions = self.regions.lock();
         let Some(at) = regions.iter().position(|shared| shared.region == request.region) else { return AtOnce::No };
         if regions[at].incarnation != request.incarnation || regions[at].owner != request.epoch {
@@ -180,8 +184,10 @@ impl SharedPeer {
 
     /// Sends a request, and drops the memory of a region that ends with it, or that is read no more.
     fn send(&self, request: Request) -> Completion<Result<Answer>> {
-        if matches!(request.body, Body::Seal | Body::Free) {
-            self.forget(request.region);
+        match request.body {
+            Body::Seal | Body::Free => self.forget(request.region),
+            Body::Collect { .. } => self.reading.forget_read(),
+            _ => {}
         }
         self.reading.forget(request.region);
         self.node.call(request)
@@ -196,7 +202,7 @@ impl Peer for SharedPeer {
     fn answer_stored(&self, region: RegionId) -> Result<Answer> {
         let mut regions = self.regions.lock();
         let answer = regions.iter_mut().find(|shared| shared.region == region).and_then(Shared::end_store);
-        answer.ok_or_else(|| Error::new(ErrorKind::OutcomeUnknown, format!("the connection to node {} has ended", self.node.address())))
+        answer.ok_or_else(|| Error::new(ErrorKind::OutcomeUnknown, format!("the memory of node {} is shared no more", self.node.address())))
     }
 
     fn call(&self, request: Request) -> Completion<Result<Answer>> {

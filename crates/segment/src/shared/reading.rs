@@ -12,7 +12,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use tombolo_env::file::read_exact_at;
-use tombolo_env::{Access, Completer, Completion, Env, File, TaskClass, completion};
+use tombolo_env::{Access, Completer, Completion, Env, File, OnPanic, TaskClass, completion};
 use tombolo_storage::{Epoch, Result};
 
 use super::{FIELDS_BYTES, SEALED_WORD_OFFSET, SHARED_HEADER_BYTES, header, not_its_memory};
@@ -70,8 +70,9 @@ impl Records {
 #[derive(Debug, Default)]
 struct Spare(Mutex<Vec<Vec<u8>>>);
 
-/// So many are kept.
+/// So many are kept, no longer than this, while regions are read.
 const SPARE_MAX: usize = 32;
+const SPARE_BYTES_MAX: usize = 256 << 10;
 
 /// A buffer, and how much of it is read.
 struct Piece {
@@ -90,7 +91,7 @@ impl Drop for Piece {
     fn drop(&mut self) {
         let buffer = std::mem::take(&mut self.buffer);
         let mut spare = self.spare.0.lock();
-        if spare.len() < SPARE_MAX {
+        if spare.len() < SPARE_MAX && buffer.len() <= SPARE_BYTES_MAX {
             spare.push(buffer);
         }
     }
@@ -98,6 +99,13 @@ impl Drop for Piece {
 
 /// A read on its way, and whoever waits for it.
 type Waiting = (Request, (u32, u32), Completer<Result<Answer>>);
+
+/// Whose region is read in whose name: a node answers others otherwise.
+type Key = (RegionId, NodeIncarnation, Epoch);
+
+fn key(request: &Request) -> Key {
+    (request.region, request.incarnation, request.epoch)
+}
 
 #[derive(Debug)]
 enum State {
@@ -112,7 +120,7 @@ enum State {
 /// See the module's documentation.
 #[derive(Debug, Default)]
 pub(super) struct Reading {
-    regions: Mutex<HashMap<RegionId, State>>,
+    regions: Mutex<HashMap<Key, State>>,
     queue: Mutex<Queue>,
     spare: Arc<Spare>,
 }
@@ -139,12 +147,12 @@ impl Reading {
             return node.call(request);
         }
         let mut regions = this.regions.lock();
-        if let Some(State::Elsewhere) = regions.get(&request.region) {
+        if let Some(State::Elsewhere) = regions.get(&key(&request)) {
             drop(regions);
             return node.call(request);
         }
         let (completer, answer) = completion();
-        match regions.get_mut(&request.region) {
+        match regions.get_mut(&key(&request)) {
             Some(State::Open(records)) => {
                 let records = Arc::clone(records);
                 drop(regions);
@@ -152,7 +160,7 @@ impl Reading {
             }
             Some(State::Asked(waiting)) => waiting.push((request, part, completer)),
             _ => {
-                regions.insert(request.region, State::Asked(vec![(request.clone(), part, completer)]));
+                regions.insert(key(&request), State::Asked(vec![(request.clone(), part, completer)]));
                 drop(regions);
                 let task = Reading::open(Arc::clone(this), env.clone(), Arc::clone(node), request);
                 env.spawn(TaskClass::Foreground, "sealed memory of a node", task).detach();
@@ -163,23 +171,22 @@ impl Reading {
 
     /// Opens the memory of the region that `request` reads, for whoever waits for it.
     async fn open(self: Arc<Reading>, env: Env, node: Arc<TcpPeer>, request: Request) {
-        let records = sealed_records(&env, &node, &request).await.map(Arc::new);
-        let asked = {
+        let key = key(&request);
+        let found = sealed_records(&env, &node, &request).await;
+        let records = found.as_ref().and_then(Option::as_ref).map(Arc::clone);
+        let waiting = {
             let mut regions = self.regions.lock();
             // The connection may have ended meanwhile, and with it whoever waited.
-            let Some(state @ State::Asked(_)) = regions.get_mut(&request.region) else { return };
-            std::mem::replace(state, records.clone().map_or(State::Elsewhere, State::Open))
+            let Some(State::Asked(waiting)) = regions.remove(&key) else { return };
+            // Without an answer of the node nothing is known, and the next read asks again.
+            if let Some(found) = found {
+                regions.insert(key, found.map_or(State::Elsewhere, State::Open));
+            }
+            waiting
         };
-        let State::Asked(waiting) = asked else { return };
         match records {
             Some(records) => self.enqueue(&env, &node, &records, waiting),
-            None => {
-                // All are on their way before one is waited for.
-                let answers: Vec<_> = waiting.into_iter().map(|(request, _, completer)| (node.call(request), completer)).collect();
-                for (answer, completer) in answers {
-                    pass_on(answer.await, completer);
-                }
-            }
+            None => waiting.into_iter().for_each(|(request, _, completer)| ask_the_node(&env, &node, request, completer)),
         }
     }
 
@@ -188,12 +195,13 @@ impl Reading {
         queue.waiting.extend(reads.into_iter().map(|read| (Arc::clone(records), read)));
         if !std::mem::replace(&mut queue.is_worked_on, true) {
             drop(queue);
-            let task = Reading::work(Arc::clone(self), Arc::clone(node));
+            let task = Reading::work(Arc::clone(self), env.clone(), Arc::clone(node));
             env.spawn(TaskClass::Foreground, "reads of a node's sealed memory", task).detach();
         }
     }
 
-    async fn work(self: Arc<Reading>, node: Arc<TcpPeer>) {
+    async fn work(self: Arc<Reading>, env: Env, node: Arc<TcpPeer>) {
+        let whoever_comes_next = OnPanic::new(|| self.queue.lock().is_worked_on = false);
         loop {
             let next = {
                 let mut queue = self.queue.lock();
@@ -201,13 +209,13 @@ impl Reading {
                 queue.is_worked_on = next.is_some();
                 next
             };
-            let Some((records, (request, part, completer))) = next else { return };
+            let Some((records, (request, part, completer))) = next else { return whoever_comes_next.disarm() };
             match records.read(part, &self.spare) {
                 Ok(bytes) => completer.complete(Ok(Answer::Bytes(bytes))),
                 Err(error) => {
                     let address = node.address();
                     tracing::warn!(node = address, region = %request.region, %error, "a node's sealed memory cannot be read: the node is asked");
-                    pass_on(node.call(request).await, completer);
+                    ask_the_node(&env, &node, request, completer);
                 }
             }
         }
@@ -215,38 +223,58 @@ impl Reading {
 
     /// A region is read no more. Whoever waits is answered.
     pub(super) fn forget(&self, region: RegionId) {
+        self.forget_those(|(id, ..)| *id == region);
+    }
+
+    /// No region is read any more, as after a takeover. Whoever waits is answered.
+    pub(super) fn forget_read(&self) {
+        self.forget_those(|_| true);
+    }
+
+    fn forget_those(&self, are_forgotten: impl Fn(&Key) -> bool) {
         let mut regions = self.regions.lock();
-        let ended = match regions.get(&region) {
-            Some(State::Open(_) | State::Elsewhere) => regions.remove(&region),
-            Some(State::Asked(_)) | None => None,
-        };
+        if regions.is_empty() {
+            return;
+        }
+        let ended: Vec<State> =
+            regions.extract_if(|key, state| are_forgotten(key) && !matches!(state, State::Asked(_))).map(|(_, state)| state).collect();
+        let is_last = regions.is_empty();
         drop(regions);
         drop(ended);
+        if is_last {
+            self.spare.0.lock().clear();
+        }
     }
 
     /// The connection has ended: whoever waits for memory gets no answer.
     pub(super) fn forget_all(&self) {
         let ended = std::mem::take(&mut *self.regions.lock());
         drop(ended);
+        self.spare.0.lock().clear();
     }
 }
 
-/// Without an answer there is none for whoever waits.
-fn pass_on(answer: Option<Result<Answer>>, completer: Completer<Result<Answer>>) {
-    if let Some(answer) = answer {
-        completer.complete(answer);
-    }
+/// Has the node answer. Without an answer there is none for whoever waits.
+fn ask_the_node(env: &Env, node: &TcpPeer, request: Request, completer: Completer<Result<Answer>>) {
+    let answer = node.call(request);
+    let pass_on = async move {
+        if let Some(answer) = answer.await {
+            completer.complete(answer);
+        }
+    };
+    env.spawn(TaskClass::Foreground, "read by a node", pass_on).detach();
 }
 
-/// The records of the region that `request` reads; `None`: the node must be asked for them.
-async fn sealed_records(env: &Env, node: &TcpPeer, request: &Request) -> Option<Records> {
+/// The records of the region that `request` reads; `Some(None)`: the node must be asked for them. `None`: nothing is known, as the connection is down.
+async fn sealed_records(env: &Env, node: &TcpPeer, request: &Request) -> Option<Option<Arc<Records>>> {
     let Request { incarnation, region, .. } = *request;
-    let path = node.share(request).await?.ok()??;
+    let Some(path) = node.share(request).await?.ok()? else { return Some(None) };
     match Records::open(env, Path::new(&path), region, incarnation) {
-        Ok(records) => records,
+        Ok(records) => Some(records.map(Arc::new)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Some(None),
         Err(error) => {
             tracing::warn!(node = node.address(), path, %error, "a node's sealed memory cannot be opened: is it of this host, and of this user?");
-            None
+            Some(None)
         }
     }
 }

@@ -620,6 +620,9 @@ fn for_real() {
     for body in appends(1003, 500).split_off(1000) {
         assert!(matches!(peer.answer_at_once(&ask(OWNER, body)), AtOnce::Stored));
     }
+    // Somebody asks meanwhile whether the region is there.
+    let nothing = Body::Append { offset: 0, predecessor: first_digest(9, &SEGMENT), records: Bytes::new() };
+    assert_eq!(length(&env.block_on(said(peer.call(ask(OWNER, nothing))))), 1003 * 524);
     assert_eq!(length(&peer.answer_stored(REGION).expect("it was stored")), 1003 * 524);
     assert_eq!(peer.answer_stored(REGION).expect_err("once").kind(), ErrorKind::OutcomeUnknown);
     assert_eq!(length(&env.block_on(said(peer.call(ask(LATER, Body::Seal))))), 1003 * 524);

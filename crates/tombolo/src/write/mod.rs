@@ -61,6 +61,8 @@ const LOG_BYTES_MIN: u64 = 8 << 20;
 const LOG_BYTES_MAX: u64 = 256 << 20;
 /// Most keyspaces created and dropped in one memtable: one manifest record tells of all, and has a largest size.
 const KEYSPACE_EDITS_MAX: usize = 16 << 10;
+/// Most key and value bytes of writes that are made one entry of the log: beyond, an entry costs little beside its bytes, and small segments have room for it.
+const TOGETHER_BYTES_MAX: usize = 16 << 10;
 /// How often somebody who has left a write looks whether it was served, before waiting for the section: some microseconds, several commits.
 const DESK_LOOKS: u32 = 100;
 /// How often it then lets others run, before it sleeps until the section is free.
@@ -94,29 +96,55 @@ fn commit_in_turn(engine: &Engine, commit: &mut Commit, content: Content<'_>, du
 #[inline]
 fn serve_desk(engine: &Engine, commit: &mut Commit) {
     engine.stream.desk.serve(|posted| {
-        if posted.len() > 1 && commit_together(engine, commit, posted) {
-            return;
-        }
-        for posted in posted {
+        let sealed_before = if posted.len() > 1 {
+            match commit_together(engine, commit, posted) {
+                Together::Committed => return,
+                Together::Not { sealed } => sealed,
+            }
+        } else {
+            false
+        };
+        for posted in &mut *posted {
             if let Some(one) = One::left(posted) {
                 posted.committed = Some(commit_in_turn(engine, commit, Content::One(&one), posted.durability));
             }
         }
+        // Whoever is told an error has looked for work by himself.
+        let first = posted.iter_mut().find_map(|posted| posted.committed.as_mut()?.as_mut().ok());
+        if let Some(first) = first.filter(|_| sealed_before) {
+            first.rotated = true;
+        }
     });
 }
 
-/// Commits what several have left as one log entry: what an entry costs, and a log of several copies three times, comes once for all of them. `false`: nothing
-/// took effect, and each is to be committed by itself.
-fn commit_together(engine: &Engine, commit: &mut Commit, posted: &mut [MutexGuard<'_, Posted>]) -> bool {
-    // A log that accepts later tells one writer alone of an entry, and makes one piece of what comes meanwhile itself.
-    if commit.accepts_later || posted.iter().any(|posted| posted.durability == Durability::Unlogged) {
-        return false;
-    }
+/// What came of committing several together.
+enum Together {
+    /// Each was told how it went.
+    Committed,
+    /// No write took effect, and each is to be committed by itself. `sealed`: room was made, and the flush is to be told of a memtable.
+    Not { sealed: bool },
+}
+
+/// Commits what several have left as one log entry: what an entry costs, and a log of several copies three times, comes once for all of them.
+fn commit_together(engine: &Engine, commit: &mut Commit, posted: &mut [MutexGuard<'_, Posted>]) -> Together {
     let several: Vec<One<'_>> = posted.iter().filter_map(|posted| One::left(posted)).collect();
+    let are_logged = several.len() == posted.len() && posted.iter().all(|posted| posted.durability != Durability::Unlogged);
+    let are_short = several.iter().map(One::bytes).sum::<usize>() <= TOGETHER_BYTES_MAX;
+    // A log that accepts later tells one writer alone of an entry, and makes one piece of what comes meanwhile itself.
+    if commit.accepts_later || !are_logged || !are_short {
+        return Together::Not { sealed: false };
+    }
+    let memtable = Arc::clone(&commit.memtable);
     let mut committed = match commit_in_turn(engine, commit, Content::Several(&several), Durability::Durable) {
-        Err(error) if took_no_effect(&error) || error.kind() == ErrorKind::NotFound => return false,
+        Err(error) if took_no_effect(&error) || error.kind() == ErrorKind::NotFound => {
+            return Together::Not { sealed: !Arc::ptr_eq(&memtable, &commit.memtable) };
+        }
         committed => committed,
     };
+    if let Ok(Committed { delay, .. }) = &committed {
+        // All of them wait for it, and one was counted.
+        slowing::count_delay(engine, *delay, posted.len() - 1);
+    }
     for (number, posted) in posted.iter_mut().enumerate() {
         posted.committed = Some(match &mut committed {
             Err(error) => Err(error.clone()),
@@ -129,7 +157,7 @@ fn commit_together(engine: &Engine, commit: &mut Commit, posted: &mut [MutexGuar
             }
         });
     }
-    true
+    Together::Committed
 }
 
 /// Somebody is in the commit section: the write is left there, or waits for the section.

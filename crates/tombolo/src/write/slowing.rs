@@ -52,8 +52,16 @@ fn judge(engine: &Engine, commit: &mut Commit) -> (Duration, bool) {
     if delay < DELAY_MIN {
         return (Duration::ZERO, changed);
     }
-    engine.stalls.delayed_nanos.fetch_add(u64::try_from(delay.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
+    count_delay(engine, delay, 1);
     (delay, changed)
+}
+
+/// So many writers were asked to wait so long.
+pub(super) fn count_delay(engine: &Engine, delay: Duration, writers: usize) {
+    if !delay.is_zero() {
+        let nanos = u64::try_from(delay.as_nanos()).unwrap_or(u64::MAX).saturating_mul(writers as u64);
+        engine.stalls.delayed_nanos.fetch_add(nanos, Ordering::Relaxed);
+    }
 }
 
 /// A log that wants its oldest data flushed, by its bytes or by its pieces, is as good as one that would take too long to replay: the memtable counts

@@ -401,22 +401,29 @@ fn what_opening_flushes_does_not_count_for_the_next_memtable() {
     });
 }
 
-/// Leaves puts in `keyspace` at the desk, as writers do that find the section taken, and serves them: how each went, and how many entries the log got.
+/// Leaves puts at the desk, as writers do that find the section taken, and serves them: how each went, and how many entries the log got.
 fn put_together(db: &Db, puts: &[(&Arc<KeyspaceInfo>, &[u8], Durability)]) -> (Vec<Result<Committed>>, u64) {
+    put_values_together(db, puts, 100)
+}
+
+/// As [`put_together`], values of so many bytes.
+fn put_values_together(db: &Db, puts: &[(&Arc<KeyspaceInfo>, &[u8], Durability)], value: usize) -> (Vec<Result<Committed>>, u64) {
     let engine = db.engine();
     let mut commit = engine.stream.commit.lock();
     let leave = |(keyspace, key, durability): &(&Arc<KeyspaceInfo>, &[u8], Durability)| {
-        let one = One::new(keyspace, EntryKind::Put, key, &[7; 100]).unwrap();
+        let value = vec![7; value];
+        let one = One::new(keyspace, EntryKind::Put, key, &value).unwrap();
         engine.stream.desk.post(|posted| one.leave(posted, *durability)).unwrap()
     };
     let places: Vec<usize> = puts.iter().map(leave).collect();
     let before = commit.log_bytes;
     serve_desk(engine, &mut commit);
-    let bytes = commit.log_bytes - before;
+    // A memtable that was sealed took its share with it.
+    let bytes = commit.log_bytes.checked_sub(before).unwrap_or(commit.log_bytes);
     let committed: Vec<Result<Committed>> = places.into_iter().map(|place| engine.stream.desk.take(place)).collect();
     let logged =
         puts.iter().zip(&committed).filter(|((_, _, durability), committed)| *durability != Durability::Unlogged && committed.is_ok());
-    let payload: usize = logged.map(|((_, key, _), _)| key.len() + 100).sum();
+    let payload: usize = logged.map(|((_, key, _), _)| key.len() + value).sum();
     // An entry of several has a head of 8 bytes and 12 for each; one of its own a head of 8. Of three they could not be told apart.
     assert_ne!(puts.len(), 3);
     let heads = bytes - payload as u64;
@@ -445,6 +452,12 @@ fn what_several_leave_is_one_entry_of_the_log() {
         assert_eq!(db.stats().last_sequence - last, 4, "a number each");
         let (_, entries) = put_together(&db, &puts[..1]);
         assert_eq!(entries, 1, "one alone is an entry of one");
+        // Where the bytes are what costs, each is an entry.
+        let many: Vec<_> = (0..10).map(|_| puts[0]).collect();
+        for (value, expected) in [(1600, 1), (2000, 10)] {
+            assert_eq!(put_values_together(&db, &many, value).1, expected, "{value} B each");
+        }
+        put_together(&db, &puts);
         // Unlogged ones are no part of an entry, and neither is what stands beside them.
         let (committed, entries) = put_together(&db, &[(&keyspace, b"4", Durability::Unlogged), puts[0], puts[1], puts[2]]);
         assert!(committed.iter().all(Result::is_ok));
@@ -490,6 +503,26 @@ fn what_one_of_several_cannot_have_the_others_get() {
             assert_eq!(keys.get(key).await.unwrap().unwrap(), [7; 100]);
         }
         assert_eq!(keys.get(b"2").await.unwrap(), None);
+    });
+}
+
+/// A memtable was sealed to make room for several that the log then refused, and takes one by one: its flush is told of.
+#[test]
+fn a_memtable_that_was_sealed_for_several_is_flushed() {
+    run(|stores| async move {
+        let db = stores.open(&[]).await;
+        stores.env.sleep(Duration::from_secs(60)).await;
+        db.engine().stream.log_bytes_max.store(10_000, Ordering::Relaxed);
+        db.default_keyspace().put_with(b"1", [7; 20_000], Durability::Accepted).await.unwrap();
+        stores.refuse(ErrorKind::OutOfSpace, 1);
+        let keyspace = db.engine().catalog.by_id(0).unwrap();
+        let (committed, entries) = put_together(&db, &[(&keyspace, b"2", Durability::Accepted), (&keyspace, b"3", Durability::Accepted)]);
+        assert_eq!((entries, db.engine().view().waiting.len()), (2, 1));
+        for committed in committed {
+            finish_commit(db.engine(), committed).unwrap();
+        }
+        stores.env.sleep(Duration::from_secs(60)).await;
+        assert_eq!(db.stats().flushes, 1);
     });
 }
 
