@@ -602,7 +602,7 @@ impl Lane {
             match (&state.mode, &state.below) {
                 _ if end <= state.durable => Ok(()),
                 // It is on its way, and may take effect.
-                (Mode::Ended(error), _) if end <= state.end && error.kind() != ErrorKind::Fenced => Err(state::ended(error)),
+                (Mode::Ended(error), _) if end <= state.end && !is_certain(error) => Err(state::ended(error)),
                 (Mode::Ended(error), _) => Err(error.clone()),
                 _ if end > state.end => {
                     Err(Error::new(ErrorKind::Bug, format!("a sync to {end}, beyond the end {}", state.end)).object(self.name()))
@@ -730,6 +730,11 @@ impl Lane {
         let state = self.state.lock();
         !state.is_publishing && !state.is_destaging
     }
+}
+
+/// Whether an error that ended the log says enough of entries that are on their way.
+fn is_certain(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Fenced | ErrorKind::Closed) || is_enabled(Mutant::NearInFlightTakenAsFailed)
 }
 
 /// The same trouble for those whose entries are on their way: no end of the log.

@@ -103,7 +103,8 @@ impl Batches {
             }
         }
         if self.open.capacity() - start < bytes {
-            // What is left of a buffer stays unused as long as the segment does, and is not counted as held: an eighth at most.
+            // What is left of a buffer stays unused as long as the segment does, and is not counted as held: an eighth at most of batches of one record each;
+            // where several gather in one it may be as much as they are.
             self.open.reserve(if bytes > BUFFER_BYTES / 8 { bytes } else { BUFFER_BYTES });
         }
         self.open.resize(start + RECORD_HEADER_BYTES, 0);

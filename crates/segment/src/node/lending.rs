@@ -155,8 +155,11 @@ impl Lending {
         if is_idle || request.incarnation != regions.incarnation() {
             return None;
         }
+        // Whoever asks whether a region is there, as writers do of idle ones, asks for nothing that lies in it: it would be copied for that, and stay a copy.
+        let is_question = matches!(&request.body, Body::Append { records, .. } if records.is_empty());
         let about: Vec<RegionId> = match &request.body {
             Body::Collect { database, keep } => regions.garbage(request.epoch, *database, keep),
+            _ if is_question => Vec::new(),
             _ => vec![request.region],
         };
         for id in about {
