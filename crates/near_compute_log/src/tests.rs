@@ -20,8 +20,8 @@ use tombolo_storage::conformance::log::{LogHistory, LogSubject, append, check_lo
 use tombolo_storage::layer::RequestKind;
 use tombolo_storage::layer::fault::{Fault, FaultObjectStore, FaultPlan, Rule};
 use tombolo_storage::{
-    ConfigurationChain as _, Epoch, Error, ErrorKind, Life, LogContext, LogMemory, LogOffset, LogRecord, LogStore, ObjectKind, ObjectStore,
-    Placement, Purpose, Request, Result,
+    ConfigurationChain as _, Epoch, Error, ErrorKind, Life, LogContext, LogMemory, LogOffset, LogRecord, LogStore, ObjectKind, Placement,
+    Purpose, Request, Result,
 };
 
 use crate::configuration::{decode, encode};
@@ -68,6 +68,14 @@ fn subject(env: &Env, nodes: &Local, segment_bytes: u32) -> LogSubject {
     let replication = Replication { segment_bytes, ..Replication::default() };
     let store = NearLogStore::new(env, Arc::new(nodes.clone()), Neighbours::at(&NODES), replication);
     LogSubject { env: env.clone(), store: Arc::new(store), objects: Arc::new(MemoryObjectStore::unnamed(env)) }
+}
+
+/// One with small segments, whose objects' store fails as it is told to; and its nodes.
+fn faulty(env: &Env) -> (LogSubject, Local, FaultPlan) {
+    let (plan, nodes) = (FaultPlan::scripted(), Local::with(&NODES));
+    let objects = Arc::new(FaultObjectStore::new(env, Arc::new(MemoryObjectStore::unnamed(env)), plan.clone()));
+    let subject = LogSubject { objects, ..subject(env, &nodes, 64 << 10) };
+    (subject, nodes, plan)
 }
 
 #[test]
@@ -210,22 +218,20 @@ fn a_follower_that_reaches_one_node_of_three_shows_nothing_as_all() {
 fn freeing_a_log_goes_on_while_its_store_fails_in_passing() {
     let world = World::new(7);
     let env = world.process("tester").env();
-    let (plan, nodes) = (FaultPlan::scripted(), Local::with(&NODES));
-    let objects = Arc::new(FaultObjectStore::new(&env, Arc::new(MemoryObjectStore::unnamed(&env)), plan.clone()));
-    let subject = LogSubject { objects: objects.clone(), ..subject(&env, &nodes, 64 << 10) };
+    let (subject, _nodes, plan) = faulty(&env);
     let history = LogHistory::new(&subject);
     written(&subject, &history, 3);
     history.fence(5, 0, 9, LogOffset::ZERO).expect("fencing");
     let identity = SegmentIdentity { incarnation: history.context(9).incarnation.0, epoch: 5, lane: 0, segment: 0 };
     let name = destage::name(&identity, (1, Digest(7))).expect("a name");
     let request = Request::new(Purpose::Log, Epoch(5));
-    let put = objects.put_if_absent(request, &name, Placement::new(ObjectKind::Log, Life::Short), vec![1].into());
+    let put = subject.objects.put_if_absent(request, &name, Placement::new(ObjectKind::Log, Life::Short), vec![1].into());
     env.block_on(put).expect("it is put");
     for kind in [RequestKind::List, RequestKind::Delete] {
         plan.inject(Rule::of_kind(kind, Fault::Error(ErrorKind::Retry)).times(3));
     }
     history.free(&history.record(5, 0), 9).expect("what passes is waited for");
-    let left = env.block_on(objects.list(request, &destage::prefix(history.context(9).incarnation), None, 10)).expect("a list");
+    let left = env.block_on(subject.objects.list(request, &destage::prefix(history.context(9).incarnation), None, 10)).expect("a list");
     assert!(left.objects.is_empty(), "{left:?}");
 }
 
@@ -280,9 +286,7 @@ fn what_becomes_an_object_is_never_nowhere() {
     for is_put in [false, true] {
         let world = World::new(7);
         let env = world.process("tester").env();
-        let (plan, nodes) = (FaultPlan::scripted(), Local::with(&NODES));
-        let objects = Arc::new(FaultObjectStore::new(&env, Arc::new(MemoryObjectStore::unnamed(&env)), plan.clone()));
-        let subject = LogSubject { objects, ..subject(&env, &nodes, 64 << 10) };
+        let (subject, _nodes, plan) = faulty(&env);
         let history = LogHistory::new(&subject);
         let chain = Arc::clone(&history.chain);
         let fenced = move || chain.refuse_next(Error::new(ErrorKind::Fenced, "another has claimed"));
@@ -310,9 +314,7 @@ fn a_segment_that_becomes_an_object_is_never_nowhere() {
 fn appends_that_nobody_waits_for_stay_within_the_memory() {
     let world = World::new(7);
     let env = world.process("tester").env();
-    let (plan, nodes) = (FaultPlan::scripted(), Local::with(&NODES));
-    let objects = Arc::new(FaultObjectStore::new(&env, Arc::new(MemoryObjectStore::unnamed(&env)), plan.clone()));
-    let subject = LogSubject { objects, ..subject(&env, &nodes, 64 << 10) };
+    let (subject, _nodes, plan) = faulty(&env);
     let history = LogHistory::new(&subject);
     plan.inject(Rule::of_kind(RequestKind::Put, Fault::Delay(std::time::Duration::from_secs(3600))).times(1));
     let context = LogContext { memory: Arc::new(Little), ..history.context(5) };

@@ -70,9 +70,7 @@ fn a_log_that_was_taken_over_outlives_all_nodes_one_after_the_other() {
 fn a_log_that_was_taken_over_outlives_all_nodes_at_once_while_its_writer_lives() {
     let world = World::new(7);
     let env = world.process("tester").env();
-    let (plan, nodes) = (FaultPlan::scripted(), Local::with(&NODES));
-    let objects = Arc::new(FaultObjectStore::new(&env, Arc::new(MemoryObjectStore::unnamed(&env)), plan.clone()));
-    let subject = LogSubject { objects, ..subject(&env, &nodes, 64 << 10) };
+    let (subject, nodes, plan) = faulty(&env);
     let history = LogHistory::new(&subject);
     plan.inject(Rule::of_kind(RequestKind::Put, Fault::Error(ErrorKind::Retry)).times(60));
     let (sealed, log) = taken_over(&subject, &history);
@@ -111,9 +109,7 @@ fn a_log_that_becomes_objects_is_never_nowhere() {
 fn a_log_that_is_given_up_while_it_moves_leaves_nothing() {
     let world = World::new(7);
     let env = world.process("tester").env();
-    let (plan, nodes) = (FaultPlan::scripted(), Local::with(&NODES));
-    let objects = Arc::new(FaultObjectStore::new(&env, Arc::new(MemoryObjectStore::unnamed(&env)), plan.clone()));
-    let subject = LogSubject { objects, ..subject(&env, &nodes, 64 << 10) };
+    let (subject, nodes, plan) = faulty(&env);
     let history = LogHistory::new(&subject);
     let (_, log) = taken_over(&subject, &history);
     plan.inject(Rule::of_kind(RequestKind::Put, Fault::Delay(Duration::from_secs(5))).times(1));
