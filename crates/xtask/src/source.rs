@@ -296,6 +296,8 @@ pub fn paths(code: &str) -> Vec<Named> {
     let mut at = 0;
     while at < tokens.len() {
         match tokens[at].0 {
+            // `impl Trait + use<'a>` names what it captures, and no path.
+            "use" if tokens.get(at + 1).is_some_and(|next| next.0 == "<") => at += 1,
             "use" => at = use_tree(&tokens, at + 1, &mut Vec::new(), &mut found),
             word if is_word(word.as_bytes()[0]) => at = plain_path(&tokens, at, &mut found),
             _ => at += 1,
@@ -353,7 +355,8 @@ fn use_tree(tokens: &[(&str, usize)], mut at: usize, prefix: &mut Vec<String>, f
                 at += 1;
                 while at < tokens.len() && tokens[at].0 != "}" {
                     at = use_tree(tokens, at, prefix, found);
-                    if at < tokens.len() && tokens[at].0 == "," {
+                    // No tree has a semicolon in it: what is no Rust is read to its end as well.
+                    if at < tokens.len() && matches!(tokens[at].0, "," | ";") {
                         at += 1;
                     }
                 }
@@ -393,6 +396,15 @@ mod tests {
     fn use_trees_are_expanded_with_their_lines() {
         let code = "use std::{\n    fs,\n    time::{Duration, Instant as Moment},\n};\nuse crate::read::*;\n";
         assert_eq!(named(code), ["2 std::fs", "3 std::time::Duration", "3 std::time::Instant", "5 crate::read::*"]);
+    }
+
+    #[test]
+    fn what_is_captured_is_no_path_and_everything_is_read_to_its_end() {
+        assert_eq!(
+            named("fn f<'a>(x: &'a X) -> impl Iterator<Item = a::B> + use<'a> { { c::d(); } }\nuse e::f;\n"),
+            ["1 a::B", "1 c::d", "2 e::f"]
+        );
+        assert_eq!(named("use a::{b; c}; d::e"), ["1 a::b", "1 a::c", "1 d::e"]);
     }
 
     #[test]
