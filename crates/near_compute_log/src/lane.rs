@@ -12,7 +12,7 @@ mod state;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
@@ -181,6 +181,8 @@ pub(crate) struct Lane {
     pub(crate) state: Mutex<State>,
     /// The state's, for whoever only asks for it. Invariant: at most that.
     durable: AtomicU64,
+    /// Whether nodes answered the newest entry while it was appended.
+    is_answered_at_once: AtomicBool,
     flight: Mutex<Flight<u32>>,
     /// Whoever looks at the time has nothing to look for.
     parked: Mutex<Option<Completer<()>>>,
@@ -229,6 +231,7 @@ impl Lane {
             segment_bytes,
             state: Mutex::new(state),
             durable: AtomicU64::new(LogOffset::ZERO.0),
+            is_answered_at_once: AtomicBool::new(false),
             flight: Mutex::default(),
             parked: Mutex::new(None),
         });
@@ -329,11 +332,18 @@ impl Lane {
             let (completer, accepted) = completion();
             state.waiters.push((end, completer));
             // What was sent may have ended the lane.
-            done.push(state.settle(self, 0));
+            let newest = state.newest();
+            done.push(state.settle(self, newest));
             accepted
         });
+        self.is_answered_at_once.store(accepted.is_none(), Ordering::Relaxed);
         self.rest(state, done);
         Ok(Appended { end, accepted })
+    }
+
+    /// Where entries wait for their answers batches gather them; where each is stored to nodes of this host as it comes, nothing does.
+    pub(crate) fn wants_gathered(&self) -> bool {
+        self.is_answered_at_once.load(Ordering::Relaxed)
     }
 
     fn check_memory(&self, state: &State, bytes: usize) -> Result<()> {

@@ -53,6 +53,10 @@ impl LogLane for OpenLane {
         self.lane.append(entry)
     }
 
+    fn wants_gathered(&self) -> bool {
+        self.lane.wants_gathered()
+    }
+
     fn durable(&self, end: LogOffset) -> Completion<Result<()>> {
         self.lane.durable(end)
     }

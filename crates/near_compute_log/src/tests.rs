@@ -166,16 +166,19 @@ fn an_append_that_nodes_answer_at_once_is_durable_when_it_returns_and_one_after_
     let subject = subject(&world.process("tester").env(), &nodes, 64 << 10);
     let history = LogHistory::new(&subject);
     let log = history.open(5, 1).expect("opening");
+    assert!(!log.wants_gathered(0), "nothing is known of its nodes");
     append(&subject.env, &*log, 0, &entry(0, 900)).expect("appending");
     // In the first segment, whose configuration is published.
     for number in 1..40 {
         let appended = log.append(0, &entry(number, 900)).expect("appending");
         assert!(appended.accepted.is_none() && log.durable_through(0) == appended.end, "entry {number}");
+        assert!(log.wants_gathered(0));
     }
     history.fence(5, 0, 9, LogOffset::ZERO).expect("all nodes answer");
     // The answers of the nodes end the lane within the call.
     let refused = log.append(0, &entry(40, 900)).expect("it was sent").accepted.and_then(|mut accepted| accepted.try_take());
     assert_eq!(refused.expect("an answer").expect_err("fenced").kind(), ErrorKind::Fenced);
+    assert!(!log.wants_gathered(0), "it was not answered as one that is held");
 }
 
 /// A follower on a machine of its own.

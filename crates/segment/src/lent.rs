@@ -39,8 +39,8 @@ pub(crate) trait Lent: Send + fmt::Debug {
         None
     }
 
-    /// Says there how many bytes of records are sealed and stay, to whoever reads it there.
-    fn tell_sealed(&self, bytes: u32) {
+    /// Says there how many bytes of records are sealed and stay, to whoever reads them there.
+    fn tell_length(&self, bytes: u32) {
         let _ = bytes;
     }
 

@@ -15,6 +15,11 @@ pub trait LogLane: Send + Sync + fmt::Debug {
     /// As [`Log::append_parts`].
     fn append(&self, entry: &LogAppend<'_>) -> Result<Appended>;
 
+    /// As [`Log::wants_gathered`].
+    fn wants_gathered(&self) -> bool {
+        false
+    }
+
     /// Resolves when everything before `end` is durable.
     fn durable(&self, end: LogOffset) -> Completion<Result<()>>;
 
@@ -95,6 +100,10 @@ impl<L: LogLane> Log for Lanes<L> {
 
     fn append_parts(&self, lane: u32, entry: &LogAppend<'_>) -> Result<Appended> {
         self.lane(lane)?.append(entry)
+    }
+
+    fn wants_gathered(&self, lane: u32) -> bool {
+        self.lane(lane).is_ok_and(LogLane::wants_gathered)
     }
 
     fn durable(&self, lane: u32, end: LogOffset) -> Completion<Result<()>> {

@@ -249,6 +249,10 @@ pub trait Log: Send + Sync + fmt::Debug {
     /// `Invalid`: the entry is larger than a segment may be.
     fn append_parts(&self, lane: u32, entry: &LogAppend<'_>) -> Result<Appended>;
 
+    /// Whether writes that several make at the same time had better come as one entry: an entry costs much beside its bytes, as one that is copied to several
+    /// memories does, and nothing gathers entries that wait. May change from one append to the next.
+    fn wants_gathered(&self, lane: u32) -> bool;
+
     /// Resolves when everything before `end` is durable. Concurrent calls share one sync.
     fn durable(&self, lane: u32, end: LogOffset) -> Completion<Result<()>>;
 

@@ -87,7 +87,7 @@ impl Lending {
     pub(super) fn share(&mut self, regions: &mut Regions, incarnation: NodeIncarnation, id: RegionId, epoch: Epoch) -> Option<String> {
         let directory = self.directory.as_ref()?;
         if let Some(Loan { memory, .. }) = self.staying.get(&id).filter(|_| regions.incarnation() == incarnation) {
-            memory.tell_sealed(regions.stored(id, epoch)?);
+            memory.tell_length(regions.stored(id, epoch)?);
             return memory.file()?.to_str().map(str::to_owned);
         }
         // Only whoever has just made it asks for that of an open one; one that is read in its owner's name is not.

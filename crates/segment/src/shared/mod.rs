@@ -13,21 +13,22 @@
 //! | 44 | 4 | CRC-32C of bytes 0–43 |
 //! | 1024 | 8 | seal word: 0; the epoch that sealed; all ones once it is freed |
 //! | 1032 | 8 | taken word: 1 once a writer has all of the memory, before it stores anything; else 0 |
-//! | 1040 | 8 | sealed word: 1 + bytes of records that are sealed and lie here, once somebody asked to read them; else 0 |
+//! | 1040 | 8 | length word: 1 + bytes of records, once they are sealed and somebody asked to read them here; else 0 |
 //! | 4096 | | records |
 //!
 //! **The fence** is rule 8 of the local log. The writer stores a record, issues a full fence, reads the seal word, and takes the record for held when the word is
-//! zero. A record that goes to three nodes is stored three times first, so that only the first of the three fences waits for anything. The node stores the word, issues a full fence, and reads the records: it finds all that were taken for held, and perhaps the next. It copies what it
-//! reads before it checks it. Of an open region it keeps that copy. Of a sealed one it keeps the digest of all and the memory, and answers from there: a writer
-//! that stores later stores what lies there already, or behind it, since no offset is ever sent with other bytes; and whoever reads checks by that digest.
+//! zero. (A record that goes to three nodes is stored three times first, so that only the first of its three fences waits for anything.) The node stores the
+//! word, issues a full fence, and reads the records: it finds all that were taken for held, and perhaps the next. It copies what it reads before it checks it.
+//! Of an open region it keeps that copy. Of a sealed one it keeps the digest of all and the memory, and answers from there: a writer that stores later stores
+//! what lies there already, or behind it, since no offset is ever sent with other bytes; and whoever reads checks by that digest.
 //!
 //! **Memory that is not there.** A tmpfs may be full, and whoever touches a page that it cannot give is ended by a signal: a node with the regions of all. So a writer
 //! takes all pages before it says so in the taken word, and the node touches nothing but its own page before that. A word that is 0 after the seal's fence
 //! means that whatever that writer stores later meets the seal.
 //!
 //! **Whoever may read what is sealed reads it here**, if it is of this host as well: it asks the node for the memory, as its writer did, and reads the file. The node
-//! says in the sealed word how much of it counts. Whoever reads checks by the digest of the seal, as what comes over a network. So the file stays until the
-//! region is freed.
+//! says in the length word how much of it counts: a deposed writer may have stored more behind that. Whoever reads checks by the digest of the seal, as what
+//! comes over a network. So the file stays until the region is freed.
 //!
 //! Nothing here is `unsafe`: [`Mapping`] is the safe face of shared memory, with its twin in the simulated world.
 //!
@@ -62,8 +63,8 @@ pub const SHARED_HEADER_BYTES: usize = 4096;
 pub const SEAL_WORD_OFFSET: usize = 1024;
 /// Where the taken word lies.
 pub const TAKEN_WORD_OFFSET: usize = 1032;
-/// Where the sealed word lies.
-pub const SEALED_WORD_OFFSET: usize = 1040;
+/// Where the length word lies.
+pub const LENGTH_WORD_OFFSET: usize = 1040;
 const VERSION: u32 = 1;
 /// Bytes of the header up to its checksum.
 const FIELDS_BYTES: usize = 44;
@@ -195,8 +196,8 @@ impl Lent for SharedMemory {
         Some((Arc::clone(&self.mapping), SHARED_HEADER_BYTES))
     }
 
-    fn tell_sealed(&self, bytes: u32) {
-        self.mapping.fetch_max_u64(SEALED_WORD_OFFSET, u64::from(bytes) + 1);
+    fn tell_length(&self, bytes: u32) {
+        self.mapping.fetch_max_u64(LENGTH_WORD_OFFSET, u64::from(bytes) + 1);
     }
 
     fn file(&self) -> Option<&Path> {

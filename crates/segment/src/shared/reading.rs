@@ -15,7 +15,7 @@ use tombolo_env::file::read_exact_at;
 use tombolo_env::{Access, Completer, Completion, Env, File, OnPanic, TaskClass, completion};
 use tombolo_storage::{Epoch, Result};
 
-use super::{FIELDS_BYTES, SEALED_WORD_OFFSET, SHARED_HEADER_BYTES, header, not_its_memory};
+use super::{FIELDS_BYTES, LENGTH_WORD_OFFSET, SHARED_HEADER_BYTES, header, not_its_memory};
 use crate::message::{Answer, NodeIncarnation, READ_BYTES_MAX, RegionId, Request};
 use crate::peer::Peer;
 use crate::tcp::TcpPeer;
@@ -34,13 +34,13 @@ impl Records {
     /// What the file system says; `InvalidData` when it is not the memory of that region.
     pub(super) fn open(env: &Env, path: &Path, region: RegionId, incarnation: NodeIncarnation) -> io::Result<Option<Records>> {
         let file = env.files().open(path, Access::Read)?;
-        let mut page = [0; SEALED_WORD_OFFSET + 8];
+        let mut page = [0; LENGTH_WORD_OFFSET + 8];
         read_exact_at(&*file, &mut page, 0)?;
         let bytes_max = u32::from_le_bytes(*page[40..].first_chunk().unwrap_or(&[0; 4]));
         if page[..FIELDS_BYTES + 4] != header(region, incarnation, bytes_max) {
             return Err(not_its_memory(path, region));
         }
-        let word = u64::from_le_bytes(*page[SEALED_WORD_OFFSET..].first_chunk().unwrap_or(&[0; 8]));
+        let word = u64::from_le_bytes(*page[LENGTH_WORD_OFFSET..].first_chunk().unwrap_or(&[0; 8]));
         let bytes = word.checked_sub(1).and_then(|bytes| u32::try_from(bytes).ok()).filter(|bytes| *bytes <= bytes_max);
         Ok(bytes.map(|bytes| Records { file, bytes }))
     }
@@ -60,7 +60,6 @@ impl Records {
         if piece.buffer.len() < length {
             piece.buffer.resize(length, 0);
         }
-        // A copy by the kernel: a mapping has a fault for each few pages.
         read_exact_at(&*self.file, &mut piece.buffer[..length], at)?;
         Ok(Bytes::from_owner(piece))
     }

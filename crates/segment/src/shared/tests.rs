@@ -413,10 +413,10 @@ fn memory_that_is_not_the_regions_is_not_read() {
     let memory = SharedMemory::create(&env, Path::new("/shm"), REGION, life, 1 << 16).expect("room");
     let open = |region, life| reading::Records::open(&env, memory.path(), RegionId(region), NodeIncarnation(life));
     assert!(open(7, 5).expect("it is there").is_none(), "nobody has said how much is sealed");
-    memory.tell_sealed(1000);
+    memory.tell_length(1000);
     assert_eq!(open(7, 5).expect("it is there").expect("sealed").bytes(), 1000);
     assert!(open(8, 5).is_err() && open(7, 6).is_err());
-    memory.tell_sealed((1 << 16) + 1);
+    memory.tell_length((1 << 16) + 1);
     assert!(open(7, 5).expect("it is there").is_none(), "more than it can hold");
     memory.mapping.write(20, b"x");
     memory.mapping.full_fence();

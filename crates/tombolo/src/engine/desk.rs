@@ -1,7 +1,8 @@
 //! Where writers that find the commit section taken leave their write for whoever is in it.
 //!
 //! The section's state (memtable, log) then stays in the caches of one core, and nobody is put to sleep and woken for a microsecond's work.
-//! Who is in the section serves the desk before leaving, all that wait at once; who waits and is not served soon waits for the section, and serves as well.
+//! Who is in the section serves the desk before leaving, one after the other or all together; who waits and is not served soon waits for the section, and serves
+//! as well.
 //!
 //! Invariants:
 //! 1. A place is its poster's from [`Desk::post`] to [`Desk::take`].
@@ -107,24 +108,32 @@ impl Desk {
         Some(index)
     }
 
-    /// Serves all that wait now, together. For whoever is in the commit section.
+    /// Whether somebody waits to be served.
     #[inline]
-    pub(crate) fn serve(&self, serve: impl FnOnce(&mut [MutexGuard<'_, Posted>])) {
-        if self.waiting.load(Ordering::Relaxed) != 0 {
-            self.serve_waiting(serve);
+    pub(crate) fn has_waiting(&self) -> bool {
+        self.waiting.load(Ordering::Relaxed) != 0
+    }
+
+    /// Serves all that wait now: together, or one after the other, each of which is told as soon as it was served. For whoever is in the commit section.
+    pub(crate) fn serve(&self, are_together: bool, mut serve: impl FnMut(&mut [MutexGuard<'_, Posted>])) {
+        let mut round = Round { desk: self, waiting: self.waiting.swap(0, Ordering::Acquire), served: 0 };
+        while round.waiting != 0 {
+            let lowest = round.waiting & round.waiting.wrapping_neg();
+            let next = if are_together { round.waiting } else { lowest };
+            (round.waiting, round.served) = (round.waiting & !next, next);
+            debug_assert!(self.of(next).all(|place| !place.is_served.load(Ordering::Relaxed)));
+            if next == lowest {
+                serve(&mut [self.places[lowest.trailing_zeros() as usize].posted.lock()]);
+            } else {
+                serve(&mut self.of(next).map(|place| place.posted.lock()).collect::<Vec<_>>());
+            }
+            round.tell();
         }
     }
 
-    fn serve_waiting(&self, serve: impl FnOnce(&mut [MutexGuard<'_, Posted>])) {
-        let round = Round { desk: self, waiting: self.waiting.swap(0, Ordering::Acquire) };
-        debug_assert!(round.places().all(|place| !place.is_served.load(Ordering::Relaxed)));
-        // One alone is the most frequent, and takes no memory.
-        if let Some(place) = round.places().next().filter(|_| round.waiting.is_power_of_two()) {
-            serve(&mut [place.posted.lock()]);
-        } else {
-            let mut posted: Vec<_> = round.places().map(|place| place.posted.lock()).collect();
-            serve(&mut posted);
-        }
+    /// The places of these bits, the lowest first.
+    fn of(&self, bits: u32) -> impl Iterator<Item = &Place> {
+        self.places.iter().enumerate().filter(move |(index, _)| bits & 1 << index != 0).map(|(_, place)| place)
     }
 
     /// Whether a place was served.
@@ -147,23 +156,27 @@ impl Desk {
     }
 }
 
-/// Places that are being served: they are once this is dropped, also by a panic, which finishes the handle.
+/// Places that are being served. A panic ends the wait of those that were served together, and leaves the others to whoever comes next.
 struct Round<'a> {
     desk: &'a Desk,
     waiting: u32,
+    /// Those that are at it, or were, and have not been told.
+    served: u32,
 }
 
-impl<'a> Round<'a> {
-    /// The lowest first.
-    fn places(&self) -> impl Iterator<Item = &'a Place> + use<'a> {
-        let (desk, waiting) = (self.desk, self.waiting);
-        desk.places.iter().enumerate().filter(move |(index, _)| waiting & 1 << index != 0).map(|(_, place)| place)
+impl Round<'_> {
+    fn tell(&mut self) {
+        let served = std::mem::take(&mut self.served);
+        self.desk.of(served).for_each(|place| place.is_served.store(true, Ordering::Release));
     }
 }
 
 impl Drop for Round<'_> {
     fn drop(&mut self) {
-        self.places().for_each(|place| place.is_served.store(true, Ordering::Release));
+        self.tell();
+        if self.waiting != 0 {
+            self.desk.waiting.fetch_or(self.waiting, Ordering::Release);
+        }
     }
 }
 

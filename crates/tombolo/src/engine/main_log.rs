@@ -62,6 +62,10 @@ impl MainLog {
         self.ended.get()
     }
 
+    pub(crate) fn wants_gathered(&self) -> bool {
+        self.log.wants_gathered(MAIN_LANE)
+    }
+
     pub(crate) fn durable(&self, end: LogOffset) -> Completion<Result<()>> {
         self.log.durable(MAIN_LANE, end)
     }

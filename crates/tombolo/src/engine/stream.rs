@@ -46,8 +46,6 @@ pub(crate) struct Commit {
     /// What is appended to.
     pub(crate) log: Arc<MainLog>,
     pub(crate) log_end: LogOffset,
-    /// Whether the newest entry was not accepted yet when it had been appended.
-    pub(crate) accepts_later: bool,
     /// The log has ended, and the memtables that it was for are sealed.
     pub(crate) is_log_given_up: bool,
     /// The last number of an unlogged write; 0 before the first.
@@ -100,7 +98,6 @@ impl Stream {
                 logged: last.0,
                 log,
                 log_end: LogOffset::ZERO,
-                accepts_later: false,
                 is_log_given_up: false,
                 unlogged: 0,
                 keyspace_edits: Vec::new(),

@@ -157,6 +157,10 @@ impl Log for NoLog {
         Err(refused())
     }
 
+    fn wants_gathered(&self, _lane: u32) -> bool {
+        false
+    }
+
     fn durable(&self, _lane: u32, _end: LogOffset) -> Completion<Result<()>> {
         let (completer, completion) = completion();
         completer.complete(Err(refused()));

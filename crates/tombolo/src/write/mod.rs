@@ -95,26 +95,45 @@ fn commit_in_turn(engine: &Engine, commit: &mut Commit, content: Content<'_>, du
 /// Commits for those who found the section taken.
 #[inline]
 fn serve_desk(engine: &Engine, commit: &mut Commit) {
-    engine.stream.desk.serve(|posted| {
-        let sealed_before = if posted.len() > 1 {
-            match commit_together(engine, commit, posted) {
-                Together::Committed => return,
-                Together::Not { sealed } => sealed,
-            }
-        } else {
-            false
-        };
-        for posted in &mut *posted {
-            if let Some(one) = One::left(posted) {
-                posted.committed = Some(commit_in_turn(engine, commit, Content::One(&one), posted.durability));
-            }
-        }
-        // Whoever is told an error has looked for work by himself.
-        let first = posted.iter_mut().find_map(|posted| posted.committed.as_mut()?.as_mut().ok());
-        if let Some(first) = first.filter(|_| sealed_before) {
-            first.rotated = true;
+    if engine.stream.desk.has_waiting() {
+        serve_waiting(engine, commit);
+    }
+}
+
+/// As few entries of the log, if it wants that, or each by itself.
+fn serve_waiting(engine: &Engine, commit: &mut Commit) {
+    engine.stream.desk.serve(commit.log.wants_gathered(), |mut posted| {
+        while !posted.is_empty() {
+            let (first, others) = posted.split_at_mut(short_enough(posted));
+            commit_left(engine, commit, first);
+            posted = others;
         }
     });
+}
+
+/// How many of the first are short enough for one entry of the log; one at least.
+fn short_enough(posted: &[MutexGuard<'_, Posted>]) -> usize {
+    let mut bytes = 0;
+    let are_short = |posted: &&MutexGuard<'_, Posted>| {
+        bytes += posted.bytes.len();
+        bytes <= TOGETHER_BYTES_MAX
+    };
+    posted.iter().take_while(are_short).count().max(1)
+}
+
+/// Commits what was left: together, if it can be.
+fn commit_left(engine: &Engine, commit: &mut Commit, posted: &mut [MutexGuard<'_, Posted>]) {
+    let together = if posted.len() > 1 { commit_together(engine, commit, posted) } else { Together::Not { sealed: false } };
+    let Together::Not { sealed } = together else { return };
+    for posted in &mut *posted {
+        if let Some(one) = One::left(posted) {
+            posted.committed = Some(commit_in_turn(engine, commit, Content::One(&one), posted.durability));
+        }
+    }
+    // Whoever is told an error looks for work himself.
+    if sealed && let Some(first) = posted.iter_mut().find_map(|posted| posted.committed.as_mut()?.as_mut().ok()) {
+        first.rotated = true;
+    }
 }
 
 /// What came of committing several together.
@@ -128,10 +147,7 @@ enum Together {
 /// Commits what several have left as one log entry: what an entry costs, and a log of several copies three times, comes once for all of them.
 fn commit_together(engine: &Engine, commit: &mut Commit, posted: &mut [MutexGuard<'_, Posted>]) -> Together {
     let several: Vec<One<'_>> = posted.iter().filter_map(|posted| One::left(posted)).collect();
-    let are_logged = several.len() == posted.len() && posted.iter().all(|posted| posted.durability != Durability::Unlogged);
-    let are_short = several.iter().map(One::bytes).sum::<usize>() <= TOGETHER_BYTES_MAX;
-    // A log that accepts later tells one writer alone of an entry, and makes one piece of what comes meanwhile itself.
-    if commit.accepts_later || !are_logged || !are_short {
+    if several.len() < posted.len() || posted.iter().any(|posted| posted.durability == Durability::Unlogged) {
         return Together::Not { sealed: false };
     }
     let memtable = Arc::clone(&commit.memtable);
@@ -145,6 +161,7 @@ fn commit_together(engine: &Engine, commit: &mut Commit, posted: &mut [MutexGuar
         // All of them wait for it, and one was counted.
         slowing::count_delay(engine, *delay, posted.len() - 1);
     }
+    let is_accepted_later = matches!(&committed, Ok(Committed { accepted: Some(_), .. }));
     for (number, posted) in posted.iter_mut().enumerate() {
         posted.committed = Some(match &mut committed {
             Err(error) => Err(error.clone()),
@@ -152,7 +169,7 @@ fn commit_together(engine: &Engine, commit: &mut Commit, posted: &mut [MutexGuar
             Ok(first) if number == 0 => Ok(Committed { accepted: first.accepted.take(), ..*first }),
             Ok(first) => {
                 // Nothing tells several of one acceptance; what is durable is accepted.
-                let accepted = if commit.accepts_later { first.end.map(|end| commit.log.durable(end)) } else { None };
+                let accepted = if is_accepted_later { first.end.map(|end| commit.log.durable(end)) } else { None };
                 Ok(Committed { accepted, rotated: false, stall_changed: false, ..*first })
             }
         });
@@ -307,7 +324,6 @@ fn append_entry(engine: &Engine, commit: &mut Commit, payload: &[&[u8]], count: 
     match commit.log.log().append_parts(MAIN_LANE, &entry) {
         Ok(appended) => {
             commit.log_end = appended.end;
-            commit.accepts_later = appended.accepted.is_some();
             commit.log_bytes += entry.payload_bytes() as u64 + LOG_ENTRY_OVERHEAD_BYTES;
             Ok((appended.end, appended.accepted))
         }

@@ -401,35 +401,23 @@ fn what_opening_flushes_does_not_count_for_the_next_memtable() {
     });
 }
 
-/// Leaves puts at the desk, as writers do that find the section taken, and serves them: how each went, and how many entries the log got.
-fn put_together(db: &Db, puts: &[(&Arc<KeyspaceInfo>, &[u8], Durability)]) -> (Vec<Result<Committed>>, u64) {
-    put_values_together(db, puts, 100)
-}
+/// A put of a value of so many bytes.
+type Put<'a> = (&'a Arc<KeyspaceInfo>, &'a [u8], usize, Durability);
 
-/// As [`put_together`], values of so many bytes.
-fn put_values_together(db: &Db, puts: &[(&Arc<KeyspaceInfo>, &[u8], Durability)], value: usize) -> (Vec<Result<Committed>>, u64) {
+/// Leaves puts at the desk, as writers do that find the section taken, and serves them: how each went, and how many requests that made to the log.
+fn put_together(stores: &Stores, db: &Db, puts: &[Put<'_>]) -> (Vec<Result<Committed>>, u64) {
     let engine = db.engine();
     let mut commit = engine.stream.commit.lock();
-    let leave = |(keyspace, key, durability): &(&Arc<KeyspaceInfo>, &[u8], Durability)| {
-        let value = vec![7; value];
+    let leave = |(keyspace, key, value, durability): &Put<'_>| {
+        let value = vec![7; *value];
         let one = One::new(keyspace, EntryKind::Put, key, &value).unwrap();
         engine.stream.desk.post(|posted| one.leave(posted, *durability)).unwrap()
     };
     let places: Vec<usize> = puts.iter().map(leave).collect();
-    let before = commit.log_bytes;
+    let before = stores.plan.requests();
     serve_desk(engine, &mut commit);
-    // A memtable that was sealed took its share with it.
-    let bytes = commit.log_bytes.checked_sub(before).unwrap_or(commit.log_bytes);
-    let committed: Vec<Result<Committed>> = places.into_iter().map(|place| engine.stream.desk.take(place)).collect();
-    let logged =
-        puts.iter().zip(&committed).filter(|((_, _, durability), committed)| *durability != Durability::Unlogged && committed.is_ok());
-    let payload: usize = logged.map(|((_, key, _), _)| key.len() + value).sum();
-    // An entry of several has a head of 8 bytes and 12 for each; one of its own a head of 8. Of three they could not be told apart.
-    assert_ne!(puts.len(), 3);
-    let heads = bytes - payload as u64;
-    let alone = 8 + LOG_ENTRY_OVERHEAD_BYTES;
-    let together = 8 + 12 * puts.len() as u64 + LOG_ENTRY_OVERHEAD_BYTES;
-    (committed, if heads == together { 1 } else { heads / alone })
+    let requests = stores.plan.requests() - before;
+    (places.into_iter().map(|place| engine.stream.desk.take(place)).collect(), requests)
 }
 
 #[test]
@@ -437,37 +425,31 @@ fn what_several_leave_is_one_entry_of_the_log() {
     run(|stores| async move {
         let db = stores.open(&[]).await;
         let keys = db.default_keyspace();
-        let keyspace = db.engine().catalog.by_id(0).unwrap();
+        let keyspace = &db.engine().catalog.by_id(0).unwrap();
         keys.put(b"0", b"zero").await.unwrap();
         let (writes, last) = (db.engine().stream.writes(), db.stats().last_sequence);
-        let durabilities = [Durability::Durable, Durability::Accepted, Durability::Durable, Durability::Durable];
-        let puts: Vec<(&Arc<KeyspaceInfo>, &[u8], Durability)> =
-            [&b"1"[..], b"22", b"333", b"3"].into_iter().zip(durabilities).map(|(key, durability)| (&keyspace, key, durability)).collect();
-        let (committed, entries) = put_together(&db, &puts);
-        assert_eq!(entries, 1);
+        let durabilities = [Durability::Durable, Durability::Accepted, Durability::Durable];
+        let puts: Vec<Put<'_>> =
+            [&b"1"[..], b"22", b"333"].into_iter().zip(durabilities).map(|(key, durability)| (keyspace, key, 100, durability)).collect();
+        let (committed, requests) = put_together(&stores, &db, &puts);
+        assert_eq!(requests, 1);
         for (committed, durability) in committed.into_iter().zip(durabilities) {
             acknowledge(db.engine(), committed.unwrap(), durability).await.unwrap();
         }
-        assert_eq!(db.engine().stream.writes() - writes, 4);
-        assert_eq!(db.stats().last_sequence - last, 4, "a number each");
-        let (_, entries) = put_together(&db, &puts[..1]);
-        assert_eq!(entries, 1, "one alone is an entry of one");
-        // Where the bytes are what costs, each is an entry.
-        let many: Vec<_> = (0..10).map(|_| puts[0]).collect();
-        for (value, expected) in [(1600, 1), (2000, 10)] {
-            assert_eq!(put_values_together(&db, &many, value).1, expected, "{value} B each");
-        }
-        put_together(&db, &puts);
+        assert_eq!(db.engine().stream.writes() - writes, 3);
+        assert_eq!(db.stats().last_sequence - last, 3, "a number each");
+        let (_, requests) = put_together(&stores, &db, &puts[..1]);
+        assert_eq!(requests, 1, "one alone is an entry of one");
         // Unlogged ones are no part of an entry, and neither is what stands beside them.
-        let (committed, entries) = put_together(&db, &[(&keyspace, b"4", Durability::Unlogged), puts[0], puts[1], puts[2]]);
+        let (committed, requests) = put_together(&stores, &db, &[(keyspace, b"4", 100, Durability::Unlogged), puts[0], puts[1]]);
         assert!(committed.iter().all(Result::is_ok));
-        assert_eq!(entries, 3);
+        assert_eq!(requests, 2);
         keys.put(b"5", b"five").await.unwrap();
         let last = db.stats().last_sequence;
         drop((db, keys));
         let db = stores.open(&[]).await;
         let keys = db.default_keyspace();
-        for key in [&b"1"[..], b"22", b"333", b"3"] {
+        for key in [&b"1"[..], b"22", b"333"] {
             assert_eq!(keys.get(key).await.unwrap().unwrap(), [7; 100]);
         }
         assert_eq!(keys.get(b"4").await.unwrap(), None);
@@ -476,30 +458,46 @@ fn what_several_leave_is_one_entry_of_the_log() {
     });
 }
 
+/// An entry of several is short: longer rows of them are several entries, and what is long by itself is one.
+#[test]
+fn what_several_leave_is_as_many_entries_as_it_is_long() {
+    run(|stores| async move {
+        let db = stores.open(&[]).await;
+        let keyspace = &db.engine().catalog.by_id(0).unwrap();
+        for (values, expected) in
+            [(&[1600; 10][..], 1), (&[2000; 10], 2), (&[4000; 10], 3), (&[20_000; 3], 3), (&[100, 20_000, 100, 100], 3)]
+        {
+            let puts: Vec<Put<'_>> = values.iter().map(|value| (keyspace, &b"k"[..], *value, Durability::Accepted)).collect();
+            let (committed, requests) = put_together(&stores, &db, &puts);
+            assert!(committed.iter().all(Result::is_ok));
+            assert_eq!(requests, expected, "{values:?}");
+        }
+    });
+}
+
 #[test]
 fn what_one_of_several_cannot_have_the_others_get() {
     run(|stores| async move {
         let db = stores.open(&[]).await;
         let dropped = db.create_keyspace("gone", KeyspaceOptions::default()).await.unwrap();
-        let (gone, keyspace) = (db.engine().catalog.by_name("gone").unwrap(), db.engine().catalog.by_id(0).unwrap());
+        let (gone, keyspace) = (&db.engine().catalog.by_name("gone").unwrap(), &db.engine().catalog.by_id(0).unwrap());
         drop(dropped);
         db.drop_keyspace("gone").await.unwrap();
         let durable = Durability::Durable;
-        let puts: [(&Arc<KeyspaceInfo>, &[u8], Durability); 4] =
-            [(&keyspace, b"1", durable), (&gone, b"2", durable), (&keyspace, b"3", durable), (&keyspace, b"4", durable)];
-        let (committed, entries) = put_together(&db, &puts);
+        let puts: [Put<'_>; 3] = [(keyspace, b"1", 100, durable), (gone, b"2", 100, durable), (keyspace, b"3", 100, durable)];
+        let (committed, requests) = put_together(&stores, &db, &puts);
         let kinds: Vec<_> = committed.iter().map(|committed| committed.as_ref().err().map(Error::kind)).collect();
-        assert_eq!(kinds, [None, Some(ErrorKind::NotFound), None, None]);
-        assert_eq!(entries, 3);
+        assert_eq!(kinds, [None, Some(ErrorKind::NotFound), None]);
+        assert_eq!(requests, 2);
         // What the log refuses as a whole it takes one by one.
         stores.refuse(ErrorKind::OutOfSpace, 1);
-        let puts: [(&Arc<KeyspaceInfo>, &[u8], Durability); 4] =
-            [(&keyspace, b"5", durable), (&keyspace, b"6", Durability::Accepted), (&keyspace, b"7", durable), (&keyspace, b"8", durable)];
-        let (committed, entries) = put_together(&db, &puts);
+        let puts: [Put<'_>; 3] =
+            [(keyspace, b"4", 100, durable), (keyspace, b"5", 100, Durability::Accepted), (keyspace, b"6", 100, durable)];
+        let (committed, requests) = put_together(&stores, &db, &puts);
         assert!(committed.iter().all(Result::is_ok));
-        assert_eq!(entries, 4);
+        assert_eq!(requests, 1 + 3);
         let keys = db.default_keyspace();
-        for key in [b"1", b"3", b"4", b"5", b"6", b"7", b"8"] {
+        for key in [b"1", b"3", b"4", b"5", b"6"] {
             assert_eq!(keys.get(key).await.unwrap().unwrap(), [7; 100]);
         }
         assert_eq!(keys.get(b"2").await.unwrap(), None);
@@ -515,9 +513,10 @@ fn a_memtable_that_was_sealed_for_several_is_flushed() {
         db.engine().stream.log_bytes_max.store(10_000, Ordering::Relaxed);
         db.default_keyspace().put_with(b"1", [7; 20_000], Durability::Accepted).await.unwrap();
         stores.refuse(ErrorKind::OutOfSpace, 1);
-        let keyspace = db.engine().catalog.by_id(0).unwrap();
-        let (committed, entries) = put_together(&db, &[(&keyspace, b"2", Durability::Accepted), (&keyspace, b"3", Durability::Accepted)]);
-        assert_eq!((entries, db.engine().view().waiting.len()), (2, 1));
+        let keyspace = &db.engine().catalog.by_id(0).unwrap();
+        let puts: [Put<'_>; 2] = [(keyspace, b"2", 100, Durability::Accepted), (keyspace, b"3", 100, Durability::Accepted)];
+        let (committed, requests) = put_together(&stores, &db, &puts);
+        assert_eq!((requests, db.engine().view().waiting.len()), (3, 1));
         for committed in committed {
             finish_commit(db.engine(), committed).unwrap();
         }
@@ -531,26 +530,21 @@ fn a_memtable_that_was_sealed_for_several_is_flushed() {
 fn several_are_accepted_when_their_entry_is() {
     run(|stores| async move {
         let db = stores.open(&[]).await;
-        let keyspace = db.engine().catalog.by_id(0).unwrap();
+        let keyspace = &db.engine().catalog.by_id(0).unwrap();
         let second = Duration::from_secs(1);
         for kind in [RequestKind::LogAppend, RequestKind::LogSync] {
-            stores.plan.inject(Rule::of_kind(kind, Fault::Delay(second)).times(3));
+            stores.plan.inject(Rule::of_kind(kind, Fault::Delay(second)).times(2));
         }
         let accepted = Durability::Accepted;
-        let puts: [(&Arc<KeyspaceInfo>, &[u8], Durability); 4] =
-            [(&keyspace, b"1", accepted), (&keyspace, b"2", accepted), (&keyspace, b"3", accepted), (&keyspace, b"4", accepted)];
+        let puts: [Put<'_>; 3] = [(keyspace, b"1", 100, accepted), (keyspace, b"2", 100, accepted), (keyspace, b"3", 100, accepted)];
         let began = stores.env.now();
-        let (committed, entries) = put_together(&db, &puts);
-        assert_eq!(entries, 1);
+        let (committed, requests) = put_together(&stores, &db, &puts);
+        assert_eq!(requests, 1 + 2, "an append, and two questions when it is durable");
         let waits: Vec<_> = committed.into_iter().map(|committed| acknowledge(db.engine(), committed.unwrap(), accepted)).collect();
         for (number, wait) in waits.into_iter().enumerate().rev() {
             wait.await.unwrap();
             assert!(stores.env.now().since(began) >= second, "{number}");
         }
-        // A log that accepts later gets one entry after the other.
-        let (committed, entries) = put_together(&db, &puts);
-        assert!(committed.iter().all(Result::is_ok));
-        assert_eq!(entries, 4);
     });
 }
 
@@ -558,14 +552,15 @@ fn several_are_accepted_when_their_entry_is() {
 fn several_whose_entry_may_be_in_the_log_are_all_told_so() {
     run(|stores| async move {
         let db = stores.open(&[]).await;
-        let keyspace = db.engine().catalog.by_id(0).unwrap();
+        let keyspace = &db.engine().catalog.by_id(0).unwrap();
         stores.plan.inject(Rule::of_kind(RequestKind::LogAppend, Fault::Unknown { landed: true }).times(1));
         let durable = Durability::Durable;
-        let (committed, _) = put_together(&db, &[(&keyspace, b"1", durable), (&keyspace, b"2", durable)]);
+        let puts: [Put<'_>; 3] = [(keyspace, b"1", 100, durable), (keyspace, b"2", 100, durable), (keyspace, b"3", 100, durable)];
+        let (committed, requests) = put_together(&stores, &db, &puts);
         for committed in committed {
             assert_eq!(committed.unwrap_err().kind(), ErrorKind::OutcomeUnknown);
         }
-        assert_eq!(stores.plan.injected(), 1, "nothing was appended behind it");
+        assert_eq!(requests, 1, "nothing was appended behind it");
         assert_eq!(db.default_keyspace().get(b"1").await.unwrap(), None);
     });
 }

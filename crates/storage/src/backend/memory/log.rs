@@ -299,6 +299,11 @@ impl Log for MemoryLog {
         Err(Error::new(ErrorKind::Bug, format!("a sync to {end}, beyond the end {}", lane.end)).object(place))
     }
 
+    /// It costs nothing, but what is tested on it is tested for logs that want it.
+    fn wants_gathered(&self, _lane: u32) -> bool {
+        true
+    }
+
     fn durable_through(&self, lane: u32) -> LogOffset {
         self.lane(lane).map_or(LogOffset::ZERO, |(lane, _)| lane.lock().end)
     }

@@ -191,6 +191,10 @@ impl Log for FaultLog {
         after
     }
 
+    fn wants_gathered(&self, lane: u32) -> bool {
+        self.inner.wants_gathered(lane)
+    }
+
     fn durable_through(&self, lane: u32) -> LogOffset {
         self.inner.durable_through(lane)
     }

@@ -157,6 +157,10 @@ impl Log for TraceLog {
         self.told(RequestKind::LogSync, lane, 0, || self.inner.sync(lane, end))
     }
 
+    fn wants_gathered(&self, lane: u32) -> bool {
+        self.inner.wants_gathered(lane)
+    }
+
     fn durable_through(&self, lane: u32) -> LogOffset {
         self.inner.durable_through(lane)
     }

@@ -6,10 +6,17 @@ fn committed() -> Committed {
 
 #[test]
 fn whatever_is_left_is_served_once_by_whoever_is_in_the_section() {
+    for are_together in [false, true] {
+        serve_from_several_threads(are_together);
+    }
+}
+
+fn serve_from_several_threads(are_together: bool) {
     let desk = Desk::default();
     let section = Mutex::new(Vec::new());
     let serve = |served: &mut Vec<u64>| {
-        desk.serve(|posted| {
+        desk.serve(are_together, |posted| {
+            assert!(are_together || posted.len() == 1);
             for posted in posted {
                 assert!(posted.committed.is_none(), "served once");
                 served.push(u64::from_le_bytes(posted.bytes[..].try_into().unwrap()));
@@ -50,22 +57,31 @@ fn whatever_is_left_is_served_once_by_whoever_is_in_the_section() {
 
 #[test]
 fn a_panic_at_one_write_hangs_nobody() {
-    let desk = Desk::default();
-    let places: Vec<usize> = (0..3u8).map(|number| desk.post(|posted| posted.bytes.push(number)).unwrap()).collect();
-    let round = std::panic::AssertUnwindSafe(|| {
-        desk.serve(|posted| {
-            for posted in posted {
-                assert!(posted.bytes[0] != 1, "as if its commit had panicked");
-                posted.committed = Some(Ok(committed()));
-            }
-        });
-    });
-    assert!(std::panic::catch_unwind(round).is_err());
-    desk.serve(|posted| panic!("{} are served twice", posted.len()));
-    assert!(places.iter().all(|place| desk.is_served(*place)));
-    assert!(desk.take(places[0]).is_ok(), "what was committed before it");
-    for place in &places[1..] {
-        assert_eq!(desk.take(*place).unwrap_err().kind(), ErrorKind::Bug);
+    for are_together in [false, true] {
+        let desk = Desk::default();
+        let places: Vec<usize> = (0..3u8).map(|number| desk.post(|posted| posted.bytes.push(number)).unwrap()).collect();
+        let served = |panics: bool| {
+            let mut served = Vec::new();
+            let round = std::panic::AssertUnwindSafe(|| {
+                desk.serve(are_together, |posted| {
+                    for posted in posted {
+                        assert!(!panics || posted.bytes[0] != 1, "as if its commit had panicked");
+                        served.push(posted.bytes[0]);
+                        posted.committed = Some(Ok(committed()));
+                    }
+                });
+            });
+            assert_eq!(std::panic::catch_unwind(round).is_err(), panics);
+            served
+        };
+        assert_eq!(served(true), [0]);
+        assert!(desk.is_served(places[0]) && desk.is_served(places[1]));
+        assert_eq!(desk.is_served(places[2]), are_together);
+        let left: &[u8] = if are_together { &[] } else { &[2] };
+        assert_eq!(served(false), left, "what the panic kept from being served is served by the next, and nothing twice");
+        assert!(desk.take(places[0]).is_ok());
+        assert_eq!(desk.take(places[1]).unwrap_err().kind(), ErrorKind::Bug);
+        assert_eq!(desk.take(places[2]).err().map(|error| error.kind()), are_together.then_some(ErrorKind::Bug));
+        assert!((0..PLACES).all(|_| desk.post(|_| ()).is_some()), "all places are free again");
     }
-    assert!((0..PLACES).all(|_| desk.post(|_| ()).is_some()), "all places are free again");
 }
