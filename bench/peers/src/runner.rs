@@ -108,8 +108,8 @@ fn settle<E: Engine>(engine: &E) -> Result<Instant, TargetError> {
     Ok(active)
 }
 
-fn plan(job: &Job, step: &Step, benchmark: Benchmark) -> Result<Plan, String> {
-    let mut plan = job.plan.clone();
+fn plan(job: &Job, number: usize, step: &Step, benchmark: Benchmark) -> Result<Plan, String> {
+    let mut plan = Plan { step: number as u64, ..job.plan.clone() };
     let count = step.number("count", plan.num)?;
     let size = |number: u64| usize::try_from(number).map_err(|_| format!("{number} is too large"));
     plan.threads = size(step.number("threads", 1)?)?;
@@ -186,7 +186,7 @@ fn micros(time: Duration) -> f64 {
 /// One benchmark, and the wait for the background when the step asks for it.
 fn run<E: Engine>(engine: &E, job: &Job, number: usize, step: &Step) -> Result<Value, TargetError> {
     let benchmark: Benchmark = step.name.as_deref().unwrap_or_default().parse().map_err(error)?;
-    let plan = plan(job, step, benchmark).map_err(error)?;
+    let plan = plan(job, number, step, benchmark).map_err(error)?;
     let stop_after = match step.number("seconds", 0).map_err(error)? {
         seconds if seconds > 0 && plan.duration.is_none() => Some(Duration::from_secs(seconds)),
         _ => None,

@@ -220,6 +220,7 @@ impl RunArguments {
             distribution: self.distribution.map(Spread::distribution),
             duration: self.duration.map(Duration::from_secs),
             seed: self.seed,
+            step: 0,
             sample_every: self.sample_every,
         };
         plan.check().map_err(|error| Failure::Usage(error.to_string()))?;
@@ -277,12 +278,12 @@ pub fn run(arguments: &Arguments, json: bool, output: &Output) -> Result<()> {
     text(header.to_text())?;
     text(format!("\n{}", report::columns()))?;
     let (mut rows, mut touched, mut ended) = (Vec::<Row>::new(), false, Ok(()));
-    for benchmark in benchmarks {
+    for (step, benchmark) in (0..).zip(benchmarks) {
         if benchmark.is_fresh && touched && !arguments.use_existing {
             engine = engine.fresh()?;
         }
         touched |= benchmark.is_threaded();
-        match runner::run(&engine, &plan, benchmark, output.is_watched(), &interrupted) {
+        match runner::run(&engine, &Plan { step, ..plan.clone() }, benchmark, output.is_watched(), &interrupted) {
             Ok(row) => {
                 text(row.to_text(arguments.histogram))?;
                 rows.push(row);

@@ -57,6 +57,8 @@ pub struct Plan {
     pub duration: Option<Duration>,
     /// Of everything random.
     pub seed: u64,
+    /// Which of a run's benchmarks it is: each draws other keys, also one that comes twice. Else it would find in the caches what it read itself.
+    pub step: u64,
     /// Measures the latency of every so-many-th operation; `None` decides by how fast they are.
     pub sample_every: Option<u32>,
 }
@@ -78,6 +80,7 @@ impl Default for Plan {
             distribution: None,
             duration: None,
             seed: 1,
+            step: 0,
             sample_every: None,
         }
     }

@@ -82,6 +82,18 @@ fn deletes_delete_and_a_seed_repeats_a_run() {
 }
 
 #[test]
+fn a_benchmark_that_comes_twice_draws_other_keys() {
+    let (first, second) = (Map::default(), Map::default());
+    for (map, step) in [(&first, 0), (&second, 1)] {
+        run_with(map, &Plan { step, ..plan() }, "fillrandom", Duration::from_nanos(1));
+    }
+    let (first, second) = (first.entries(), second.entries());
+    let both = first.keys().filter(|key| second.contains_key(*key)).count();
+    // 0.63 of the keys are in one, 0.63 × 0.63 in both.
+    assert!((350..450).contains(&both), "{both} of {} and {}", first.len(), second.len());
+}
+
+#[test]
 fn mixed_benchmarks_read_and_write_what_they_say() {
     for (name, least_found) in
         [("ycsb-a", 100), ("ycsb-b", 400), ("ycsb-c", 500), ("ycsb-d", 400), ("ycsb-e", 400), ("ycsb-f", 500), ("mixgraph", 350)]

@@ -36,8 +36,8 @@ pub fn work(plan: &Plan, benchmark: Benchmark) -> Vec<Worker> {
     let values = Arc::new(Values::new(sizes, plan.compression_ratio, &mut random(plan.seed, u64::MAX)));
     let ranges = is_mixgraph.then(|| Arc::new(Ranges::new(plan.num, &mut random(plan.seed, u64::MAX - 1))));
     let worker = |thread| {
-        // Another stream for each benchmark, so that reads do not follow the order of the writes.
-        let salt = benchmark.name.bytes().fold(0u64, |salt, byte| salt.rotate_left(8) ^ u64::from(byte));
+        // Another stream for each benchmark, so that reads follow neither the order of the writes nor that of earlier reads.
+        let salt = benchmark.name.bytes().fold(plan.step, |salt, byte| salt.rotate_left(8) ^ u64::from(byte));
         let random = random(plan.seed ^ salt, thread as u64);
         Worker { plan: plan.clone(), benchmark, thread, values: Arc::clone(&values), random, ranges: ranges.clone() }
     };

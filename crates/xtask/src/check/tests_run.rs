@@ -8,7 +8,7 @@ use super::{Context, Outcome};
 
 /// The packages that have the feature, and the feature. The stores of the cloud are built and tested along with it, and RDMA, whose tests skip themselves where
 /// no card is named: this is the build that has every feature.
-pub const MUTANT_PACKAGES: [&str; 12] = [
+pub const MUTANT_PACKAGES: [&str; 14] = [
     "--package",
     "tombolo-storage",
     "--package",
@@ -16,11 +16,13 @@ pub const MUTANT_PACKAGES: [&str; 12] = [
     "--package",
     "tombolo-segment",
     "--package",
+    "tombolo-near-compute-log",
+    "--package",
     "tombolo-preload",
     "--package",
     "tombolo-simulator",
     "--features",
-    "tombolo-storage/mutants,tombolo-storage/cloud,tombolo/mutants,tombolo-segment/mutants,tombolo-segment/rdma,tombolo-preload/mutants,tombolo-simulator/mutants",
+    "tombolo-storage/mutants,tombolo-storage/cloud,tombolo/mutants,tombolo-segment/mutants,tombolo-segment/rdma,tombolo-near-compute-log/mutants,tombolo-preload/mutants,tombolo-simulator/mutants",
 ];
 
 #[derive(Default)]
@@ -100,7 +102,28 @@ fn tests(root: &Path, arguments: &[&str], may_be_empty: bool) -> Outcome {
 
 #[cfg(test)]
 mod tests {
-    use super::Counts;
+    use std::fs;
+    use std::path::Path;
+
+    use super::{Counts, MUTANT_PACKAGES};
+
+    #[test]
+    fn every_crate_with_the_feature_is_tested_with_it() {
+        let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let mut found = 0;
+        for folder in fs::read_dir(&crates).expect("the crates").map(|entry| entry.expect("one of them").path()) {
+            let Ok(manifest) = fs::read_to_string(folder.join("Cargo.toml")) else { continue };
+            if !manifest.lines().any(|line| line.starts_with("mutants = ")) {
+                continue;
+            }
+            let package = manifest.lines().find_map(|line| line.strip_prefix("name = ")).expect("a name").trim_matches('"');
+            assert!(MUTANT_PACKAGES.contains(&package), "{package} is left out");
+            let features = MUTANT_PACKAGES.last().expect("the features").split(',');
+            assert!(features.into_iter().any(|feature| feature == format!("{package}/mutants")), "{package} is built without it");
+            found += 1;
+        }
+        assert_eq!(found, MUTANT_PACKAGES.iter().filter(|argument| **argument == "--package").count());
+    }
 
     #[test]
     fn counts_are_summed_over_binaries() {
