@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use serde_json::{Value, json};
 use tombolo::{Db, Durability, Env, Options, Registry};
@@ -29,7 +29,8 @@ const KEYS: u64 = 200_000;
 const VALUE_BYTES: usize = 400;
 const THREADS: u64 = 16;
 const READS: u64 = 100_000;
-const LATENCY: Duration = Duration::from_millis(2);
+/// How slow the store is, unless it is said.
+pub const LATENCY: &str = "p50_us:2000,p99_us:2000";
 const EXPONENT: f64 = 0.99;
 const MEMORY_BYTES: usize = 8 << 20;
 const FLASH_BYTES: usize = 40 << 20;
@@ -68,12 +69,13 @@ fn value(state: &mut u64) -> Vec<u8> {
 }
 
 /// A store below `path` whose requests take longer, and the count of them.
-fn store(path: &Path) -> Result<(Arc<dyn ObjectStore>, Arc<dyn LogStore>, Tracer, Uri)> {
+fn store(path: &Path, latency: &str) -> Result<(Arc<dyn ObjectStore>, Arc<dyn LogStore>, Tracer, Uri)> {
     let (env, registry) = (Env::real(), Registry::with_defaults());
     let uri = Uri::parse(&format!("file://{}", path.display())).map_err(failed)?;
     let plain = registry.open_object_store(&env, &uri).map_err(failed)?;
     let log = registry.open_log_store(&env, &uri, None, &plain).map_err(failed)?;
-    let slow = Arc::new(ThrottleObjectStore::new(&env, plain, Throttle { latency: Latency::fixed(LATENCY), ..Throttle::default() }));
+    let latency = Latency::parse(latency).map_err(failed)?;
+    let slow = Arc::new(ThrottleObjectStore::new(&env, plain, Throttle { latency, ..Throttle::default() }));
     let tracer = Tracer::with_sink(&env, 0, None);
     Ok((Arc::new(TraceObjectStore::new(slow, tracer.clone())), log, tracer, uri))
 }
@@ -96,8 +98,8 @@ impl Reads for Engine {
     }
 }
 
-fn open(data: &Path, flash: Option<&Path>, memory_bytes: usize) -> Result<(Engine, Tracer)> {
-    let (objects, log, tracer, uri) = store(&data.join("db"))?;
+fn open(data: &Path, latency: &str, flash: Option<&Path>, memory_bytes: usize) -> Result<(Engine, Tracer)> {
+    let (objects, log, tracer, uri) = store(&data.join("db"), latency)?;
     let mut settings = vec![format!("memory_bytes={memory_bytes}")];
     if let Some(flash) = flash {
         settings.extend([format!("flash_cache_directory={}", flash.display()), format!("flash_cache_bytes={FLASH_BYTES}")]);
@@ -150,7 +152,7 @@ fn measured(from: &impl Reads, tracer: &Tracer, seed: u64, prefix: &str) -> Resu
 
 /// Makes the database and the array of blocks, with the same values.
 fn fill(data: &Path) -> Result<()> {
-    let (engine, _) = open(data, None, 64 << 20)?;
+    let (engine, _) = open(data, LATENCY, None, 64 << 20)?;
     let mut state = 1;
     for number in 0..KEYS {
         let written = engine.0.default_keyspace().put_with(number.to_be_bytes(), value(&mut state), Durability::Accepted);
@@ -165,7 +167,7 @@ fn fill(data: &Path) -> Result<()> {
 }
 
 /// One cache in this process: a line of JSON.
-pub fn one(cache: &str, directory: &Path) -> Result<()> {
+pub fn one(cache: &str, directory: &Path, latency: &str) -> Result<()> {
     let (data, flash) = (directory.join("data"), directory.join("flash"));
     let written = measure::written_bytes();
     let mut figures = Vec::new();
@@ -174,12 +176,12 @@ pub fn one(cache: &str, directory: &Path) -> Result<()> {
         match (cache, flash) {
             #[cfg(feature = "foyer")]
             ("foyer", Some(flash)) => {
-                let (foyer, tracer) = foyer::Foyer::open(&data, flash)?;
+                let (foyer, tracer) = foyer::Foyer::open(&data, latency, flash)?;
                 figures.extend(look(&foyer, &tracer, life)?);
                 foyer.close()?;
             }
             _ => {
-                let (engine, tracer) = open(&data, flash, MEMORY_BYTES)?;
+                let (engine, tracer) = open(&data, latency, flash, MEMORY_BYTES)?;
                 figures.extend(look(&engine, &tracer, life)?);
                 engine.0.close().wait().map_err(failed)?;
             }
@@ -205,7 +207,8 @@ fn look(from: &impl Reads, tracer: &Tracer, life: &str) -> Result<Vec<(String, f
 }
 
 /// All caches, in interleaved rounds, each in a process of its own.
-pub fn compare(directory: &Path, rounds: usize) -> Result<()> {
+pub fn compare(directory: &Path, rounds: usize, latency: &str) -> Result<()> {
+    Latency::parse(latency).map_err(failed)?;
     std::fs::create_dir(directory).map_err(|error| format!("{}: {error}", directory.display()))?;
     fill(&directory.join("data"))?;
     let program = std::env::current_exe().map_err(failed)?;
@@ -215,7 +218,7 @@ pub fn compare(directory: &Path, rounds: usize) -> Result<()> {
             let cache = CACHES[(nth + round) % CACHES.len()];
             // Best effort: without a cache there is none.
             let _removed = std::fs::remove_dir_all(directory.join("flash"));
-            let output = Command::new(&program).args(["flash-cache", cache]).arg(directory).output().map_err(failed)?;
+            let output = Command::new(&program).args(["flash-cache", cache]).arg(directory).arg(latency).output().map_err(failed)?;
             let line: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
             let figures = line.as_object().filter(|_| output.status.success());
             let figures =

@@ -26,12 +26,12 @@ const USAGE: &str = "\
 usage: tombolo-peers ENGINE DIRECTORY [num=N] [key=BYTES] [value=BYTES] [seed=N] [bucket=URI counter=ADDRESS] [latency=LATENCY] -- STEP...
        tombolo-peers engines
        tombolo-peers delay SERVER LATENCY
-       tombolo-peers flash DIRECTORY ROUNDS
+       tombolo-peers flash DIRECTORY ROUNDS [LATENCY]
 
 A step is one argument: 'open', 'run fillrandom threads=2 settle=1', 'settle', 'compact', 'warm', 'run readrandom seconds=5'; src/script.rs has
 them all. The directory must not exist, and is not removed. Each step prints lines of JSON. With a bucket, s3://bucket/prefix?endpoint=http://HOST:PORT,
 the database lies there; with a latency, SlateDB's directory is as slow as that says, as Tombolo's is with ?latency=. `delay` serves between engines and a server: each request takes as long as LATENCY (s3, cluster, p50_us:740,…) says. `flash` compares
-flash caches in a directory that it makes and removes.";
+flash caches in a directory that it makes and removes, on a store whose requests take 2 ms, or as LATENCY says.";
 
 /// The engines that were built in.
 const ENGINES: &[&str] = &[
@@ -85,11 +85,15 @@ fn run(arguments: &[String]) -> Result<(), String> {
         return delay::serve(server, latency);
     }
     match arguments {
-        [verb, directory, rounds] if verb == "flash" => {
+        [verb, directory, rounds, latency @ ..] if verb == "flash" && latency.len() < 2 => {
             let rounds = rounds.parse::<usize>().ok().filter(|rounds| (1..=100).contains(rounds)).ok_or("rounds: 1 to 100")?;
-            return flash::compare(&std::path::absolute(directory).map_err(|error| error.to_string())?, rounds);
+            return flash::compare(
+                &std::path::absolute(directory).map_err(|error| error.to_string())?,
+                rounds,
+                latency.first().map_or(flash::LATENCY, String::as_str),
+            );
         }
-        [verb, cache, directory] if verb == "flash-cache" => return flash::one(cache, std::path::Path::new(directory)),
+        [verb, cache, directory, latency] if verb == "flash-cache" => return flash::one(cache, std::path::Path::new(directory), latency),
         _ => {}
     }
     let [engine, directory, rest @ ..] = arguments else { return Err(USAGE.to_owned()) };

@@ -55,6 +55,7 @@ pub use event::{Event, Listener};
 pub use flash::{FlashCache, FlashCacheOptions, FlashCacheStats};
 pub use op::Op;
 pub use options::{Compression, Durability, KeyspaceOptions, OpenMode, Options, Setting};
+pub use pace::BackgroundRate;
 pub use reader::ReaderOptions;
 pub use salvage::{Loss, SalvageMode, SalvageReport};
 pub use stalls::StallReason;

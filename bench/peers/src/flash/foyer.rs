@@ -30,8 +30,8 @@ pub(super) struct Foyer {
 }
 
 impl Foyer {
-    pub(super) fn open(data: &Path, flash: &Path) -> Result<(Foyer, Tracer)> {
-        let (objects, _, tracer, _) = store(&data.join(BLOCKS))?;
+    pub(super) fn open(data: &Path, latency: &str, flash: &Path) -> Result<(Foyer, Tracer)> {
+        let (objects, _, tracer, _) = store(&data.join(BLOCKS), latency)?;
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().map_err(failed)?;
         let device = FsDeviceBuilder::new(flash).with_capacity(FLASH_BYTES).build().map_err(failed)?;
         let cache = runtime.block_on(async {
@@ -74,7 +74,7 @@ impl Reads for Foyer {
 
 /// Makes the array of blocks, with the database's values.
 pub(super) fn fill(data: &Path) -> Result<()> {
-    let (env, (objects, ..)) = (Env::real(), store(&data.join(BLOCKS))?);
+    let (env, (objects, ..)) = (Env::real(), store(&data.join(BLOCKS), LATENCY)?);
     let object_keys = OBJECT_BLOCKS * BLOCK_KEYS;
     let mut state = 1;
     for number in 0..KEYS.div_ceil(object_keys) {

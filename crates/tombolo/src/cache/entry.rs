@@ -20,7 +20,7 @@ pub(super) struct Entry {
     pub is_part: bool,
     bytes: u64,
     charged: AtomicU8,
-    budget: Arc<MemoryBudget>,
+    pub budget: Arc<MemoryBudget>,
 }
 
 impl Entry {

@@ -233,6 +233,18 @@ impl Kept {
         keep_value(&self.0, value, || Arc::clone(&self.0))
     }
 
+    /// Whether its memory is part of something larger, which is charged instead.
+    pub fn is_part(&self) -> bool {
+        self.0.is_part
+    }
+
+    /// A block with memory of its own, which outlives what it was a part of; of a partition `None`.
+    pub fn apart(&self) -> Option<Kept> {
+        let block = self.block()?;
+        let own = block.with_copy(Bytes::copy_from_slice(block.bytes()));
+        Some(Pinned::own(self.0.key, Resident::Block(own), &self.0.budget).keep())
+    }
+
     /// The same, to read once.
     pub fn pin(self) -> Pinned {
         Pinned(self.0.into())

@@ -17,6 +17,7 @@ use crate::event::Listener;
 use crate::flash::FlashCache;
 use crate::op::Op;
 use crate::options::{OpenMode, Options};
+use crate::pace::BackgroundRate;
 use crate::reader::{self, ReaderOptions};
 use crate::salvage::{self, SalvageMode, SalvageReport};
 use crate::standby::{StandbyOptions, Watch};
@@ -43,6 +44,7 @@ pub struct Builder {
     pub(crate) checkpoint: Option<String>,
     pub(crate) listener: Option<Arc<dyn Listener>>,
     pub(crate) flash: Option<Arc<FlashCache>>,
+    pub(crate) rate: Option<Arc<BackgroundRate>>,
     pub(crate) application_logs: u32,
 }
 
@@ -67,6 +69,7 @@ impl Builder {
             checkpoint: None,
             listener: None,
             flash: None,
+            rate: None,
             application_logs: 0,
         }
     }
@@ -77,13 +80,14 @@ impl Builder {
         self
     }
 
-    /// The world. Default: the real one.
+    /// The world: databases that are given clones of one share its threads, however many there are. Default: a real one of the database's own.
     pub fn env(mut self, env: Env) -> Builder {
         self.env = Some(env);
         self
     }
 
-    /// The schemes that URIs may have. Default: `file` and `mem`.
+    /// The schemes that URIs may have. Default: [`Registry::with_defaults`], `file` and `mem` among them; `near` is registered by the crate of the
+    /// near-compute log.
     pub fn registry(mut self, registry: Registry) -> Builder {
         self.registry = Some(registry);
         self
@@ -124,6 +128,13 @@ impl Builder {
     /// [`Options::flash_cache_directory`] says, and else none.
     pub fn flash_cache(mut self, flash: &Arc<FlashCache>) -> Builder {
         self.flash = Some(Arc::clone(flash));
+        self
+    }
+
+    /// A bound on what the background work of several databases of the process moves, beside each one's own. Default: none. Opened for reading only, a
+    /// database has none.
+    pub fn background_rate(mut self, rate: &Arc<BackgroundRate>) -> Builder {
+        self.rate = Some(Arc::clone(rate));
         self
     }
 
@@ -458,9 +469,9 @@ fn budget_of(given: Option<Arc<MemoryBudget>>, options: &mut Options) -> Result<
 
 fn request(builder: Builder, env: Env) -> Result<recovery::Request> {
     let (objects, log_store) = stores(&builder, &env)?;
-    let Builder { uri, mode, mut options, budget, listener, flash, application_logs, .. } = builder;
+    let Builder { uri, mode, mut options, budget, listener, flash, rate, application_logs, .. } = builder;
     let budget = budget_of(budget, &mut options)?;
-    Ok(recovery::Request { env, place: uri, objects, log_store, mode, options, budget, listener, flash, application_logs })
+    Ok(recovery::Request { env, place: uri, objects, log_store, mode, options, budget, listener, flash, rate, application_logs })
 }
 
 async fn open(builder: Builder, env: Env) -> Result<Arc<Engine>> {

@@ -49,7 +49,7 @@ use crate::event::{Event, Events, Listener};
 use crate::manifest::{self, Manifest};
 use crate::memtable::Memtable;
 use crate::options::{LiveOptions, Options};
-use crate::pace::Pace;
+use crate::pace::{BackgroundRate, Paces};
 use crate::signal::{Signal, Turn};
 use crate::stalls::Stalls;
 use crate::version::{Version, Versions};
@@ -141,7 +141,7 @@ pub(crate) struct Engine {
     /// Compactions that were asked for and that nobody has taken up.
     pub(crate) compaction_requests: Mutex<Vec<CompactionRequest>>,
     /// Bounds what background work moves.
-    pub(crate) pace: Pace,
+    pub(crate) pace: Paces,
     /// How fast background work goes, and how writers are slowed by it.
     pub(crate) stalls: Stalls,
     membership: Membership,
@@ -267,6 +267,7 @@ pub(crate) struct Parts {
     pub(crate) membership: Membership,
     pub(crate) replay_rate: u64,
     pub(crate) listener: Option<Arc<dyn Listener>>,
+    pub(crate) rate: Option<Arc<BackgroundRate>>,
 }
 
 impl fmt::Debug for Engine {
@@ -277,7 +278,7 @@ impl fmt::Debug for Engine {
 
 impl Engine {
     pub(crate) fn new(parts: Parts) -> Arc<Engine> {
-        let pace = Pace::new(parts.options.background_bytes_per_second_max);
+        let pace = Paces::new(parts.options.background_bytes_per_second_max, parts.rate);
         Arc::new(Engine {
             assembled: parts.env.now(),
             env: parts.env,
@@ -603,7 +604,7 @@ impl Engine {
     /// Tells background tasks to end.
     pub(crate) fn stop(&self) {
         self.stopping.store(true, Ordering::Release);
-        self.pace.set(0);
+        self.pace.release();
         self.events.wake();
         if let Some(following) = self.following() {
             following.wanted.raise();

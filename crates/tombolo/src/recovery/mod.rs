@@ -48,6 +48,7 @@ use crate::manifest::driver::Attempt;
 use crate::manifest::{LogState, Manifest, ManifestOptions, Place, Places, State};
 use crate::memtable::Memtable;
 use crate::options::{KeyspaceOptions, OpenMode, Options};
+use crate::pace::BackgroundRate;
 use crate::version::{Tables, Version, Versions};
 use crate::{clones, compaction, flush, liveness, manifest, write};
 use replay::{OLD_LOGS_MAX, Replayed};
@@ -73,6 +74,7 @@ pub(crate) struct Request {
     pub(crate) budget: Arc<MemoryBudget>,
     pub(crate) listener: Option<Arc<dyn Listener>>,
     pub(crate) flash: Option<Arc<FlashCache>>,
+    pub(crate) rate: Option<Arc<BackgroundRate>>,
     /// Logs of the application's own.
     pub(crate) application_logs: u32,
 }
@@ -84,7 +86,7 @@ pub(crate) async fn open(request: Request) -> Result<Arc<Engine>> {
 
 /// As [`open`]; on top of a tip that is known, it succeeds that tip's epoch, or ends with `Conflict`. However it ends, `attempt` is the claim that was put.
 pub(crate) async fn open_on(request: Request, known: Option<Tip>, attempt: &mut Option<Attempt>) -> Result<Arc<Engine>> {
-    let Request { env, place, objects, log_store, mode, options, budget, listener, flash, application_logs } = request;
+    let Request { env, place, objects, log_store, mode, options, budget, listener, flash, rate, application_logs } = request;
     let membership = budget.join(options.memtable_bytes())?;
     let began = env.now();
     let mode = match mode {
@@ -124,6 +126,7 @@ pub(crate) async fn open_on(request: Request, known: Option<Tip>, attempt: &mut 
         listener,
         kept_by,
         flash,
+        rate,
     })?;
     let nanos = u64::try_from(engine.env.now().since(began).as_nanos()).unwrap_or(u64::MAX);
     engine.counters.open_nanos.store(nanos, Ordering::Relaxed);
@@ -403,12 +406,13 @@ struct Assembly {
     /// What keeps the tables of the first view.
     kept_by: Option<Arc<Pinned>>,
     flash: Option<Arc<FlashCache>>,
+    rate: Option<Arc<BackgroundRate>>,
 }
 
 /// Puts an engine together, which shows the state and what was replayed.
 fn assemble(assembly: Assembly) -> Result<Arc<Engine>> {
     let Assembly { env, place, objects, log_store, log, options, context, manifest, budget, membership, .. } = assembly;
-    let Assembly { replayed, old_logs, listener, kept_by, flash, .. } = assembly;
+    let Assembly { replayed, old_logs, listener, kept_by, flash, rate, .. } = assembly;
     let tables = Tables {
         env: env.clone(),
         objects: Arc::clone(&objects),
@@ -458,6 +462,7 @@ fn assemble(assembly: Assembly) -> Result<Arc<Engine>> {
         membership,
         replay_rate,
         listener,
+        rate,
     });
     engine.counters.replayed_bytes.store(bytes, Ordering::Relaxed);
     Ok(engine)

@@ -95,6 +95,7 @@ pub(crate) fn without_claim(parts: WithoutClaim) -> Result<Arc<Engine>> {
         listener,
         kept_by,
         flash,
+        rate: None,
     })
 }
 

@@ -379,10 +379,22 @@ impl ReadAhead {
             return None;
         }
         self.pass(handle);
-        self.coming.front().filter(|coming| coming.completion.is_ready())?;
-        let mut coming = self.coming.pop_front()?;
-        let arrived = coming.completion.try_take()?.ok();
-        self.promote(handle, coming, arrived)
+        loop {
+            let is_last = self.is_next(handle);
+            self.coming.front().filter(|coming| coming.completion.is_ready())?;
+            let mut coming = self.coming.pop_front()?;
+            let arrived = coming.completion.try_take()?.ok();
+            if is_last {
+                return self.promote(handle, coming, arrived);
+            }
+            self.enter(coming, arrived)?;
+        }
+    }
+
+    /// Whether the current piece and the next one bring a block. Else it lies further on, where it was waited for: what is between was in memory, but for its last part.
+    fn is_next(&self, handle: BlockHandle) -> bool {
+        let (Some(piece), Some(coming)) = (&self.current, self.coming.front()) else { return true };
+        piece.start.min(coming.range.start) <= handle.offset && handle.end() <= piece.end().max(coming.range.end)
     }
 
     /// Whether a coming piece brings what is missing of a block.
@@ -411,37 +423,53 @@ impl ReadAhead {
     /// is lost.
     pub(super) async fn wait(&mut self, handle: BlockHandle, reach: Reach) -> Option<(Bytes, u64)> {
         self.pass(handle);
-        let coming = self.coming.front_mut()?;
-        let counts = self.pace.bytes >= reach.waited_bytes_min;
-        let arrived = poll_fn(|context| Pin::new(&mut coming.completion).poll(context)).await;
-        self.pace.slow |= counts;
-        let coming = self.coming.pop_front()?;
-        self.promote(handle, coming, arrived.and_then(Result::ok))
+        loop {
+            let is_last = self.is_next(handle);
+            let coming = self.coming.front_mut()?;
+            let counts = self.pace.bytes >= reach.waited_bytes_min;
+            let arrived = poll_fn(|context| Pin::new(&mut coming.completion).poll(context)).await.and_then(Result::ok);
+            self.pace.slow |= counts;
+            let coming = self.coming.pop_front()?;
+            if is_last {
+                return self.promote(handle, coming, arrived);
+            }
+            self.enter(coming, arrived)?;
+        }
     }
 
-    /// The coming piece becomes the current one; gives the block that asked for it.
-    fn promote(&mut self, handle: BlockHandle, coming: Coming, arrived: Option<Bytes>) -> Option<(Bytes, u64)> {
+    /// The coming piece becomes the current one; gives the one before.
+    fn enter(&mut self, coming: Coming, arrived: Option<Bytes>) -> Option<Piece> {
         let old = self.current.take()?;
         let bytes = arrived.filter(|bytes| bytes.len() as u64 == coming.range.end - coming.range.start)?;
-        let piece = Piece { start: coming.range.start, bytes, _charge: coming.charge };
-        self.pace.entered_bytes += piece.bytes.len() as u64;
+        self.pace.entered_bytes += bytes.len() as u64;
+        self.current = Some(Piece { start: coming.range.start, bytes, _charge: coming.charge });
+        Some(old)
+    }
+
+    /// The same; gives the block that asked for it, out of the piece, or put together of both.
+    fn promote(&mut self, handle: BlockHandle, coming: Coming, arrived: Option<Bytes>) -> Option<(Bytes, u64)> {
+        let old = self.enter(coming, arrived)?;
+        let piece = self.current.as_ref()?;
         let block = handle.offset..handle.end();
-        let taken = if piece.start <= block.start && block.end <= piece.end() {
-            (piece.bytes.clone(), piece.start)
-        } else {
-            let (low, high) = if self.pace.backward { (&piece, &old) } else { (&old, &piece) };
-            let mut whole = BytesMut::with_capacity(handle.length as usize);
-            whole.extend_from_slice(&low.part(block.clone()));
-            whole.extend_from_slice(&high.part(block.clone()));
-            (whole.freeze(), block.start)
-        };
-        self.current = Some(piece);
-        Some(taken)
+        if piece.start <= block.start && block.end <= piece.end() {
+            return Some((piece.bytes.clone(), piece.start));
+        }
+        let (low, high) = if self.pace.backward { (piece, &old) } else { (&old, piece) };
+        let mut whole = BytesMut::with_capacity(handle.length as usize);
+        whole.extend_from_slice(&low.part(block.clone()));
+        whole.extend_from_slice(&high.part(block.clone()));
+        Some((whole.freeze(), block.start))
     }
 
     /// Whether a block lies wholly before the pieces, so that they are of no use any more.
     pub(super) fn has_left(&self, handle: BlockHandle) -> bool {
         self.current.as_ref().is_some_and(|piece| handle.end() <= piece.start || handle.offset >= piece.end()) && !self.awaits(handle)
+    }
+
+    /// Whether the current piece is where these bytes lie.
+    #[cfg(test)]
+    pub(super) fn holds(&self, bytes: &[u8]) -> bool {
+        self.current.as_ref().is_some_and(|piece| piece.bytes.as_ptr_range().contains(&bytes.as_ptr()))
     }
 
     /// Lets go of the pieces.
@@ -455,7 +483,50 @@ impl ReadAhead {
 mod tests {
     use std::time::Duration;
 
+    use tombolo_env::simulated::World;
+
     use super::*;
+    use crate::budget::MemoryBudget;
+
+    /// A walk whose blocks up to `handle` were in memory: it lies in the second and the third piece.
+    #[test]
+    fn a_block_of_two_coming_pieces_comes_from_both() {
+        let env = World::new(1).process("walker").env();
+        let budget = MemoryBudget::new(1 << 20).unwrap();
+        let data = Bytes::from((0..300u32).map(|at| at as u8).collect::<Vec<_>>());
+        let piece = |range: Range<usize>| (range.start as u64..range.end as u64, data.slice(range));
+        for (backward, pieces) in [(false, [0..100, 100..200, 200..300]), (true, [200..300, 100..200, 0..100])] {
+            for ready in [true, false] {
+                let mut ahead = ReadAhead::at(Pace { backward, ..Pace::default() });
+                let charge = || budget.try_charge(Category::Scans, 100).unwrap();
+                let mut pieces = pieces.iter().cloned().map(piece);
+                let (range, bytes) = pieces.next().unwrap();
+                ahead.install(range.start, bytes, charge());
+                let mut answers = Vec::new();
+                for (range, bytes) in pieces {
+                    let (completer, completion) = completion();
+                    let _task = env.spawn(TaskClass::Foreground, "read ahead", async {});
+                    ahead.coming.push_back(Coming { range, charge: charge(), completion, _task });
+                    answers.push((completer, bytes));
+                }
+                let handle = if backward { BlockHandle { offset: 90, length: 30 } } else { BlockHandle { offset: 180, length: 40 } };
+                let answer = || answers.into_iter().for_each(|(completer, bytes)| completer.complete(Ok(bytes)));
+                assert!(ahead.awaits(handle));
+                let taken = if ready {
+                    answer();
+                    ahead.take(handle)
+                } else {
+                    assert!(ahead.take(handle).is_none() && ahead.coming.len() == 2);
+                    answer();
+                    env.block_on(ahead.wait(handle, Reach::NEAR))
+                };
+                let (bytes, start) = taken.unwrap();
+                let at = (handle.offset - start) as usize;
+                let whole = handle.offset as usize..handle.end() as usize;
+                assert_eq!(bytes.get(at..at + whole.len()), data.get(whole), "backward {backward}, ready {ready}");
+            }
+        }
+    }
 
     #[test]
     fn what_is_usual_follows_the_median() {

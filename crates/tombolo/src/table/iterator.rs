@@ -180,6 +180,13 @@ impl TableIterator {
         self.walk.at_end = Some(then);
     }
 
+    /// Whether the block at which it stands is charged: by itself, or with the piece that it is a part of.
+    #[cfg(test)]
+    pub(super) fn block_is_charged(&self) -> bool {
+        let part = self.walk.block.as_ref().filter(|block| block.is_part());
+        part.and_then(Kept::block).is_none_or(|block| self.walk.ahead.holds(block.bytes()))
+    }
+
     /// Whether a cache had the block of the entry at which it stands. Known in compactions of databases with a flash cache, else `false`.
     #[inline]
     pub fn block_is_hot(&self) -> bool {
@@ -204,6 +211,10 @@ impl Walk {
         self.learn(table);
         self.walked = matches!(entry, Entry::Seek | Entry::SeekBefore).then_some(0);
         self.usual = 0;
+        // The piece goes, and what it is charged with; a walk that begins where this one stands needs the block.
+        if self.block.as_ref().is_some_and(Kept::is_part) {
+            self.block = self.block.take().and_then(|block| block.apart());
+        }
         self.ahead = ReadAhead::at(self.pace);
         if self.request.purpose != Purpose::Compaction {
             self.pace = Pace::default();
@@ -364,27 +375,35 @@ impl Walk {
     /// A block from what was read ahead and has come.
     fn read_ahead_block(&mut self, table: &Arc<Table>, handle: BlockHandle) -> Option<Kept> {
         if self.ahead.has_left(handle) {
-            self.ahead.clear();
+            self.leave_pieces();
         }
         let (piece, start) = self.ahead.take(handle)?;
         let kept = self.take_from(table, handle, &piece, start);
         if kept.is_err() {
             // It is read again, and that read says what is wrong.
-            self.ahead.clear();
+            self.leave_pieces();
         }
         self.read_on(table);
         kept.ok()
     }
 
-    /// A block out of a larger piece of the table.
+    /// Lets go of what was read ahead, and of the block that lies in it: the walk goes on to another.
+    fn leave_pieces(&mut self) {
+        if self.block.as_ref().is_some_and(Kept::is_part) {
+            self.block = None;
+        }
+        self.ahead.clear();
+    }
+
+    /// A block out of a larger piece of the table, or out of bytes that are just the block.
     fn take_from(&self, table: &Table, handle: BlockHandle, piece: &Bytes, start: u64) -> Result<Kept> {
         let has_room = |bytes| table.cache.has_room(bytes, table.value_alignment());
         if self.fill_cache && raw_bytes_within(piece, start, handle).is_some_and(has_room) {
             return Ok(table.take_block_in(piece, start, handle)?.keep());
         }
         let block = table.decode_block(piece, start, handle)?;
-        // Uncompressed blocks are slices of the piece, which is charged itself.
-        let is_part = piece.as_ptr_range().contains(&block.bytes().as_ptr());
+        // Uncompressed blocks are slices of the piece, which is charged itself; what was put together of two is not.
+        let is_part = piece.len() as u64 > u64::from(handle.length) && piece.as_ptr_range().contains(&block.bytes().as_ptr());
         let make = if is_part { Pinned::part } else { Pinned::own };
         Ok(make(table.key(handle.offset), Resident::Block(block), table.cache.budget()).keep())
     }
@@ -544,7 +563,7 @@ impl Walk {
                 return Ok(kept);
             }
         }
-        self.ahead.clear();
+        self.leave_pieces();
         let edge = if self.ahead.pace.backward { handle.end() } else { handle.offset };
         let (sequential, reach) = (self.ahead.pace.is_sequential(), self.reach(table));
         let usual = table.habit.bytes();

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tombolo::{Compression, Db, Durability, Env, ErrorKind, Keyspace, KeyspaceOptions, Options, Stats};
+use tombolo::{BackgroundRate, Compression, Db, Durability, Env, ErrorKind, Keyspace, KeyspaceOptions, Options, Registry, Stats};
 use tombolo_env::TaskClass;
 use tombolo_env::simulated::World;
 use tombolo_storage::Purpose;
@@ -247,6 +247,42 @@ fn background_work_keeps_its_rate() {
         let (slow, bytes) = seconds("background_bytes_per_second_max=100000").await;
         assert!(slow > bytes * 0.8 / 100_000.0, "{bytes} bytes in {slow} s");
         assert!(slow < bytes * 1.3 / 100_000.0 + fast, "{bytes} bytes in {slow} s");
+    });
+}
+
+/// Two databases within one bound take as long as both together, and closing one does not wait for it.
+#[test]
+fn databases_share_a_rate_of_background_work() {
+    run(|stores| async move {
+        let rate = BackgroundRate::new(100_000);
+        let registry = Registry::with_defaults();
+        let open = async |name: &str| {
+            let options = Options::parse(["memtable_bytes=1048576", "automatic_compaction=false"]).unwrap();
+            let builder = Db::builder(format!("mem://{name}")).env(stores.env.clone()).registry(registry.clone()).options(options);
+            builder.background_rate(&rate).open().await.unwrap()
+        };
+        let databases = [open("one").await, open("two").await];
+        for db in &databases {
+            load(&db.default_keyspace(), 6_000, 0).await;
+        }
+        let began = stores.env.now();
+        let flushes: Vec<_> = databases.iter().map(Db::flush).collect();
+        for flush in flushes {
+            flush.await.unwrap();
+        }
+        let seconds = stores.env.now().since(began).as_secs_f64();
+        let bytes: u64 = databases.iter().map(|db| db.stats().flushed_bytes).sum();
+        assert!(seconds > bytes as f64 * 0.8 / 100_000.0, "{bytes} bytes in {seconds} s");
+        rate.set(10);
+        let [one, two] = databases;
+        let compaction = one.compact();
+        stores.env.sleep(Duration::from_secs(1)).await;
+        let began = stores.env.now();
+        one.close().await.unwrap();
+        assert!(stores.env.now().since(began) < Duration::from_secs(5));
+        drop(compaction);
+        assert_eq!(rate.bytes_per_second(), 10, "the other keeps it");
+        drop(two);
     });
 }
 

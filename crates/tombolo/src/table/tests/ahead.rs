@@ -26,6 +26,7 @@ fn walk(fixture: &Fixture, iterator: &mut TableIterator, entries: &[Owned], firs
     let mut number = first;
     for _ in 0..count {
         assert_eq!(at(iterator), Some((key(&entries[number]), entries[number].2.as_slice())), "at {number}");
+        assert!(iterator.block_is_charged(), "at {number}");
         let step = if backward { iterator.prev() } else { iterator.next() };
         done(fixture, iterator, step);
         let next = if backward { number.checked_sub(1) } else { Some(number + 1).filter(|next| *next < entries.len()) };
@@ -91,6 +92,32 @@ fn walks_that_turn_and_seek_find_every_entry() {
             }
         }
     }
+}
+
+/// What an iterator stands on is charged, however it got there: the piece that it was a part of is given back by the next move.
+#[test]
+fn a_block_outlives_its_piece_and_is_charged_then() {
+    let fixture = Fixture::new();
+    let entries = many(KEYS, 100);
+    let description = fixture.write(&entries, plain());
+    let table = fixture.table(&description, 4 << 20);
+    let budget = Arc::clone(table.cache.budget());
+    let mut iterator = table.iterator(request(), false);
+    let step = iterator.first();
+    done(&fixture, &mut iterator, step);
+    let number = walk(&fixture, &mut iterator, &entries, 0, 1000, false);
+    let (pinned, scans) = (budget.used(Category::Pinned), budget.used(Category::Scans));
+    assert!(scans > 0);
+    let requests = fixture.tracer.of_kind(RequestKind::Read).requests;
+    let step = iterator.seek(key(&entries[number]));
+    done(&fixture, &mut iterator, step);
+    assert_eq!((budget.used(Category::Scans), fixture.tracer.of_kind(RequestKind::Read).requests), (0, requests), "it needs no request");
+    assert!(iterator.block_is_charged() && budget.used(Category::Pinned) > pinned + 3000, "{} B", budget.used(Category::Pinned) - pinned);
+    // Past the end it holds no piece either.
+    walk(&fixture, &mut iterator, &entries, number, 1000, false);
+    let step = iterator.seek(InternalKey::new(b"~", Trailer::new(SequenceNumber(0), EntryKind::Put)));
+    done(&fixture, &mut iterator, step);
+    assert!(!iterator.valid() && iterator.block_is_charged() && budget.used(Category::Scans) == 0);
 }
 
 #[test]
