@@ -97,8 +97,8 @@ enum Habit {
     Rdma(rdma::Arguments),
     /// SQLite, Redis and RocksDB as their packages are, under the preload library: killed in a loop, checked by themselves, measured.
     ///
-    /// Installs what is missing with apt-get where it may; what is still missing is said and skipped. A program that lost something that it had
-    /// synced, or whose own check fails, ends it with an error.
+    /// On three nodes that it starts on this host, unless another log is named. Installs what is missing with apt-get where it may; what is still missing
+    /// is said and skipped. A program that lost something that it had synced, or whose own check fails, ends it with an error.
     Preload(preload::Arguments),
     /// Accepted and durable puts per second with both forms of the local log, in interleaved rounds.
     Puts(puts::Puts),

@@ -8,6 +8,9 @@ use serde_json::Value;
 
 /// What each node lends; half of it where memory is shared.
 const LENT: &str = "768MiB";
+/// What an acknowledged write survives whose log is on three of them.
+pub const SURVIVES: &str =
+    "its writer's death with at most one of three nodes' memories lost, counted since the regions were made; here all are one host";
 /// Ticks of a process's CPU time in a second, as Linux shows it everywhere.
 const TICKS_PER_SECOND: f64 = 100.0;
 

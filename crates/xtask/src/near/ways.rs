@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use super::nodes;
+
 /// How writes are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
@@ -44,9 +46,7 @@ impl Way {
             Way::Objects | Way::SlateDb | Way::SlateDbTuned => {
                 "whatever the object store survives (here a directory of this disk, made slow, that stands for one)"
             }
-            Way::NearShared | Way::NearTcp => {
-                "its writer's death with at most one of three nodes' memories lost, counted since the regions were made; here all are one host"
-            }
+            Way::NearShared | Way::NearTcp => nodes::SURVIVES,
             Way::File => "its process, and a loss of power, on this disk; not the disk's loss",
         }
     }

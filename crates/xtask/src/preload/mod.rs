@@ -1,8 +1,12 @@
 //! Unmodified programs under the preload library: killed again and again, then measured against their own disk.
 //!
 //! `install what is missing → kill under load, restart, their own integrity checks → throughput, and restart after a kill, in rounds`.
+//!
+//! Unless other logs are named, the log lies in the memory of three nodes, which this starts on this host: for each run of the tests, and fresh for each
+//! program that is measured. Programs and nodes share the host's processors.
 
 mod programs;
+mod way;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -10,7 +14,11 @@ use std::process::Command;
 
 use clap::Args;
 
-use programs::{Measured, Program};
+use self::programs::{Measured, Program};
+use self::way::Way;
+use crate::near::measure::build_package;
+use crate::near::nodes::Nodes;
+use crate::peers::{child, machine};
 
 /// Debian's packages of the programs.
 const PACKAGES: &[(&str, &str)] = &[("sqlite3", "sqlite3"), ("redis-server", "redis-server"), ("db_bench", "rocksdb-tools")];
@@ -24,7 +32,8 @@ pub struct Arguments {
     /// How often each program is measured in each way, in interleaved rounds; 0 for not at all. Medians are printed.
     #[arg(long, default_value_t = 5)]
     measure: u32,
-    /// A log to kill and measure with, as a URI; may be given several times. The store's own log, and one in the memory of this host, when none is given.
+    /// A log to kill and measure with, as a URI; may be given several times. When none is given, one in the memory of three nodes of this host, over shared
+    /// memory and over TCP, and a local one.
     #[arg(long = "log", value_name = "URI")]
     logs: Vec<String>,
     /// Where the files lie while it measures; a temporary directory when not given. It must not be in memory.
@@ -32,45 +41,68 @@ pub struct Arguments {
     directory: Option<PathBuf>,
 }
 
-/// How a program keeps its files.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Way {
-    /// On its disk, synced with every write.
-    Strong,
-    /// On its disk, never synced.
-    Weak,
-    /// In a database with that log, synced with every write.
-    Log(String),
+/// Where the nodes' program and the library were built.
+struct Built {
+    tombolo: PathBuf,
+    library: PathBuf,
 }
 
 /// Runs it.
 pub fn run(root: &Path, arguments: &Arguments) -> Result<(), String> {
     install();
+    let directory = build_package(root, "release", "tombolo-preload")?;
+    let built = Built { tombolo: directory.join("tombolo"), library: directory.join("libtombolo_preload.so") };
+    let ways = ways(&arguments.logs);
+    if ways.iter().any(|way| way.nodes().is_some()) {
+        build_package(root, "release", "tombolo-cli")?;
+    }
     if arguments.rounds > 0 {
-        let mut command = Command::new(env!("CARGO"));
-        command
-            .args(["test", "--quiet", "--package", "tombolo-preload", "--test", "it"])
-            .env("PRELOAD_ROUNDS", arguments.rounds.to_string());
-        ended(command.current_dir(root), "the tests under kills")?;
-        for log in &arguments.logs {
-            let mut command = Command::new(env!("CARGO"));
-            command.args(["test", "--quiet", "--package", "tombolo-preload", "--test", "it", "survives_kills"]);
-            command.env("PRELOAD_ROUNDS", arguments.rounds.to_string()).env("PRELOAD_LOG", log);
-            ended(command.current_dir(root), &format!("the tests under kills with the log {log}"))?;
-        }
+        kills(root, arguments.rounds, &ways, &built)?;
     }
     if arguments.measure == 0 {
         return Ok(());
     }
-    let mut command = Command::new(env!("CARGO"));
-    ended(command.args(["build", "--quiet", "--release", "--package", "tombolo-preload"]).current_dir(root), "building the library")?;
-    let library = root.join("target/release/libtombolo_preload.so");
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    println!("{}. Programs and nodes share its processors.\ncargo xtask {}", machine::describe(), words.join(" "));
     let base = arguments.directory.clone().unwrap_or_else(std::env::temp_dir).join(format!("tombolo-preload-{}", std::process::id()));
-    let memory = PathBuf::from(format!("/dev/shm/tombolo-preload-{}", std::process::id()));
-    let measured = measure(arguments, &library, &base, &memory);
-    let _removed = (std::fs::remove_dir_all(&base), std::fs::remove_dir_all(&memory));
-    print(&measured?);
+    let measured = measure(arguments.measure, &ways, &built, &base);
+    child::remove(&base)?;
+    let (table, loads) = measured?;
+    let (least, most) = loads.iter().fold((f64::MAX, 0.0f64), |(least, most), load| (least.min(*load), most.max(*load)));
+    println!("load average {least:.1} to {most:.1} meanwhile, of which this run's own processes are a part\n");
+    print(&table);
     Ok(())
+}
+
+/// What is compared.
+fn ways(logs: &[String]) -> Vec<Way> {
+    let ours =
+        if logs.is_empty() { vec![Way::NearShared, Way::NearTcp, Way::Local] } else { logs.iter().cloned().map(Way::Given).collect() };
+    [Way::Strong, Way::Weak].into_iter().chain(ours).collect()
+}
+
+/// The tests in which programs are killed, with each log. Those of single calls run once, with a local log.
+fn kills(root: &Path, rounds: u64, ways: &[Way], built: &Built) -> Result<(), String> {
+    let test = |name: Option<&str>, log: Option<&str>| {
+        let mut command = Command::new(env!("CARGO"));
+        command.args(["test", "--quiet", "--package", "tombolo-preload", "--test", "it"]).args(name).current_dir(root);
+        command.env("PRELOAD_ROUNDS", rounds.to_string()).envs(log.map(|log| ("PRELOAD_LOG", log)));
+        command
+    };
+    println!("{rounds} rounds of kills, {}, which survives {}", Way::Local.name(), Way::Local.survives());
+    ended(&mut test(None, None), "the tests under kills")?;
+    for way in ways.iter().filter(|way| way.is_ours() && **way != Way::Local) {
+        println!("{rounds} rounds of kills, {}, which survives {}", way.name(), way.survives());
+        let nodes = nodes(way, built)?;
+        let log = way.log(root, nodes.as_ref().map(Nodes::uri).as_deref());
+        ended(&mut test(Some("survives_kills"), log.as_deref()), &format!("the tests under kills, {},", way.name()))?;
+    }
+    Ok(())
+}
+
+/// The three nodes of a log that lies on some of this host.
+fn nodes(way: &Way, built: &Built) -> Result<Option<Nodes>, String> {
+    way.nodes().map(|is_shared| Nodes::start(&built.tombolo, 3, is_shared)).transpose()
 }
 
 /// Installs what is missing, where it may; what is still missing afterwards is skipped, and said.
@@ -95,51 +127,42 @@ fn ended(command: &mut Command, what: &str) -> Result<(), String> {
     if status.success() { Ok(()) } else { Err(format!("{what} ended with {status}")) }
 }
 
-/// Medians by program and quantity, then by way.
+/// What was measured by program and quantity, then by way.
 type Table = BTreeMap<(&'static str, &'static str), BTreeMap<Way, Vec<f64>>>;
 
-fn measure(arguments: &Arguments, library: &Path, base: &Path, memory: &Path) -> Result<Table, String> {
-    let mut logs = arguments.logs.clone();
-    if logs.is_empty() {
-        logs = vec![format!("file://{}", base.join("log").display()), format!("file://{}", memory.display())];
-    }
-    let ways: Vec<Way> = [Way::Strong, Way::Weak].into_iter().chain(logs.into_iter().map(Way::Log)).collect();
-    let mut table = Table::new();
-    for round in 1..=arguments.measure {
+/// Measures each program in each way, on empty directories and fresh nodes. Says how much the machine had to do before each of them as well.
+fn measure(rounds: u32, ways: &[Way], built: &Built, base: &Path) -> Result<(Table, Vec<f64>), String> {
+    let (mut table, mut loads) = (Table::new(), Vec::new());
+    for round in 1..=rounds {
         for program in Program::ALL {
             if let Some(missing) = program.missing() {
                 println!("skipped: {missing} is not installed");
                 continue;
             }
-            for way in &ways {
-                println!("round {round}: {}, {}", program.name(), name(way));
-                for directory in [base, memory] {
-                    let _removed = std::fs::remove_dir_all(directory);
-                    std::fs::create_dir_all(directory).map_err(|error| format!("{}: {error}", directory.display()))?;
-                }
-                for Measured { quantity, value } in program.measure(way, library, base)? {
+            for way in ways {
+                let load = machine::load();
+                println!("round {round} of {rounds}: {}, {}, load {load:.1}", program.name(), way.name());
+                loads.push(load);
+                child::remove(base)?;
+                std::fs::create_dir_all(base).map_err(|error| format!("{}: {error}", base.display()))?;
+                let nodes = nodes(way, built)?;
+                let log = way.log(base, nodes.as_ref().map(Nodes::uri).as_deref());
+                for Measured { quantity, value } in program.measure(*way == Way::Weak, log, &built.library, base)? {
                     table.entry((program.name(), quantity)).or_default().entry(way.clone()).or_default().push(value);
                 }
             }
         }
     }
-    Ok(table)
+    Ok((table, loads))
 }
 
-fn name(way: &Way) -> String {
-    match way {
-        Way::Strong => "disk, synced".to_owned(),
-        Way::Weak => "disk, never synced".to_owned(),
-        Way::Log(uri) if uri.starts_with("file:///dev/shm/") => "log in this host's memory".to_owned(),
-        Way::Log(uri) if uri.starts_with("file://") => "log on the disk".to_owned(),
-        Way::Log(uri) => uri.clone(),
-    }
-}
-
+/// Medians, below what each column survives.
 fn print(table: &Table) {
     let ways: Vec<&Way> = table.values().next().map(|row| row.keys().collect()).unwrap_or_default();
-    println!("| | {} |", ways.iter().map(|way| name(way)).collect::<Vec<_>>().join(" | "));
+    let line = |head: &str, cells: Vec<String>| println!("| {head} | {} |", cells.join(" | "));
+    line("", ways.iter().map(|way| way.name().to_owned()).collect());
     println!("|---|{}", "---|".repeat(ways.len()));
+    line("survives", ways.iter().map(|way| way.survives().to_owned()).collect());
     for ((program, quantity), row) in table {
         let cells = row.values().map(|values| {
             let mut values = values.clone();
@@ -147,6 +170,6 @@ fn print(table: &Table) {
             let median = values[values.len() / 2];
             if median < 100.0 { format!("{median:.2}") } else { format!("{median:.0}") }
         });
-        println!("| {program}: {quantity} | {} |", cells.collect::<Vec<_>>().join(" | "));
+        line(&format!("{program}: {quantity}"), cells.collect());
     }
 }

@@ -1,10 +1,9 @@
 //! What is asked of each program, and how its answer is read.
 
+use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
-
-use super::Way;
 
 /// A number and what it is.
 pub struct Measured {
@@ -28,8 +27,9 @@ const SQLITE_LOG_ROWS: u64 = 7500;
 const REDIS_WRITES: [(&str, &str, &str); 2] = [("1", "5000", "writes/s, 1 client"), ("16", "30000", "writes/s, 16 clients")];
 /// Writes of 512 B to different keys that make an append-only file of 60 MB.
 const REDIS_LOG_WRITES: &str = "107000";
-/// Writes of 100 B that make a write-ahead log of 60 MB.
-const ROCKSDB_LOG_WRITES: &str = "440000";
+/// Writes of 100 B that make a write-ahead log of 60 MB, and how many of them are a batch that is synced.
+const ROCKSDB_LOG_WRITES: u64 = 440_000;
+const ROCKSDB_LOG_BATCH: &str = "100";
 /// How long a server may take to start.
 const START_MAX: Duration = Duration::from_secs(60);
 
@@ -57,9 +57,9 @@ impl Program {
             .copied()
     }
 
-    /// Measures it in `base`, which is empty.
-    pub fn measure(self, way: &Way, library: &Path, base: &Path) -> Result<Vec<Measured>, String> {
-        let place = Place { way, preloaded: library, files: base.join("files"), store: base.join("store") };
+    /// Measures it in `base`, which is empty: on its disk, or in a database with that log. What it writes is synced unless `is_weak`.
+    pub fn measure(self, is_weak: bool, log: Option<String>, library: &Path, base: &Path) -> Result<Vec<Measured>, String> {
+        let place = Place { is_synced: !is_weak, log, preloaded: library, files: base.join("files"), store: base.join("store") };
         std::fs::create_dir_all(&place.files).map_err(|error| error.to_string())?;
         match self {
             Program::Sqlite => sqlite(&place),
@@ -71,7 +71,8 @@ impl Program {
 
 /// Where a program runs, and where its files are kept.
 struct Place<'a> {
-    way: &'a Way,
+    is_synced: bool,
+    log: Option<String>,
     preloaded: &'a Path,
     files: PathBuf,
     store: PathBuf,
@@ -81,7 +82,7 @@ impl Place<'_> {
     fn command(&self, program: &str) -> Command {
         let mut command = Command::new(program);
         command.current_dir(&self.files);
-        if let Way::Log(log) = self.way {
+        if let Some(log) = &self.log {
             let files = self.files.display();
             let patterns = format!("{files}/*.db:{files}/*.db-wal:{files}/*.db-journal:{files}/appendonlydir/*:{files}/*.log");
             command
@@ -91,10 +92,6 @@ impl Place<'_> {
                 .env("TOMBOLO_PRELOAD_FILES", patterns);
         }
         command
-    }
-
-    fn is_synced(&self) -> bool {
-        *self.way != Way::Weak
     }
 }
 
@@ -126,7 +123,7 @@ fn number(text: &str) -> Result<f64, String> {
 }
 
 fn sqlite(place: &Place<'_>) -> Result<Vec<Measured>, String> {
-    let synchronous = if place.is_synced() { "FULL" } else { "OFF" };
+    let synchronous = if place.is_synced { "FULL" } else { "OFF" };
     let pragmas = format!("PRAGMA journal_mode=WAL; PRAGMA synchronous={synchronous};\nCREATE TABLE IF NOT EXISTS t(x);\n");
     let now = "SELECT 'at', julianday('now');\n";
     let mut script = format!("{pragmas}{now}");
@@ -144,7 +141,7 @@ fn sqlite(place: &Place<'_>) -> Result<Vec<Measured>, String> {
         script.push_str("INSERT INTO t VALUES(randomblob(3500));\n");
     }
     // The shell is killed by itself: a statement after it would not run.
-    if place.is_synced() {
+    if place.is_synced {
         script.push_str("PRAGMA synchronous=FULL; INSERT INTO t VALUES(1);\n");
     }
     script.push_str(".shell kill -9 $PPID\n");
@@ -182,7 +179,7 @@ fn start_redis(place: &Place<'_>, sync: &str) -> Result<Child, String> {
 
 fn redis(place: &Place<'_>) -> Result<Vec<Measured>, String> {
     let socket = place.files.join("socket");
-    let server = start_redis(place, if place.is_synced() { "always" } else { "no" })?;
+    let server = start_redis(place, if place.is_synced { "always" } else { "no" })?;
     let bench = |arguments: &[&str]| {
         let told =
             printed(Command::new("redis-benchmark").arg("-s").arg(&socket).args(["-t", "set", "-d", "512", "--csv"]).args(arguments), "")?;
@@ -197,7 +194,7 @@ fn redis(place: &Place<'_>) -> Result<Vec<Measured>, String> {
     cli(&["CONFIG", "SET", "appendfsync", "no"])?;
     bench(&["-c", "16", "-P", "16", "-r", "100000000", "-n", REDIS_LOG_WRITES])?;
     let before = cli(&["DBSIZE"])?;
-    if place.is_synced() {
+    if place.is_synced {
         cli(&["CONFIG", "SET", "appendfsync", "always"])?;
         cli(&["SET", "last", "one"])?;
     }
@@ -216,7 +213,7 @@ fn redis(place: &Place<'_>) -> Result<Vec<Measured>, String> {
 
 fn rocksdb(place: &Place<'_>) -> Result<Vec<Measured>, String> {
     let database = format!("--db={}", place.files.display());
-    let sync = if place.is_synced() { "--sync=1" } else { "--sync=0" };
+    let sync = if place.is_synced { "--sync=1" } else { "--sync=0" };
     let mut measured = Vec::new();
     for (threads, quantity) in [("--threads=1", "writes/s, 1 thread"), ("--threads=16", "writes/s, 16 threads")] {
         let arguments = ["--benchmarks=fillrandom", "--num=1000000", "--duration=4", "--compression_type=none", sync, threads, &database];
@@ -227,16 +224,51 @@ fn rocksdb(place: &Place<'_>) -> Result<Vec<Measured>, String> {
             .and_then(|line| line.split(" ops/sec").next()?.split_whitespace().last());
         measured.push(Measured { quantity, value: number(rate.unwrap_or_default())? });
     }
-    // A write-ahead log that was never flushed: the benchmark leaves it so when it ends.
-    let writes = format!("--num={ROCKSDB_LOG_WRITES}");
-    let fill = ["--benchmarks=fillseq", "--write_buffer_size=268435456", "--compression_type=none", &writes, &database];
-    printed(place.command("db_bench").args(fill), "")?;
+    // A write-ahead log that was never flushed, and a process that is killed while it writes.
+    let batch = format!("--batch_size={ROCKSDB_LOG_BATCH}");
+    let fill = ["--benchmarks=fillseq", "--num=100000000", &batch, "--write_buffer_size=268435456", "--compression_type=none", sync];
+    let mut filling = place.command("db_bench");
+    filling.args(fill).arg(&database).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut filling = filling.spawn().map_err(|error| format!("cannot start db_bench: {error}"))?;
+    let finished = filling.stderr.take().map_or(Err("no standard error".to_owned()), |stderr| finished(stderr, ROCKSDB_LOG_WRITES));
+    kill(filling)?;
+    let finished = finished?;
     let begin = Instant::now();
     let told = printed(place.command("ldb").args([&database, "checkconsistency"]), "")?;
     let restart = begin.elapsed().as_secs_f64();
     if !told.contains("OK") {
         return Err(format!("RocksDB is not consistent: {told}"));
     }
+    let told = printed(place.command("ldb").args([&database, "dump", "--count_only"]), "")?;
+    let count = told.lines().find_map(|line| line.strip_prefix("Keys in range: ")).unwrap_or_default();
+    if number(count)? < number(&finished.to_string())? {
+        return Err(format!("RocksDB found {count} keys of {finished}"));
+    }
     measured.push(Measured { quantity: "restart with a log of 60 MB, s", value: restart });
     Ok(measured)
+}
+
+/// Reads what `db_bench` says of its progress until it has finished `wanted` operations. Says how many it has.
+fn finished(stderr: impl Read, wanted: u64) -> Result<u64, String> {
+    let mut told = String::new();
+    for line in BufReader::new(stderr).split(b'\r').map_while(Result::ok) {
+        told = String::from_utf8_lossy(&line).into_owned();
+        let count = told.rsplit_once("finished ").and_then(|(_, rest)| rest.split_once(" ops")?.0.parse().ok());
+        if let Some(count) = count.filter(|count| *count >= wanted) {
+            return Ok(count);
+        }
+    }
+    Err(format!("db_bench ended before it was killed: {told}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_progress_of_rocksdbs_bench_is_read() {
+        let told = b"taken over\n... finished 100 ops      \r... finished 45000 ops      \r... finished 50000 ops      \r";
+        assert_eq!(finished(&told[..], 200), Ok(45_000));
+        assert!(finished(&told[..], 50_001).is_err_and(|error| error.contains("finished 50000 ops")));
+    }
 }
