@@ -48,6 +48,13 @@ impl OpenLane {
     }
 }
 
+impl Drop for OpenLane {
+    fn drop(&mut self) {
+        // What works on without its tasks, a publication or the put of a segment, ends at its next step.
+        self.lane.end(&given_up(self.lane.name()));
+    }
+}
+
 impl LogLane for OpenLane {
     fn append(&self, entry: &LogAppend<'_>) -> Result<Appended> {
         self.lane.append(entry)

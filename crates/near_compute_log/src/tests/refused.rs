@@ -1,5 +1,6 @@
 //! A chain that takes no configuration, for long: whoever waits is told, and nobody waits for ever.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tombolo_env::{BoxFuture, within};
@@ -12,6 +13,8 @@ use super::*;
 struct Refusing {
     chain: Arc<dyn ConfigurationChain>,
     refusal: Mutex<Option<Error>>,
+    /// Publications so far.
+    asked: AtomicU64,
 }
 
 impl Refusing {
@@ -26,6 +29,7 @@ impl Refusing {
 
 impl ConfigurationChain for Refusing {
     fn publish(&self, record: LogRecord) -> BoxFuture<'_, Result<()>> {
+        self.asked.fetch_add(1, Ordering::Relaxed);
         match self.refusal.lock().clone() {
             Some(error) => Box::pin(async { Err(error) }),
             None => self.chain.publish(record),
@@ -40,7 +44,7 @@ impl ConfigurationChain for Refusing {
 /// What epoch 5 opens logs with, on a chain that may refuse.
 fn refusing(history: &LogHistory<'_>) -> (LogContext, Arc<Refusing>) {
     let context = history.context(5);
-    let chain = Arc::new(Refusing { chain: Arc::clone(&context.chain), refusal: Mutex::new(None) });
+    let chain = Arc::new(Refusing { chain: Arc::clone(&context.chain), refusal: Mutex::new(None), asked: AtomicU64::new(0) });
     (LogContext { chain: Arc::clone(&chain) as Arc<dyn ConfigurationChain>, ..context }, chain)
 }
 
@@ -117,4 +121,25 @@ fn opening_on_a_chain_that_refuses_fails() {
     let opened = env.block_on(within(&env, MINUTE, subject.store.open(&context, 2))).expect("it ends");
     let error = opened.expect_err("no configuration is taken");
     assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{error}");
+}
+
+/// A handle that is dropped without being closed leaves nothing behind that goes on.
+#[test]
+fn nothing_outlives_a_log_that_is_dropped() {
+    let world = World::new(7);
+    let env = world.process("tester").env();
+    let subject = subject(&env, &Local::with(&NODES), 64 << 10);
+    let history = LogHistory::new(&subject);
+    let (context, chain) = refusing(&history);
+    let log = env.block_on(subject.store.open(&context, 1)).expect("opening");
+    chain.refuse(ErrorKind::PermissionDenied);
+    let waiting = log.durable(0, append_all(&*log, 0..MORE));
+    env.block_on(env.sleep(Duration::from_secs(1)));
+    assert!(chain.asked.load(Ordering::Relaxed) > 2, "it is tried again");
+    let ended = Arc::downgrade(&chain);
+    drop((context, chain, log));
+    env.block_on(env.sleep(Duration::from_secs(10)));
+    assert_eq!(ended.strong_count(), 0, "somebody publishes still");
+    let told = env.block_on(waiting).expect("an answer").expect_err("it was given up");
+    assert_eq!(told.kind(), ErrorKind::OutcomeUnknown, "{told}");
 }
