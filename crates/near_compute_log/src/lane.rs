@@ -65,7 +65,10 @@ const RECLAIM_PATIENCE: Duration = Duration::from_secs(2);
 /// So long no region is made on a node that was found slow, if there are others.
 const SLOW_AVOIDED: Duration = Duration::from_secs(60);
 
-/// After a publication of unknown outcome it is made again.
+/// So long the chain takes no configuration before those who wait for one are told. Rights and credentials are mended by people, who may take hours.
+const REFUSED_PATIENCE: Duration = Duration::from_secs(30);
+
+/// After a publication that was refused, or is of unknown outcome, it is made again.
 const PUBLISH_PAUSE: Duration = Duration::from_millis(50);
 
 #[derive(Debug)]
@@ -157,12 +160,14 @@ pub(crate) struct State {
     /// Bytes of all segments that are in the memory of this process, but for the few that were added to tell something since they were counted.
     held: u64,
     is_publishing: bool,
+    /// Since when the chain takes no configuration, and what it said last.
+    unpublished: Option<(Instant, Error)>,
     /// The published configuration is not the newest, though no writer proposes one.
     pub(crate) is_stale: bool,
     pub(crate) is_destaging: bool,
     /// Whoever waits for the first configuration.
     opened: Option<Completer<Result<()>>>,
-    /// Too few regions answer: appends are refused, and who waited was told.
+    /// Too few regions answer, or the chain takes none: appends are refused, and who waited was told.
     below: Option<Error>,
     /// When too few regions were first found to answer, since nothing became durable.
     below_since: Option<Instant>,
@@ -216,6 +221,7 @@ impl Lane {
             memory,
             held: 0,
             is_publishing: false,
+            unpublished: None,
             is_stale: false,
             is_destaging: false,
             opened: Some(completer),
@@ -548,7 +554,7 @@ impl Lane {
 
     /// Publishes the configuration, if it is to change and nobody is at it.
     fn begin_publication(self: &Arc<Lane>, state: &mut State) {
-        if state.is_publishing || matches!(state.mode, Mode::Ended(_)) {
+        if state.is_publishing || matches!(state.mode, Mode::Ended(_)) || state.is_given_up() {
             return;
         }
         let is_wanted = |segment: &mut Segment| segment.writer().is_some_and(|writer| writer.has_proposal());
@@ -584,7 +590,7 @@ impl Lane {
         let narrow = |count: usize| u8::try_from(count).unwrap_or(u8::MAX);
         let shape = self.replication.shape;
         let configuration = encode(&NearLane { copies: narrow(shape.copies), quorum: narrow(shape.quorum), segments: named });
-        let lane = Arc::clone(self);
+        let (lane, begun) = (Arc::clone(self), self.env().now());
         let publication = async move {
             let outcome = match configuration {
                 Ok(configuration) => lane.context.chain.publish(LogRecord { id: lane.id, configuration }).await,
@@ -594,7 +600,7 @@ impl Lane {
                 lane.env().sleep(PUBLISH_PAUSE).await;
             }
             let mut state = lane.state.lock();
-            state.published(&proposed, &copied, outcome, &lane);
+            state.published((&proposed, &copied), outcome, begun, &lane);
             lane.go_on(state);
         };
         self.env().spawn(TaskClass::Foreground, "configuration of a log", publication).detach();
@@ -749,8 +755,12 @@ fn is_certain(error: &Error) -> bool {
 
 /// The same trouble for those whose entries are on their way: no end of the log.
 fn unknown(below: &Error) -> Error {
-    Error::new(ErrorKind::DeadlineExceeded, format!("the write is on its way and may take effect later: {}", below.message()))
-        .advice("bring nodes back, or start others: the log goes on by itself")
+    let error = Error::new(ErrorKind::DeadlineExceeded, format!("the write is on its way and may take effect later: {}", below.message()));
+    let error = error.source(below.clone());
+    match below.next_step() {
+        Some(step) => error.advice(step),
+        None => error,
+    }
 }
 
 fn wake((waiters, result): Done) {

@@ -2,6 +2,7 @@
 
 mod old_logs;
 mod reclaim;
+mod refused;
 mod slow;
 
 use std::collections::BTreeMap;

@@ -18,7 +18,7 @@
 //! no region is there.
 
 use std::collections::hash_map::Entry;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -156,6 +156,8 @@ pub struct Regions {
     /// Invariant: how many of `known` are made.
     made: u64,
     known: HashMap<RegionId, Known>,
+    /// Second copies of regions that freeing them gives back too, and what each takes.
+    second: BTreeMap<RegionId, u64>,
     is_draining: bool,
     /// Regions whose memory the node wants back.
     /// Invariant: all of them are made.
@@ -183,6 +185,7 @@ impl Regions {
             bytes_held: 0,
             made: 0,
             known: HashMap::new(),
+            second: BTreeMap::new(),
             is_draining: false,
             wanted_back: BTreeSet::new(),
             names_max: NAMES_MAX,
@@ -238,17 +241,17 @@ impl Regions {
 
     fn want_back(&mut self, bytes_max: u64) {
         let made = self.known.iter().filter_map(|(id, known)| match known {
-            Known::Made(region) => Some((region.bytes_max, *id)),
+            Known::Made(region) => Some((u64::from(region.bytes_max) + self.second.get(id).copied().unwrap_or(0), *id)),
             _ => None,
         });
-        let mut by_size: Vec<(u32, RegionId)> = made.collect();
+        let mut by_size: Vec<(u64, RegionId)> = made.collect();
         by_size.sort_unstable();
         self.wanted_back.clear();
         let mut taken = self.bytes_taken;
         while taken > bytes_max
             && let Some((bytes, id)) = by_size.pop()
         {
-            taken -= u64::from(bytes);
+            taken -= bytes;
             self.wanted_back.insert(id);
         }
     }
@@ -315,17 +318,23 @@ impl Regions {
         self.bytes_held += u64::from(after.length - before);
     }
 
-    /// Takes bytes for a second copy of a region, if there are so many; `release` gives them back.
-    pub(crate) fn reserve(&mut self, bytes: u64) -> bool {
+    /// Takes bytes for a second copy of a region that has none, if there are so many; [`Regions::release`] gives them back.
+    pub(crate) fn reserve(&mut self, id: RegionId, bytes: u64) -> bool {
         let is_free = self.bytes_taken.saturating_add(bytes) <= self.bytes_max;
         if is_free {
             self.bytes_taken += bytes;
+            self.second.insert(id, bytes);
         }
         is_free
     }
 
-    pub(crate) fn release(&mut self, bytes: u64) {
-        self.bytes_taken -= bytes;
+    pub(crate) fn release(&mut self, id: RegionId) {
+        self.bytes_taken -= self.second.remove(&id).unwrap_or(0);
+    }
+
+    /// What a second copy takes is never given back.
+    pub(crate) fn lose(&mut self, id: RegionId) {
+        self.second.remove(&id);
     }
 
     /// Ends the life but for what it holds: of one that was found on a disk, all of it (`is_whole`) or not.

@@ -495,6 +495,8 @@ impl Writer {
         match known {
             // Whoever holds what was never sent, or other bytes, is not to be believed.
             Some((_, digest)) if digest == extent.digest => {}
+            // A node that looked while a batch was stored says what it found of it, until it has a reason to look again: it has said more already.
+            None if extent.length < replica.held => return,
             _ => return self.gone(id, now),
         }
         replica.held = replica.held.max(extent.length);

@@ -8,7 +8,7 @@ use tombolo_segment::writer::{Ended, Published, Writer};
 use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Error, ErrorKind, LogOffset, Result};
 
-use super::{Done, Lane, Mode, PATIENCE, Place, Segment, State, unknown};
+use super::{Done, Lane, Mode, PATIENCE, Place, REFUSED_PATIENCE, Segment, State, unknown};
 use crate::flight::Landed;
 
 impl State {
@@ -121,17 +121,25 @@ impl State {
         (done.into_iter().map(|(_, waiter)| waiter).chain(opened).collect(), Ok(()))
     }
 
-    /// Tells those who wait when too few regions answer. Whoever takes a log over frees its regions, and a process that stood still finds them
-    /// silent before anything could answer: so the chain is asked first, by naming again what is named.
+    /// Tells those who wait when too few regions answer, or the chain takes none. Whoever takes a log over frees its regions, and a process that stood still
+    /// finds them silent before anything could answer: so the chain is asked first, by naming again what is named.
     pub(super) fn look_whether_below(&mut self, lane: &Lane, now: Instant) -> Done {
         let is_stuck = self.durable < self.end && now.since(self.durable_changed_at) >= PATIENCE;
+        let is_opening = self.opened.is_some() && now.since(self.durable_changed_at) >= 2 * PATIENCE;
+        if let Some((since, error)) = &self.unpublished
+            && now.since(*since) >= REFUSED_PATIENCE
+            && (is_stuck || is_opening)
+        {
+            let below =
+                if is_opening { error.clone().context("no region of the log is named") } else { refusal(error).object(lane.name()) };
+            return self.tell(below, is_opening);
+        }
         let first = self.segments.iter().find(|segment| !segment.is_complete());
         let Some(Segment { place: Place::Regions(writer), .. }) = first else { return (Vec::new(), Ok(())) };
         let standing = writer.standing(now);
         if self.below.is_some() && standing.healthy >= standing.needed && self.durable >= self.end {
             self.below = None;
         }
-        let is_opening = self.opened.is_some() && now.since(self.durable_changed_at) >= 2 * PATIENCE;
         if standing.healthy >= standing.needed {
             self.below_since = None;
             return (Vec::new(), Ok(()));
@@ -154,14 +162,25 @@ impl State {
         let below = Error::new(ErrorKind::Retry, message)
             .object(lane.name())
             .advice("bring nodes back, or start others: the log goes on by itself");
+        self.tell(below, is_opening)
+    }
+
+    /// Tells those who wait. Appends are refused from here on, unless it is opening that failed.
+    fn tell(&mut self, below: Error, is_opening: bool) -> Done {
         self.below = (!is_opening).then(|| below.clone());
         let error = if is_opening || is_enabled(Mutant::NearInFlightTakenAsFailed) { below } else { unknown(&below) };
         let waiters = std::mem::take(&mut self.waiters).into_iter().map(|(_, waiter)| waiter);
         (waiters.chain(self.opened.take()).collect(), Err(error))
     }
 
-    /// What came of a publication.
-    pub(super) fn published(&mut self, proposed: &[u32], copied: &[u32], outcome: Result<()>, lane: &Lane) {
+    /// Whether no configuration is published any more, as the log is closed and the chain refuses: nothing is freed by that, whoever waited knows, and the
+    /// next epoch finds what is open.
+    pub(super) fn is_given_up(&self) -> bool {
+        matches!(self.mode, Mode::Closed) && self.unpublished.is_some() && (self.durable >= self.end || self.below.is_some())
+    }
+
+    /// What came of a publication that began then, of these proposals and these copies.
+    pub(super) fn published(&mut self, (proposed, copied): (&[u32], &[u32]), outcome: Result<()>, begun: Instant, lane: &Lane) {
         self.is_publishing = false;
         let now = lane.env().now();
         let said = match &outcome {
@@ -169,11 +188,20 @@ impl State {
             Err(error) if error.kind() == ErrorKind::Fenced => Published::Foreign,
             Err(_) => Published::Unknown,
         };
-        if let Err(error) = outcome
-            && matches!(error.kind(), ErrorKind::Fenced | ErrorKind::Closed | ErrorKind::Bug | ErrorKind::Invalid)
-            && !matches!(self.mode, Mode::Ended(_))
-        {
-            self.mode = Mode::Ended(error);
+        match outcome {
+            Ok(()) => self.unpublished = None,
+            Err(error) if matches!(error.kind(), ErrorKind::Fenced | ErrorKind::Closed | ErrorKind::Bug | ErrorKind::Invalid) => {
+                if !matches!(self.mode, Mode::Ended(_)) {
+                    self.mode = Mode::Ended(error);
+                }
+            }
+            Err(error) => {
+                let before = self.unpublished.take();
+                if before.as_ref().is_none_or(|(_, before)| before.kind() != error.kind()) {
+                    tracing::warn!(%error, log = lane.name(), "a configuration of the log is not taken; trying again");
+                }
+                self.unpublished = Some((before.map_or(begun, |(since, _)| since), error));
+            }
         }
         self.is_stale |= said == Published::Unknown;
         for segment in &mut self.segments {
@@ -231,6 +259,17 @@ impl Segment {
         self.place = Place::Object { length, digest };
         self.wanted_back_since = None;
     }
+}
+
+/// Of what is not taken while the chain refuses.
+fn refusal(error: &Error) -> Error {
+    let kind = match error.kind() {
+        kind @ (ErrorKind::PermissionDenied | ErrorKind::OutOfSpace | ErrorKind::Unsupported) => kind,
+        _ => ErrorKind::Retry,
+    };
+    Error::new(kind, format!("the manifest has taken no region of the log for long: {error}"))
+        .source(error.clone())
+        .advice("mend what the store complains of: the log goes on by itself")
 }
 
 /// What ended the log, for those whose entries are on their way.

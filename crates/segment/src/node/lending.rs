@@ -79,7 +79,7 @@ impl Lending {
     fn reserve(&self, regions: &mut Regions, incarnation: NodeIncarnation, id: RegionId, epoch: Epoch) -> Option<u32> {
         let (_, owner, bytes_max) = regions.open_region(id).filter(|_| regions.incarnation() == incarnation)?;
         let is_free = owner == epoch && !self.lent.contains_key(&id) && !self.unfenced.contains(&id);
-        (is_free && regions.reserve(bytes_max.into())).then_some(bytes_max)
+        (is_free && regions.reserve(id, bytes_max.into())).then_some(bytes_max)
     }
 
     /// Shares the memory of an open region with whoever made it, to be stored to. It takes as much again, for the copy that is made of it while it is
@@ -103,7 +103,7 @@ impl Lending {
             }
             Err(error) => {
                 tracing::warn!(%error, directory = %directory.display(), "memory cannot be shared");
-                regions.release(bytes_max.into());
+                regions.release(id);
                 None
             }
         }
@@ -129,7 +129,7 @@ impl Lending {
             }
             Err(error) => {
                 tracing::warn!(%error, device = device.name(), "memory cannot be written by others' cards");
-                regions.release(bytes_max.into());
+                regions.release(id);
                 None
             }
         }
@@ -179,7 +179,10 @@ impl Lending {
                 // What is freed now nobody looks at.
                 Ok(()) if matches!(why, Some(End::Freed)) => {}
                 Ok(()) => take_in(regions, &*loan.memory, id, is_sealed),
-                Err(error) => self.give_up(id, &error),
+                Err(error) => {
+                    regions.lose(id);
+                    self.give_up(id, &error);
+                }
             }
         }
         let is_unfenced = self.unfenced.contains(&request.region) && !matches!(request.body, Body::Free | Body::Collect { .. });
@@ -200,7 +203,7 @@ impl Lending {
     pub(super) fn forget_ended(&mut self, regions: &mut Regions) {
         let ended: Vec<RegionId> = self.lent.keys().copied().filter(|id| regions.open_region(*id).is_none()).collect();
         for (id, loan) in ended.into_iter().filter_map(|id| self.lent.remove_entry(&id)).collect::<Vec<_>>() {
-            regions.release(loan.memory.bytes_max().into());
+            regions.release(id);
             self.staying.insert(id, loan);
         }
         let freed: Vec<RegionId> = self.staying.keys().copied().filter(|id| !regions.is_stored(*id)).collect();
@@ -217,10 +220,13 @@ impl Lending {
             match loan.memory.end(End::Freed) {
                 Ok(()) => {
                     take_in(regions, &*loan.memory, id, false);
-                    regions.release(loan.memory.bytes_max().into());
+                    regions.release(id);
                     self.lent.remove(&id);
                 }
-                Err(error) => self.give_up(id, &error),
+                Err(error) => {
+                    regions.lose(id);
+                    self.give_up(id, &error);
+                }
             }
         }
     }

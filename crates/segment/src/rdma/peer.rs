@@ -14,7 +14,7 @@ use tombolo_storage::{Epoch, Error, ErrorKind, Result};
 
 use super::first_packet;
 use super::source::{self, Answered, SLOTS, Slots, Source, Taken};
-use crate::message::{Answer, Body, NodeIncarnation, NodeStatus, RegionId, Request};
+use crate::message::{Answer, Body, Extent, NodeIncarnation, NodeStatus, RegionId, Request};
 use crate::peer::Peer;
 use crate::tcp::TcpPeer;
 use crate::wire::credentials::Credentials;
@@ -40,6 +40,8 @@ struct State {
     slots: Slots,
     /// Invariant: empty while no connection is up; what was paired on one ends with it.
     regions: HashMap<RegionId, Paired>,
+    /// Each that is being made, unless it was sealed or freed since.
+    making: Vec<RegionId>,
 }
 
 /// A region whose memory is written from here.
@@ -78,7 +80,7 @@ impl RdmaPeer {
         let failed =
             |error| Error::io(error, "preparing an RDMA device", device.name()).advice("allow more memory to be pinned: ulimit -l");
         let (slots, channel, watched) = make().map_err(failed)?;
-        let state = Mutex::new(State { slots, regions: HashMap::new() });
+        let state = Mutex::new(State { slots, regions: HashMap::new(), making: Vec::new() });
         let shared = Arc::new(Shared { device: device.clone(), channel, next_token: AtomicUsize::new(1), state });
         let (ended, listening) = (Arc::clone(&shared), Arc::clone(&shared));
         let node = Arc::new(TcpPeer::ending_with(env, address, credentials, move || ended.end_all()));
@@ -95,21 +97,31 @@ impl RdmaPeer {
     /// Makes a region, then asks for its memory. Where the node lets no card write, the region is made all the same.
     fn create(&self, request: Request, bytes_max: u32) -> Completion<Result<Answer>> {
         let (completer, answer) = completion();
+        let region = request.region;
+        self.shared.state.lock().making.push(region);
         let made = self.node.call(request.clone());
         let (env, node, shared) = (self.env.clone(), Arc::clone(&self.node), Arc::clone(&self.shared));
         let task = async move {
-            let Some(made) = made.await else { return };
-            if let Ok(Answer::Held(_)) = &made
+            let made = made.await;
+            let mut pair = None;
+            if let Some(Ok(Answer::Held(held))) = &made
                 && let Some(connection) = node.up()
-                && let Some(paired) = shared.pair(&env, &node, &request, &made, bytes_max).await
+                && let Some(paired) = shared.pair(&env, &node, &request, *held, bytes_max).await
             {
-                let mut state = shared.state.lock();
-                // Under the lock that the end of a connection takes: it ends later, and takes this along, or it has ended.
-                if node.up() == Some(connection) {
-                    state.regions.insert(request.region, paired);
-                }
+                pair = Some((connection, paired));
             }
-            completer.complete(made);
+            let mut state = shared.state.lock();
+            let making = state.making.iter().position(|making| *making == region).map(|at| state.making.swap_remove(at));
+            // Under the lock that the end of a connection takes: it ends later, and takes this along, or it has ended. So does whatever ends the region.
+            if let Some((connection, paired)) = pair.filter(|_| making.is_some())
+                && node.up() == Some(connection)
+            {
+                state.regions.insert(region, paired);
+            }
+            drop(state);
+            if let Some(made) = made {
+                completer.complete(made);
+            }
         };
         self.env.spawn(TaskClass::Foreground, "memory of a node for a card", task).detach();
         answer
@@ -123,7 +135,7 @@ impl RdmaPeer {
             return Err(request);
         }
         let mut state = self.shared.state.lock();
-        let State { slots, regions } = &mut *state;
+        let State { slots, regions, .. } = &mut *state;
         let Some(paired) = regions.get_mut(&request.region) else { return Err(request) };
         if paired.incarnation != request.incarnation || paired.owner != request.epoch {
             return Err(request);
@@ -164,7 +176,7 @@ impl RdmaPeer {
 
 /// Ends the writing to a region. Who waits.
 fn end(state: &mut State, region: RegionId) -> Vec<Completer<Result<Answer>>> {
-    let State { slots, regions } = state;
+    let State { slots, regions, .. } = state;
     regions.remove(&region).map(|paired| paired.source.end(slots)).unwrap_or_default()
 }
 
@@ -183,8 +195,7 @@ fn fail(waiting: impl IntoIterator<Item = Completer<Result<Answer>>>, message: &
 
 impl Shared {
     /// The way to the memory of a region; `None`: there is none, and why is in the log of this process.
-    async fn pair(&self, env: &Env, node: &TcpPeer, request: &Request, made: &Result<Answer>, bytes_max: u32) -> Option<Paired> {
-        let Ok(Answer::Held(held)) = made else { return None };
+    async fn pair(&self, env: &Env, node: &TcpPeer, request: &Request, held: Extent, bytes_max: u32) -> Option<Paired> {
         let warn = |error: &dyn fmt::Display| tracing::warn!(node = node.address(), %error, "a node's memory is not written by this card");
         let token = self.next_token.fetch_add(1, Ordering::Relaxed);
         let queue = source::queue(&self.device, &self.channel, token, first_packet(env)).inspect_err(|error| warn(error)).ok()?;
@@ -195,7 +206,7 @@ impl Shared {
                 return None;
             }
         };
-        let source = Source::connect(queue, &address.into(), window, *held, bytes_max).inspect_err(|error| warn(error)).ok()?;
+        let source = Source::connect(queue, &address.into(), window, held, bytes_max).inspect_err(|error| warn(error)).ok()?;
         Some(Paired { source, token, incarnation: request.incarnation, owner: request.epoch })
     }
 
@@ -220,7 +231,7 @@ impl Shared {
     fn look(&self, token: usize, node: &str) {
         let mut answered = Vec::new();
         let mut state = self.state.lock();
-        let State { slots, regions } = &mut *state;
+        let State { slots, regions, .. } = &mut *state;
         let Some((region, paired)) = regions.iter_mut().find(|(_, paired)| paired.token == token) else { return };
         let region = *region;
         // In this order: what completes between the two is told of.
@@ -234,7 +245,7 @@ impl Shared {
 
     /// Slots are free: whoever waits for them has them. Who waits at a source that broke.
     fn post_others(&self, state: &mut State) -> Vec<Completer<Result<Answer>>> {
-        let State { slots, regions } = state;
+        let State { slots, regions, .. } = state;
         let broken: Vec<RegionId> =
             regions.iter_mut().filter_map(|(region, paired)| paired.source.post(slots).err().map(|_| *region)).collect();
         broken.into_iter().flat_map(|region| end(state, region)).collect()
@@ -247,7 +258,7 @@ impl Shared {
 
     fn end_all(&self) {
         let mut state = self.state.lock();
-        let State { slots, regions } = &mut *state;
+        let State { slots, regions, .. } = &mut *state;
         let waiting: Vec<_> = regions.drain().flat_map(|(_, paired)| paired.source.end(slots)).collect();
         drop(state);
         fail(waiting, "the connection to the node has ended");
@@ -263,7 +274,10 @@ impl Peer for RdmaPeer {
             Ok(answer) => answer,
             Err(request) => {
                 if matches!(request.body, Body::Seal | Body::Free) {
-                    let ended = end(&mut self.shared.state.lock(), request.region);
+                    let mut state = self.shared.state.lock();
+                    state.making.retain(|making| *making != request.region);
+                    let ended = end(&mut state, request.region);
+                    drop(state);
                     fail(ended, "the region was sealed or freed by its writer");
                 }
                 self.node.call(request)

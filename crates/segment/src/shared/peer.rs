@@ -22,9 +22,8 @@ use crate::wire::credentials::Credentials;
 pub struct SharedPeer {
     env: Env,
     node: Arc<TcpPeer>,
-    /// Invariant: empty while no connection is up; what one of them shared ends with it. They are few: the ones that are filled.
-    regions: Arc<Mutex<Vec<Shared>>>,
-    /// Invariant: as for `regions`.
+    regions: Arc<Mutex<Regions>>,
+    /// Invariant: as for the regions that are filled.
     reading: Arc<Reading>,
 }
 
@@ -38,6 +37,25 @@ impl Drop for SharedPeer {
 impl fmt::Debug for SharedPeer {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_tuple("SharedPeer").field(&self.node.address()).finish()
+    }
+}
+
+#[derive(Default)]
+struct Regions {
+    /// Invariant: empty while no connection is up; what one of them shared ends with it. They are few: the ones that are filled.
+    filled: Vec<Shared>,
+    /// Each that is being made, unless it was sealed or freed since.
+    making: Vec<RegionId>,
+}
+
+impl Regions {
+    /// A region is made no more. Whether it is still to be filled.
+    fn is_made(&mut self, region: RegionId) -> bool {
+        self.making.iter().position(|making| *making == region).map(|at| self.making.swap_remove(at)).is_some()
+    }
+
+    fn remove(&mut self, region: RegionId) -> Option<Shared> {
+        self.filled.iter().position(|shared| shared.region == region).map(|at| self.filled.swap_remove(at))
     }
 }
 
@@ -56,11 +74,11 @@ struct Shared {
 impl SharedPeer {
     /// The node at `address`, of this host.
     pub fn new(env: &Env, address: &str, credentials: Option<Credentials>) -> SharedPeer {
-        let regions = Arc::new(Mutex::new(Vec::new()));
+        let regions = Arc::new(Mutex::new(Regions::default()));
         let reading = Arc::new(Reading::default());
         let (held, read) = (Arc::clone(&regions), Arc::clone(&reading));
         let node = TcpPeer::ending_with(env, address, credentials, move || {
-            let ended = std::mem::take(&mut *held.lock());
+            let ended = std::mem::take(&mut held.lock().filled);
             drop(ended);
             read.forget_all();
         });
@@ -69,30 +87,47 @@ impl SharedPeer {
 
     /// Whether appends to a region are stores.
     pub fn is_shared(&self, region: RegionId) -> bool {
-        self.regions.lock().iter().any(|shared| shared.region == region)
+        self.regions.lock().filled.iter().any(|shared| shared.region == region)
+    }
+
+    /// Whether what is sealed of a region is read where it lies.
+    #[cfg(test)]
+    pub(super) fn is_read(&self, region: RegionId) -> bool {
+        self.reading.knows(region)
     }
 
     /// Makes a region, then asks for its memory. Where the node has none to share, the region is made all the same.
     fn create(&self, request: Request, bytes_max: u32) -> Completion<Result<Answer>> {
         let (completer, answer) = completion();
+        self.regions.lock().making.push(request.region);
         let made = self.node.call(request.clone());
         let (env, node, regions) = (self.env.clone(), Arc::clone(&self.node), Arc::clone(&self.regions));
         let task = async move {
-            let Some(made) = made.await else { return };
-            if let Ok(Answer::Held(held)) = &made
+            let made = made.await;
+            let mut mapped = None;
+            if let Some(Ok(Answer::Held(held))) = &made
                 && let Some(connection) = node.up()
                 && let Some(memory) = share(&env, &node, &request, bytes_max).await
             {
-                let Request { incarnation, region, epoch, .. } = request;
-                let mut regions = regions.lock();
-                // Under the lock that the end of a connection takes: it ends later, and takes this along, or it has ended.
-                if node.up() == Some(connection) {
-                    regions.retain(|shared| shared.region != region);
-                    let tail = Tail::new(*held, bytes_max);
-                    regions.push(Shared { region, memory, incarnation, owner: epoch, tail, stored: None });
-                }
+                let Request { incarnation, region, epoch: owner, .. } = request;
+                mapped = Some((connection, Shared { region, memory, incarnation, owner, tail: Tail::new(*held, bytes_max), stored: None }));
             }
-            completer.complete(made);
+            let ended = {
+                let mut regions = regions.lock();
+                // Under the lock that the end of a connection takes: it ends later, and takes this along, or it has ended. So does whatever ends the region.
+                match (regions.is_made(request.region), mapped) {
+                    (true, Some((connection, shared))) if node.up() == Some(connection) => {
+                        let ended = regions.remove(shared.region);
+                        regions.filled.push(shared);
+                        ended
+                    }
+                    (_, mapped) => mapped.map(|(_, shared)| shared),
+                }
+            };
+            drop(ended);
+            if let Some(made) = made {
+                completer.complete(made);
+            }
         };
         // Mapping it touches all of its pages.
         self.env.spawn(TaskClass::Foreground, "shared memory of a node", task).detach();
@@ -160,24 +195,25 @@ impl SharedPeer {
             return AtOnce::No;
         }
         let mut regions = self.regions.lock();
-        let Some(at) = regions.iter().position(|shared| shared.region == request.region) else { return AtOnce::No };
-        if regions[at].incarnation != request.incarnation || regions[at].owner != request.epoch {
+        let Some(shared) = regions.filled.iter_mut().find(|shared| shared.region == request.region) else { return AtOnce::No };
+        if shared.incarnation != request.incarnation || shared.owner != request.epoch {
             return AtOnce::No;
         }
         if self.node.up().is_none() {
             // Nobody may be there to read what is stored. The next call connects again, and finds out.
-            let ended = regions.swap_remove(at);
+            let ended = regions.remove(request.region);
             drop(regions);
             drop(ended);
             let message = format!("the connection to node {} is down", self.node.address());
             return AtOnce::Answer(Err(Error::new(ErrorKind::Retry, message)));
         }
-        regions[at].store(*offset, *predecessor, records)
+        shared.store(*offset, *predecessor, records)
     }
 
     fn forget(&self, region: RegionId) {
         let mut regions = self.regions.lock();
-        let ended = regions.iter().position(|shared| shared.region == region).map(|at| regions.swap_remove(at));
+        regions.making.retain(|making| *making != region);
+        let ended = regions.remove(region);
         drop(regions);
         drop(ended);
     }
@@ -201,7 +237,7 @@ impl Peer for SharedPeer {
 
     fn answer_stored(&self, region: RegionId) -> Result<Answer> {
         let mut regions = self.regions.lock();
-        let answer = regions.iter_mut().find(|shared| shared.region == region).and_then(Shared::end_store);
+        let answer = regions.filled.iter_mut().find(|shared| shared.region == region).and_then(Shared::end_store);
         answer.ok_or_else(|| Error::new(ErrorKind::OutcomeUnknown, format!("the memory of node {} is shared no more", self.node.address())))
     }
 

@@ -108,8 +108,8 @@ fn key(request: &Request) -> Key {
 
 #[derive(Debug)]
 enum State {
-    /// Its memory is asked for.
-    Asked(Vec<Waiting>),
+    /// Its memory is asked for; for those alone who wait for it, if it was forgotten since.
+    Asked { waiting: Vec<Waiting>, is_forgotten: bool },
     /// It is there to be read.
     Open(Arc<Records>),
     /// It is not to be had.
@@ -157,9 +157,10 @@ impl Reading {
                 drop(regions);
                 this.enqueue(env, node, &records, [(request, part, completer)]);
             }
-            Some(State::Asked(waiting)) => waiting.push((request, part, completer)),
+            Some(State::Asked { waiting, .. }) => waiting.push((request, part, completer)),
             _ => {
-                regions.insert(key(&request), State::Asked(vec![(request.clone(), part, completer)]));
+                let waiting = vec![(request.clone(), part, completer)];
+                regions.insert(key(&request), State::Asked { waiting, is_forgotten: false });
                 drop(regions);
                 let task = Reading::open(Arc::clone(this), env.clone(), Arc::clone(node), request);
                 env.spawn(TaskClass::Foreground, "sealed memory of a node", task).detach();
@@ -176,9 +177,9 @@ impl Reading {
         let waiting = {
             let mut regions = self.regions.lock();
             // The connection may have ended meanwhile, and with it whoever waited.
-            let Some(State::Asked(waiting)) = regions.remove(&key) else { return };
+            let Some(State::Asked { waiting, is_forgotten }) = regions.remove(&key) else { return };
             // Without an answer of the node nothing is known, and the next read asks again.
-            if let Some(found) = found {
+            if let Some(found) = found.filter(|_| !is_forgotten) {
                 regions.insert(key, found.map_or(State::Elsewhere, State::Open));
             }
             waiting
@@ -220,6 +221,12 @@ impl Reading {
         }
     }
 
+    /// Whether anything is kept of a region.
+    #[cfg(test)]
+    pub(super) fn knows(&self, region: RegionId) -> bool {
+        self.regions.lock().keys().any(|(id, ..)| *id == region)
+    }
+
     /// A region is read no more. Whoever waits is answered.
     pub(super) fn forget(&self, region: RegionId) {
         self.forget_those(|(id, ..)| *id == region);
@@ -235,8 +242,15 @@ impl Reading {
         if regions.is_empty() {
             return;
         }
-        let ended: Vec<State> =
-            regions.extract_if(|key, state| are_forgotten(key) && !matches!(state, State::Asked(_))).map(|(_, state)| state).collect();
+        let is_ended = |key: &Key, state: &mut State| match state {
+            _ if !are_forgotten(key) => false,
+            State::Asked { is_forgotten, .. } => {
+                *is_forgotten = true;
+                false
+            }
+            State::Open(_) | State::Elsewhere => true,
+        };
+        let ended: Vec<State> = regions.extract_if(is_ended).map(|(_, state)| state).collect();
         let is_last = regions.is_empty();
         drop(regions);
         drop(ended);

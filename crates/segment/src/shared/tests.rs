@@ -302,6 +302,66 @@ fn files(world: &World) -> usize {
     world.host(0).all_files().into_iter().filter(|(path, _)| path.to_string_lossy().contains("region")).count()
 }
 
+/// A region that is freed while its memory is being mapped, at whatever moment, leaves none behind; nor does one that is freed while it is asked where it lies.
+#[test]
+fn what_is_freed_while_it_is_mapped_is_let_go() {
+    for seed in 0..60 {
+        let world = World::new(seed);
+        world.set_preemption_probability(0.3);
+        let (_process, node) = start(&world);
+        let (writer, sealer) = (world.process("writer"), world.process("sealer"));
+        let peer = SharedPeer::new(&writer.env(), ADDRESS, None);
+        let incarnation = world.run_until(peer.status()).expect("answered").expect("a status").incarnation;
+        let ask = |region, epoch, body| Request { incarnation, region: RegionId(region), epoch, body };
+        let made = peer.call(ask(7, OWNER, create()));
+        while files(&world) == 0 {
+            world.run_for(Duration::from_micros(1));
+        }
+        world.run_for(Duration::from_micros(seed));
+        let freed = world.run_until(said(peer.call(ask(7, OWNER, Body::Free))));
+        assert_eq!(freed, Answer::Freed);
+        world.run_until(said(made));
+        assert!(!peer.is_shared(REGION), "seed {seed}");
+        world.run_until(said(peer.call(ask(8, OWNER, create()))));
+        let stored = stored(&peer, &ask(8, OWNER, appends(1, 100).remove(0)));
+        assert_eq!(length(&stored.expect("it is shared")), 124);
+        let reader = SharedPeer::new(&sealer.env(), ADDRESS, None);
+        world.run_until(said(reader.call(ask(8, LATER, Body::Seal))));
+        let read = reader.call(ask(8, LATER, Body::Read { from: 0, bytes_max: 124 }));
+        let freed = reader.call(ask(8, LATER, Body::Free));
+        world.run_until(said(read));
+        assert_eq!(world.run_until(said(freed)), Answer::Freed);
+        assert!(!reader.is_read(RegionId(8)), "seed {seed}");
+        assert_eq!((node.status().bytes_taken, files(&world)), (0, 0), "seed {seed}");
+    }
+}
+
+/// A node that looked while a store of two records was under way says of the first alone that it holds it, until it has a reason to look again.
+#[test]
+fn a_question_may_be_answered_with_less_than_was_held() {
+    let world = World::new(4);
+    let (_process, _node) = start(&world);
+    let (writer, other) = (world.process("writer"), world.process("follower"));
+    let peer = SharedPeer::new(&writer.env(), ADDRESS, None);
+    let incarnation = world.run_until(peer.status()).expect("answered").expect("a status").incarnation;
+    let ask = |epoch, body| Request { incarnation, region: REGION, epoch, body };
+    world.run_until(said(peer.call(ask(OWNER, create()))));
+    let path = Path::new("/shm").join(format!("region-{REGION}"));
+    let mapped = SharedMemory::open(&writer.env(), &path, REGION, incarnation, 1 << 20).expect("it is there");
+    let [Body::Append { records: first, predecessor, .. }, Body::Append { records: second, .. }] = &appends(2, 100)[..] else {
+        unreachable!()
+    };
+    let _begun = mapped.begin_store(0, first);
+    let reader = TcpPeer::new(&other.env(), ADDRESS, None);
+    assert_eq!(world.run_until(read_all(&reader, incarnation, Epoch::NONE)), first[..]);
+    let records = Bytes::from([&first[..], second].concat());
+    let append = Body::Append { offset: 0, predecessor: *predecessor, records };
+    assert_eq!(length(&stored(&peer, &ask(OWNER, append)).expect("it is shared")), 248);
+    let question = Body::Append { offset: 0, predecessor: *predecessor, records: Bytes::new() };
+    assert_eq!(length(&world.run_until(said(peer.call(ask(OWNER, question))))), 124);
+    assert_eq!(length(&world.run_until(said(reader.call(ask(LATER, Body::Seal))))), 248);
+}
+
 /// What is sealed, read by whoever may from where it lies: the node hears of the first read, and of no other; and never of more than was sealed.
 #[test]
 fn what_was_sealed_is_read_where_it_lies() {

@@ -87,6 +87,28 @@ fn records_gather_where_nodes_are_near_and_overlap_where_they_are_far() {
     assert_eq!(Group::new(&[micros(5), micros(60), micros(500)]).batches_of(16), 3);
 }
 
+/// A node of shared memory, asked whether a region is there, looks at nothing: it may say what it held within a batch, when somebody read of it.
+#[test]
+fn less_than_a_region_has_said_already_is_no_news() {
+    let mut group = Group::new(&[Duration::from_micros(30); 4]);
+    group.writer.append(b"one", &[], group.now);
+    let end = group.writer.append(b"two", &[], group.now);
+    let within = Extent { length: end, digest: group.writer.digest(), committed: 0 };
+    group.batches_of(1);
+    assert!(group.writer.batches.at(end).is_none(), "the second and the third record are one batch");
+    group.now = group.now + IDLE;
+    group.writer.tick(group.now);
+    let probes = group.writer.take_calls();
+    assert_eq!(probes.len(), 3);
+    group.writer.answered(probes[0].id, Ok(Answer::Held(within)), group.now);
+    assert_eq!(group.writer.standing(group.now).healthy, 3);
+    assert!(group.writer.take_calls().is_empty(), "no other region is asked for");
+    // Of what was never held it is not to be believed.
+    let beyond = Extent { length: group.writer.end() + 1, ..within };
+    group.writer.answered(probes[1].id, Ok(Answer::Held(beyond)), group.now);
+    assert_eq!(group.writer.standing(group.now).healthy, 2);
+}
+
 #[test]
 fn a_region_that_is_wanted_back_is_replaced_by_answers_alone() {
     let mut group = Group::new(&[Duration::from_micros(30); 4]);

@@ -40,6 +40,36 @@ fn request(epoch: Epoch, body: Body) -> Request {
     Request { incarnation: LIFE, region: REGION, epoch, body }
 }
 
+/// What is lent takes its memory twice, and gives it back twice.
+#[test]
+fn no_more_is_wanted_back_than_is_needed() {
+    let world = tombolo_env::simulated::World::new(1);
+    let env = world.process("node").env();
+    let directory = PathBuf::from("/shm");
+    env.files().create_directories(&directory).expect("it can");
+    let (mut regions, mut lending) = (Regions::new(LIFE, 1 << 20), Lending::new(&env, Some(directory)));
+    let ask = |number, epoch, body| Request { incarnation: LIFE, region: RegionId(number), epoch, body };
+    for number in 0..5 {
+        regions.handle(ask(number, OWNER, Body::Create { database: 9, segment: SEGMENT, bytes_max: BYTES_MAX }));
+        assert!(lending.share(&mut regions, LIFE, RegionId(number), OWNER).is_some());
+    }
+    let wanted_back = |regions: &mut Regions| {
+        regions.lend(regions.occupancy().bytes_taken / 2);
+        let wanted: Vec<RegionId> = regions.wanted_back().collect();
+        regions.lend(1 << 20);
+        wanted
+    };
+    assert_eq!(wanted_back(&mut regions).len(), 3);
+    // A seal leaves one of the two: that region is the last to give anything back.
+    let seal = ask(4, LATER, Body::Seal);
+    assert_eq!(lending.prepare(&mut regions, &seal), None);
+    regions.handle(seal);
+    lending.forget_ended(&mut regions);
+    assert_eq!(regions.occupancy().bytes_taken, 9 * u64::from(BYTES_MAX));
+    let wanted = wanted_back(&mut regions);
+    assert!(wanted.len() == 3 && !wanted.contains(&RegionId(4)), "{wanted:?}");
+}
+
 #[test]
 fn a_writer_that_cannot_be_stopped_leaves_no_answer() {
     for is_sealed in [true, false] {
@@ -47,7 +77,7 @@ fn a_writer_that_cannot_be_stopped_leaves_no_answer() {
         let (mut regions, mut lending) = (Regions::new(LIFE, 1 << 20), Lending::new(&env, None));
         let create = Body::Create { database: 9, segment: SEGMENT, bytes_max: BYTES_MAX };
         regions.handle(request(OWNER, create.clone()));
-        assert!(regions.reserve(BYTES_MAX.into()));
+        assert!(regions.reserve(REGION, BYTES_MAX.into()));
         let (header, _) = encode_header(first_digest(9, &SEGMENT), 0, 0, b"a record");
         let mut memory = [&header[..], b"a record"].concat();
         let length = u32::try_from(memory.len()).expect("short");
