@@ -306,20 +306,27 @@ impl Lane {
         let (mut backoff, mut refusals, mut is_unknown) = (Backoff::new(), 0, false);
         loop {
             let put = self.place.put(self.epoch(), slot, bytes.clone()).await;
-            is_unknown |= put.as_ref().is_err_and(may_have_landed);
+            // What holds a taken slot may well be ours.
+            is_unknown |= put.as_ref().err().is_none_or(may_have_landed);
             match put {
                 Ok(PutOutcome::Created) => return Ok(()),
                 Ok(PutOutcome::Exists) => match self.compare(slot, &bytes).await {
-                    Ok(true) => return Ok(()),
+                    Ok(Found::Ours) => return Ok(()),
+                    Ok(Found::Other(error)) => return Err(error),
                     // It was there, and is gone: a successor that has all of it has freed it. The next put tells.
-                    Ok(false) => {
+                    Ok(Found::Nothing) => {
                         let error = contradiction(&self.place.name(slot)?);
                         if self.refused_for_long(&mut refusals, slot, &error, refused) {
                             return Err(error);
                         }
                     }
                     Err(error) if is_passing(&error) => {}
-                    Err(error) => return Err(error),
+                    // A store that does not show the slot says nothing of it.
+                    Err(error) => {
+                        if self.refused_for_long(&mut refusals, slot, &error, refused) {
+                            return Err(refused_with(error, is_unknown));
+                        }
+                    }
                 },
                 Err(error) if is_enabled(Mutant::LogObjectUnknownTakenAsHeld) && error.kind() == ErrorKind::OutcomeUnknown => return Ok(()),
                 Err(error) if is_passing(&error) => {}
@@ -349,28 +356,28 @@ impl Lane {
         is_last
     }
 
-    /// What a taken slot holds: these bytes (`true`), or nothing any more (`false`).
+    /// What a taken slot holds.
     ///
     /// # Errors
-    /// `Fenced` when it holds a seal; `Corrupt` when it holds anything else.
-    async fn compare(&self, slot: u32, bytes: &Bytes) -> Result<bool> {
+    /// Those of the read, which say nothing of the slot.
+    async fn compare(&self, slot: u32, bytes: &Bytes) -> Result<Found> {
         if is_enabled(Mutant::LogObjectExistsTakenAsHeld) {
-            return Ok(true);
+            return Ok(Found::Ours);
         }
         let found = self.place.read(Purpose::Log, self.epoch(), slot, 0..bytes.len() as u64 + 1).await?;
-        let Some(found) = found else { return Ok(false) };
+        let Some(found) = found else { return Ok(Found::Nothing) };
         if found == bytes {
-            return Ok(true);
+            return Ok(Found::Ours);
         }
         let name = self.place.name(slot)?;
-        match LogObject::decode(&found, &self.place.identity(slot)) {
-            Ok(LogObject::Seal { by, .. }) => Err(self.fenced(by)),
+        Ok(Found::Other(match LogObject::decode(&found, &self.place.identity(slot)) {
+            Ok(LogObject::Seal { by, .. }) => self.fenced(by),
             Ok(LogObject::Data { writer, .. }) => {
-                Err(Error::corrupt(name, 64, format!("writer {:016x}", self.writer_id), format!("writer {writer:016x}"))
-                    .context("another process writes this epoch's log"))
+                Error::corrupt(name, 64, format!("writer {:016x}", self.writer_id), format!("writer {writer:016x}"))
+                    .context("another process writes this epoch's log")
             }
-            Err(error) => Err(Error::format(name, 0, error)),
-        }
+            Err(error) => Error::format(name, 0, error),
+        }))
     }
 
     /// The store has refused for long: those who wait are told, and nothing more is taken until it takes an object.
@@ -425,21 +432,32 @@ impl Lane {
         wake(done, &Ok(()));
     }
 
-    /// Ends the lane with an error: everyone who waits gets it.
+    /// Ends the lane with an error: everyone who waits gets it, and never a kind that says that nothing took effect.
     pub(super) fn end(&self, error: Error) {
-        let waiters = {
+        let (waiters, error) = {
             let mut writer = self.writer.lock();
-            if matches!(writer.state, State::Ended(_)) {
-                return;
-            }
+            let kind = match (&writer.state, error.kind()) {
+                (State::Ended(_), _) => return,
+                (_, kind @ (ErrorKind::Fenced | ErrorKind::Corrupt | ErrorKind::Bug)) => kind,
+                (State::Closed, _) => ErrorKind::Closed,
+                (State::Open, _) => ErrorKind::OutcomeUnknown,
+            };
+            let error = if kind == error.kind() { error } else { self.ended(kind, error) };
             writer.state = State::Ended(error.clone());
             writer.full.clear();
             writer.open = Vec::new();
             writer.waiting_bytes = 0;
             writer.memory.set(0);
-            std::mem::take(&mut writer.waiters)
+            (std::mem::take(&mut writer.waiters), error)
         };
         wake(waiters, &Err(error));
+    }
+
+    fn ended(&self, kind: ErrorKind, cause: Error) -> Error {
+        Error::new(kind, format!("the log has ended; what was in flight may or may not be found again: {cause}"))
+            .object(&self.place)
+            .source(cause)
+            .advice("see to what the store says, then open the database again")
     }
 
     /// A ticket for `end` being durable.
@@ -557,6 +575,23 @@ enum Refused {
     GivesUp,
     /// What was taken is tried on.
     GoesOn,
+}
+
+/// What a taken slot holds.
+#[derive(Debug)]
+enum Found {
+    /// The bytes that were put.
+    Ours,
+    /// Nothing any more.
+    Nothing,
+    /// Something else, as an error: `Fenced` for a seal; `Corrupt`, and `Unsupported` for what a newer version wrote.
+    Other(Error),
+}
+
+/// Of a store that has refused until the lane was given up.
+fn refused_with(error: Error, is_unknown: bool) -> Error {
+    let is_there = if is_unknown { "may be" } else { "is not" };
+    error.context(format_args!("the store refuses the log; what was in flight {is_there} in it"))
 }
 
 /// Of what was taken, and not in the store after half a minute.

@@ -3,15 +3,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use tombolo_env::simulated::Process;
-use tombolo_format::log_object::SEAL_BYTES;
+use tombolo_format::checksum::crc32c;
+use tombolo_format::log_frame::SegmentIdentity;
+use tombolo_format::log_object::{LOG_OBJECT_FIRST_BYTE, LOG_OBJECT_HEADER_BYTES, LOG_OBJECT_VERSION, SEAL_BYTES, encode_data_header};
 
 use super::harness::{Case, contest};
 use crate::backend::object_log::ObjectLogStore;
 use crate::conformance::log::{append, entry};
 use crate::layer::RequestKind;
 use crate::layer::fault::{Asked, Chances, Fault, Lateness, Rule};
-use crate::{ErrorKind, LogContext, LogOffset, LogStore, ObjectName, Purpose, Request, Result};
+use crate::{ErrorKind, Life, LogContext, LogOffset, LogStore, ObjectKind, ObjectName, Placement, Purpose, Request, Result};
 
 #[test]
 fn nothing_acknowledged_is_lost_and_nothing_late_counts() {
@@ -210,6 +213,59 @@ fn failures_pass_and_refusals_too() {
     case.world.run_for(Duration::from_secs(3));
     assert!(log.durable_through(0) >= refused.end, "what was taken is tried on");
     env.block_on(append(2).expect("taken again").accepted.expect("a ticket")).expect("it resolves").expect("accepted");
+}
+
+/// A put that landed unseen, and a store that refuses to show what holds its slot: that says nothing of the put, and ends nothing.
+#[test]
+fn a_taken_slot_that_is_not_shown_ends_nothing() {
+    for kind in [ErrorKind::PermissionDenied, ErrorKind::Invalid, ErrorKind::Unsupported, ErrorKind::OutOfSpace] {
+        let case = Case::new(11, Chances::NONE);
+        let process = case.world.process("writer");
+        let env = process.env();
+        let log = env.block_on(case.store(&process).open(&case.context(&process, 1), 1)).expect("opened");
+        let append = |number| log.append(0, &entry(number, 10)).expect("appended");
+        let refuse = |times| {
+            case.plan.inject(Rule::of_kind(RequestKind::Put, Fault::Unknown { landed: true }).times(1));
+            case.plan.inject(Rule::of_kind(RequestKind::Read, Fault::Error(kind)).times(times));
+        };
+        refuse(5);
+        env.block_on(append(0).accepted.expect("a ticket")).expect("it resolves").expect("accepted once it was shown");
+        env.block_on(append(1).accepted.expect("a ticket")).expect("it resolves").expect("the log goes on");
+
+        refuse(u64::MAX);
+        let taken = append(2);
+        let error = env.block_on(taken.accepted.expect("a ticket")).expect("it resolves").expect_err("not seen in time");
+        assert_eq!(error.kind(), ErrorKind::DeadlineExceeded, "{error}");
+        let error = log.append(0, &entry(3, 10)).expect_err("nothing is taken meanwhile");
+        assert_eq!(error.kind(), kind, "{error}");
+        case.plan.clear();
+        case.world.run_for(Duration::from_secs(3));
+        assert!(log.durable_through(0) >= taken.end, "it was asked on until it was seen");
+        env.block_on(append(3).accepted.expect("a ticket")).expect("it resolves").expect("the log goes on");
+    }
+}
+
+/// Whoever waits for a lane that ends is never told that nothing took effect.
+#[test]
+fn a_lane_that_ends_claims_nothing_of_what_is_on_its_way() {
+    let case = Case::new(12, Chances::NONE);
+    let process = case.world.process("writer");
+    let env = process.env();
+    let log = env.block_on(case.store(&process).open(&case.context(&process, 1), 1)).expect("opened");
+    // What holds the slot was written by a newer version, whoever that is.
+    let identity = SegmentIdentity { incarnation: 7, epoch: 1, lane: 0, segment: 1 };
+    let mut newer = encode_data_header(&identity, LOG_OBJECT_FIRST_BYTE, 0, 0);
+    newer[8..12].copy_from_slice(&(LOG_OBJECT_VERSION + 1).to_le_bytes());
+    let checksum = crc32c(&newer[..LOG_OBJECT_HEADER_BYTES - 4]);
+    newer[LOG_OBJECT_HEADER_BYTES - 4..].copy_from_slice(&checksum.to_le_bytes());
+    let name = ObjectName::new(format!("{:016x}/log-objects/{:016x}/{:04x}/{:08x}", 7, 1, 0, 1)).expect("a name");
+    let placement = Placement::new(ObjectKind::Log, Life::Short);
+    let request = Request::new(Purpose::Log, crate::Epoch::NONE);
+    env.block_on(case.objects.put_if_absent(request, &name, placement, Bytes::copy_from_slice(&newer))).expect("put");
+    let error = env.block_on(log.append(0, &entry(0, 10)).expect("appended").accepted.expect("a ticket")).expect("it resolves");
+    let error = error.expect_err("the slot is taken");
+    assert!(error.kind() == ErrorKind::OutcomeUnknown && error.to_string().contains("newer"), "{error}");
+    assert_eq!(log.append(0, &entry(1, 10)).expect_err("finished").kind(), ErrorKind::OutcomeUnknown);
 }
 
 /// A store that says that a slot is taken, and shows nothing there, is a refusal as well: whoever waits is told in the end, and a fence ends.
