@@ -102,6 +102,12 @@ struct Writer {
     /// Objects not trimmed, oldest first. Invariant: slots without a gap.
     live: VecDeque<(u32, usize)>,
     live_bytes: u64,
+    /// Slots before this one were deleted. Invariant: `deleted <= trimmed`.
+    deleted: u32,
+    /// Slots before this one are not needed.
+    trimmed: u32,
+    /// A task deletes them: never more than one, since followers rest on the order of deletions.
+    is_trimming: bool,
 }
 
 /// One lane.
@@ -137,6 +143,9 @@ impl Lane {
             latency: Duration::ZERO,
             live: VecDeque::from([(0, 0)]),
             live_bytes: 0,
+            deleted: 0,
+            trimmed: 0,
+            is_trimming: false,
         };
         let lane = Arc::new(Lane { place, writer_id, object_bytes_wanted, writer: Mutex::new(writer) });
         let header = encode_data_header(&lane.place.identity(0), LOG_OBJECT_FIRST_BYTE, writer_id, 0);
@@ -486,11 +495,11 @@ impl Lane {
         self.writer.lock().durable
     }
 
-    /// Deletes what lies before the object that holds `before`, in the background. What fails stays until the log is freed.
-    pub(super) fn trim(&self, before: LogOffset) {
-        let slots: Vec<u32> = {
+    /// Deletes what lies before the object that holds `before`, in the background. What fails is tried again with the next trim, and goes with the log
+    /// at last.
+    pub(super) fn trim(self: &Arc<Lane>, before: LogOffset) {
+        {
             let mut writer = self.writer.lock();
-            let mut slots = Vec::new();
             // The replay point's own slot stays: a successor begins there.
             while let Some(&(slot, bytes)) = writer.live.front()
                 && slot < before.segment()
@@ -498,25 +507,40 @@ impl Lane {
             {
                 writer.live.pop_front();
                 writer.live_bytes -= bytes as u64;
-                slots.push(slot);
+                writer.trimmed = slot + 1;
             }
-            slots
-        };
-        if slots.is_empty() {
-            return;
+            if writer.is_trimming || writer.deleted == writer.trimmed {
+                return;
+            }
+            writer.is_trimming = true;
         }
-        let place = self.place.clone();
-        let work = async move {
-            let request = Request::new(Purpose::Collection, place.id.epoch);
-            for slot in slots {
-                let Ok(name) = place.name(slot) else { return };
-                if let Err(error) = patiently(&place.env, || place.objects.delete(request, &name)).await {
-                    tracing::warn!(%error, "log objects behind the replay point stay until the log is freed");
+        let lane = Arc::clone(self);
+        self.place.env.spawn(TaskClass::Background, "log trim", async move { lane.delete_trimmed().await }).detach();
+    }
+
+    /// Deletes slot after slot, up to one that cannot be deleted: whatever is there says that all behind it is.
+    async fn delete_trimmed(self: Arc<Lane>) {
+        let (place, request) = (&self.place, Request::new(Purpose::Collection, self.epoch()));
+        loop {
+            let slot = {
+                let mut writer = self.writer.lock();
+                writer.is_trimming = writer.deleted < writer.trimmed;
+                if !writer.is_trimming {
                     return;
                 }
+                writer.deleted
+            };
+            let deleted = match place.name(slot) {
+                Ok(name) => patiently(&place.env, || place.objects.delete(request, &name)).await,
+                Err(error) => Err(error),
+            };
+            if let Err(error) = deleted {
+                tracing::warn!(%error, slot, "log objects behind the replay point stay until the next trim");
+                self.writer.lock().is_trimming = false;
+                return;
             }
-        };
-        self.place.env.spawn(TaskClass::Background, "log trim", work).detach();
+            self.writer.lock().deleted = slot + 1;
+        }
     }
 
     pub(super) fn pressure(&self) -> Pressure {

@@ -86,6 +86,48 @@ fn a_slot_that_was_trimmed_is_no_end_to_a_follower() {
     assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
 }
 
+/// Trims that overlap delete in ascending order all the same, whatever becomes of a deletion: a follower takes no slot that was emptied for the end.
+#[test]
+fn trims_that_overlap_delete_in_order() {
+    for fault in [Fault::Delay(Duration::from_secs(60)), Fault::Error(ErrorKind::PermissionDenied)] {
+        let case = Case::new(13, Chances::NONE);
+        let writer = case.world.process("writer");
+        let env = writer.env();
+        let log = env.block_on(case.store(&writer).open(&case.context(&writer, 1), 1)).expect("opened");
+        // Entry 0 is in slot 1, and so on.
+        let ends: Vec<_> = (0..9).map(|number| append(&env, &*log, 0, &entry(number, 10)).expect("appended")).collect();
+        let (reader, record) = (case.world.process("reader"), case.record().expect("named"));
+        let follow = || {
+            let (store, context) = (case.store(&reader), case.context(&reader, 2));
+            reader.env().block_on(async {
+                let (mut reader, mut found) = (store.tail(&context, &record, ends[1]).await?, Vec::new());
+                while let Some((entry, _)) = reader.next().await? {
+                    found.push(entry.first_sequence);
+                }
+                Ok::<_, crate::Error>(found)
+            })
+        };
+        let trim = |slot| {
+            log.trim(0, LogOffset::new(slot, 0)).expect("trimmed");
+            case.world.run_for(Duration::from_secs(5));
+        };
+        let is_first = |asked: &Asked<'_>| asked.kind == RequestKind::Delete && asked.name.ends_with("/00000001");
+        case.plan.inject(Rule::new(is_first, fault.clone()).times(2));
+        trim(4);
+        trim(8);
+        assert_eq!(follow().expect("slot 1 is there, and so is all behind it"), [2, 3, 4, 5, 6, 7, 8], "{fault:?}");
+        case.world.run_for(Duration::from_secs(180));
+        // What could not be deleted is with the next trim, although that has nothing of its own.
+        trim(8);
+        let error = follow().expect_err("what it stood in is gone");
+        assert_eq!(error.kind(), ErrorKind::Corrupt, "{fault:?}: {error}");
+        let request = Request::new(Purpose::Collection, crate::Epoch::NONE);
+        let left = env.block_on(case.objects.list(request, "", None, 100)).expect("listed");
+        let left: Vec<_> = left.objects.iter().filter_map(|info| info.name.as_str().rsplit('/').next()).collect();
+        assert_eq!(left, ["00000008", "00000009"], "{fault:?}");
+    }
+}
+
 /// A successor that has fenced the log of `case`, and freed it; where the log ends.
 fn replaced(case: &Case) -> (Process, LogOffset) {
     let successor = case.world.process("successor");
