@@ -310,7 +310,8 @@ impl Lane {
         }
     }
 
-    /// Puts bytes into a slot until it was seen what the slot holds. Never gives up a put that may still land.
+    /// Puts bytes into a slot until it was seen what the slot holds. Gives up only with the lane: while it begins, since nothing names it yet and what
+    /// lands late is garbage; or when it has ended, or was closed.
     async fn hold(&self, slot: u32, bytes: Bytes, refused: Refused) -> Result<()> {
         let (mut backoff, mut refusals, mut is_unknown) = (Backoff::new(), 0, false);
         loop {
@@ -341,15 +342,15 @@ impl Lane {
                 Err(error) if is_passing(&error) => {}
                 Err(error) if error.kind() == ErrorKind::OutcomeUnknown => {}
                 Err(error) => {
-                    if self.refused_for_long(&mut refusals, slot, &error, refused) && !is_unknown {
-                        return Err(error.context("the store refuses the log; what was in flight is not in it"));
+                    if self.refused_for_long(&mut refusals, slot, &error, refused) {
+                        return Err(refused_with(error, is_unknown));
                     }
                 }
             }
+            backoff.pause(&self.place.env).await;
             if matches!(self.writer.lock().state, State::Ended(_)) {
                 return Err(world_ended());
             }
-            backoff.pause(&self.place.env).await;
         }
     }
 
@@ -581,8 +582,18 @@ impl Lane {
         }
     }
 
+    /// Makes all durable, and takes nothing more. When this returns nothing is put any more, well or not.
+    pub(super) async fn close(&self) -> Result<()> {
+        let end = self.stop()?;
+        let closed = self.durable(end).await.unwrap_or_else(|| Err(world_ended()));
+        if let Err(error) = &closed {
+            self.end(error.clone());
+        }
+        closed
+    }
+
     /// Refuses appends from here on. The end of what was appended.
-    pub(super) fn stop(&self) -> Result<LogOffset> {
+    fn stop(&self) -> Result<LogOffset> {
         let mut writer = self.writer.lock();
         if let State::Ended(error) = &writer.state {
             return Err(error.clone());

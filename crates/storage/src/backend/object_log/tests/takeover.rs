@@ -339,6 +339,48 @@ fn a_slot_that_is_taken_and_empty_keeps_nobody_waiting() {
     assert_eq!(fence().expect("fenced"), taken.end);
 }
 
+/// Refuses puts for good, the first of which is of unknown outcome.
+fn refuse_after_an_unknown_put(case: &Case) {
+    case.plan.inject(Rule::of_kind(RequestKind::Put, Fault::Unknown { landed: false }).times(1));
+    case.plan.inject(Rule::of_kind(RequestKind::Put, Fault::Error(ErrorKind::PermissionDenied)).skip(1));
+}
+
+/// Closing ends what is on its way, also what is of unknown outcome.
+#[test]
+fn a_refused_log_that_was_closed_puts_nothing_more() {
+    for refused_before in [Duration::ZERO, Duration::from_secs(120)] {
+        let case = Case::new(14, Chances::NONE);
+        let process = case.world.process("writer");
+        let env = process.env();
+        let log = env.block_on(case.store(&process).open(&case.context(&process, 1), 1)).expect("opened");
+        refuse_after_an_unknown_put(&case);
+        drop(log.append(0, &entry(0, 10)).expect("appended"));
+        case.world.run_for(refused_before);
+        let error = env.block_on(log.close()).expect_err("not all of it is durable");
+        assert_eq!(error.kind(), ErrorKind::DeadlineExceeded, "{error}");
+        let requests = case.plan.requests();
+        case.world.run_for(Duration::from_secs(60));
+        assert_eq!(case.plan.requests(), requests, "nothing works on in the background");
+        assert_eq!(log.append(0, &entry(1, 10)).expect_err("closed").kind(), ErrorKind::Closed);
+    }
+}
+
+/// A lane that nothing names yet is given up, whatever became of its first put: opening ends.
+#[test]
+fn opening_ends_while_the_store_refuses() {
+    let case = Case::new(15, Chances::NONE);
+    let process = case.world.process("writer");
+    refuse_after_an_unknown_put(&case);
+    let opened = Arc::new(parking_lot::Mutex::new(None));
+    let (told, store, context) = (Arc::clone(&opened), case.store(&process), case.context(&process, 1));
+    let open = async move { *told.lock() = Some(store.open(&context, 1).await.map(drop)) };
+    process.spawn(tombolo_env::TaskClass::Foreground, "open", open).detach();
+    case.world.run_for(Duration::from_secs(120));
+    let error = opened.lock().take().expect("it has ended").expect_err("refused");
+    assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{error}");
+    assert_eq!(case.record(), None);
+}
+
 /// A successor that comes while the store refuses has the log, and its writer is told.
 #[test]
 fn a_refused_log_can_be_fenced() {
