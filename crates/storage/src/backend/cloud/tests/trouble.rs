@@ -1,5 +1,6 @@
 //! What a store of the cloud does to its users, and what each of these becomes.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,7 +8,7 @@ use bytes::Bytes;
 use object_store::ObjectStoreExt;
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
 use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
-use tombolo_env::Env;
+use tombolo_env::{BoxFuture, Env, all};
 
 use super::promises::{name, open, placement, request};
 use super::server::{Asked, ConditionalPut, Server, Trouble};
@@ -209,6 +210,38 @@ fn parts_and_their_completion_survive_a_bad_day() {
         Ok::<_, Error>(())
     })
     .expect("no errors");
+}
+
+/// A store that throttles for some seconds delays a table, whatever its size: to end it would be to write all of it again.
+#[test]
+fn tables_outlast_a_store_that_throttles() {
+    // One more than what is asked about an outcome that is not known.
+    const REFUSALS: u32 = 6;
+    let (env, server) = (Env::real(), Server::start());
+    let store = impatient(&env, &server);
+    let mut asked_for = BTreeMap::<String, u32>::new();
+    server.trouble(move |asked| {
+        let (upload, part) = (asked.query.contains_key("uploadId"), asked.query.get("partNumber"));
+        let times = asked_for.entry(format!("{} {} {upload} {part:?}", asked.method, asked.key)).or_default();
+        *times += 1;
+        let refusal = if asked.key.ends_with("503") { (503, "SlowDown") } else { (429, "TooManyRequests") };
+        (asked.method != "GET" && *times <= REFUSALS).then_some(Trouble::Refuse(refusal.0, refusal.1))
+    });
+    let write = |key: &'static str, length: usize| -> BoxFuture<'_, Result<bool>> {
+        let store = &store;
+        Box::pin(async move {
+            let (name, bytes) = (name(key), Bytes::from(vec![7; length]));
+            let mut writer = store.create(request(), &name, placement()).await?;
+            writer.append(bytes.clone()).await?;
+            writer.finish().await?;
+            Ok(read_whole(&**store, request(), &name, u64::MAX - 1).await? == bytes)
+        })
+    };
+    let large = 2 * PART_BYTES + 1;
+    let tables = vec![write("large-429", large), write("large-503", large), write("small-429", 5), write("small-503", 5)];
+    for whole in env.block_on(all(tables, 4)) {
+        assert!(whole.expect("written"));
+    }
 }
 
 /// A server whose put-if-absent is no such thing keeps the promises of a store badly enough to be noticed.
