@@ -310,6 +310,31 @@ fn a_large_copy_that_fails_is_judged_by_what_failed() {
     assert_eq!(copy("good").expect("taken"), PutOutcome::Exists);
 }
 
+/// Azure accepts a copy and makes it later: until then its name holds nothing, and for ever when it comes to nothing.
+#[test]
+fn a_copy_that_was_accepted_is_created_once_it_is_there() {
+    let (env, server) = (Env::real(), Server::start());
+    let bytes: Bytes = (0..=250).cycle().take(PART_BYTES + 1).collect();
+    server.plant("db/large", &bytes);
+    let open = |prefix: &str| {
+        let uri = crate::Uri::parse(&server.azure_uri(prefix)).expect("a URI");
+        crate::backend::cloud::CloudObjectStore::open(&env, &uri).expect("a store")
+    };
+    let (source, target) = (open("db"), open("restored"));
+    let place = source.place(&name("large")).expect("a place");
+    let adopt = |to: &str, request| env.block_on(target.adopt(request, &place, &name(to)));
+    assert_eq!(adopt("at-once", request()).expect("no trouble"), Some(PutOutcome::Created));
+    assert_eq!(adopt("at-once", request()).expect("taken"), Some(PutOutcome::Exists));
+    server.next("PUT", 1, Trouble::PendingCopy(3));
+    assert_eq!(adopt("later", request()).expect("made"), Some(PutOutcome::Created));
+    let read = env.block_on(read_whole(&target, request(), &name("later"), u64::MAX - 1)).expect("it is there");
+    assert!(read == bytes, "{} bytes of {}", read.len(), bytes.len());
+    server.next("PUT", 1, Trouble::PendingCopy(u32::MAX));
+    let soon = request().until(Some(env.now() + Duration::from_secs(1)));
+    let error = adopt("never", soon).expect_err("it is not there");
+    assert_eq!(error.kind(), ErrorKind::OutcomeUnknown, "{error}");
+}
+
 /// A store behind a server of credentials.
 fn with_credentials(of: &Server, server: &Server, token: &std::path::Path) -> [(&'static str, Box<dyn Client>); 2] {
     let connector = wire::Connector::default;
