@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tombolo_env::{BoxFuture, Env, all};
+use tombolo_env::{BoxFuture, Env, Instant, all};
 
 use crate::{Error, ErrorKind, ObjectInfo, ObjectName, ObjectStore, Request, Result};
 
@@ -16,6 +16,8 @@ const PAUSE_MIN: Duration = Duration::from_millis(2);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// About ten seconds of trying, for whoever is not bound to go on for ever.
 const ATTEMPTS_MAX: u32 = 18;
+/// The same in time: attempts may be long, where the store below waits by itself before it gives up.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Whether the same call may succeed in a moment.
 pub(crate) fn is_passing(error: &Error) -> bool {
@@ -32,36 +34,45 @@ pub(crate) fn may_have_landed(error: &Error) -> bool {
 pub(crate) struct Backoff {
     attempts: u32,
     next: Duration,
+    /// From when on the time counts.
+    since: Option<Instant>,
 }
 
 impl Backoff {
+    /// The time counts from the first pause on: after the first failure there is one attempt more, however long that took.
     pub(crate) fn new() -> Backoff {
-        Backoff { attempts: 0, next: PAUSE_MIN }
+        Backoff { attempts: 0, next: PAUSE_MIN, since: None }
+    }
+
+    /// The time counts from now on: an attempt that took all of it is the last.
+    fn starting(env: &Env) -> Backoff {
+        Backoff { since: Some(env.now()), ..Backoff::new() }
     }
 
     /// Waits; between a half and the whole of the pause, so that many do not come back at once.
     pub(crate) async fn pause(&mut self, env: &Env) {
         self.attempts += 1;
+        self.since.get_or_insert(env.now());
         let half = self.next / 2;
         self.next = (self.next * 2).min(PAUSE_MAX);
         let chance = env.random_u64() % u64::try_from(half.as_nanos()).unwrap_or(u64::MAX).max(1);
         env.sleep(half + Duration::from_nanos(chance)).await;
     }
 
-    pub(crate) fn is_exhausted(&self) -> bool {
-        self.attempts >= ATTEMPTS_MAX
+    pub(crate) fn is_exhausted(&self, env: &Env) -> bool {
+        self.attempts >= ATTEMPTS_MAX || self.since.is_some_and(|since| env.now().since(since) >= PATIENCE)
     }
 }
 
-/// Makes a request that may be made again, for some seconds while it fails in passing.
+/// Makes a request that may be made again, for about ten seconds while it fails in passing: none is begun later than that.
 ///
 /// # Errors
 /// What the last attempt said.
 pub async fn patiently<'a, T>(env: &Env, make: impl Fn() -> BoxFuture<'a, Result<T>>) -> Result<T> {
-    let mut backoff = Backoff::new();
+    let mut backoff = Backoff::starting(env);
     loop {
         match make().await {
-            Err(error) if (is_passing(&error) || error.kind() == ErrorKind::OutcomeUnknown) && !backoff.is_exhausted() => {
+            Err(error) if (is_passing(&error) || error.kind() == ErrorKind::OutcomeUnknown) && !backoff.is_exhausted(env) => {
                 backoff.pause(env).await;
             }
             result => return result,
@@ -94,6 +105,42 @@ pub async fn delete_under(
         match last {
             Some(last) if page.more => after = Some(last),
             _ => return Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use tombolo_env::simulated::World;
+
+    use super::*;
+    use crate::backend::memory::MemoryObjectStore;
+    use crate::layer::fault::{Fault, FaultObjectStore, FaultPlan, Rule};
+    use crate::layer::retry::{RetryObjectStore, RetryPolicy};
+    use crate::registry::REMOTE_PATIENCE;
+    use crate::{Epoch, Purpose};
+
+    /// A store that has tried for long already, as those of buckets do, is not asked a dozen times more.
+    #[test]
+    fn two_who_are_patient_are_no_more_patient_than_one() {
+        let world = World::new(1);
+        let env = world.process("client").env();
+        let plan = FaultPlan::scripted();
+        plan.inject(Rule::new(|_| true, Fault::Error(ErrorKind::Retry)));
+        let away: Arc<dyn ObjectStore> = Arc::new(FaultObjectStore::new(&env, Arc::new(MemoryObjectStore::unnamed(&env)), plan));
+        let policy = RetryPolicy { patience: REMOTE_PATIENCE, ..RetryPolicy::default() };
+        let patient: Arc<dyn ObjectStore> = Arc::new(RetryObjectStore::new(&env, Arc::clone(&away), policy));
+        let name = ObjectName::new("a").expect("a name");
+        let request = Request::new(Purpose::Open, Epoch(1));
+        // In virtual time.
+        for (store, least, most) in [(away, 5, 12), (patient, 25, 45)] {
+            let began = env.now();
+            let error = env.block_on(patiently(&env, || store.read(request, &name, 0..1))).expect_err("it is away");
+            assert_eq!(error.kind(), ErrorKind::Retry, "{error}");
+            let took = env.now().since(began);
+            assert!((least..=most).contains(&took.as_secs()), "{took:?}");
         }
     }
 }

@@ -9,10 +9,12 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::task::{AbortHandle, JoinHandle};
-use tombolo_env::{Env, completion};
+use tombolo_env::{Env, Instant, completion};
 
 use crate::backend::{begin, within};
 use crate::gate::Gate;
+#[cfg(feature = "cloud")]
+use crate::registry::REMOTE_PATIENCE;
 use crate::{Error, ErrorKind, Request, Result};
 
 /// Threads that requests run on. They only wait for the network, sign and copy.
@@ -24,6 +26,8 @@ const LOOKUP_THREADS_MAX: usize = 4;
 /// Attempts at what is not known, after the first.
 const ATTEMPTS_MAX: u32 = 5;
 const PAUSE_MIN: Duration = Duration::from_millis(40);
+/// Pauses double so often.
+const DOUBLINGS_MAX: u32 = 5;
 
 /// The runtime of all remote stores of this process.
 #[derive(Debug)]
@@ -147,11 +151,26 @@ fn unknown(doing: &str, why: &str) -> Error {
 pub(crate) struct Attempts {
     env: Env,
     made: u32,
+    /// Up to when there are more of them than a few.
+    until: Option<Instant>,
 }
 
 impl Attempts {
+    /// A few, for about a second: somebody above goes on.
     pub(crate) fn new(env: &Env) -> Attempts {
-        Attempts { env: env.clone(), made: 0 }
+        Attempts { env: env.clone(), made: 0, until: None }
+    }
+
+    /// A few, and as many more as fit the time that requests to remote stores are made again for: nobody above goes on.
+    #[cfg(feature = "cloud")]
+    pub(crate) fn patient(env: &Env) -> Attempts {
+        Attempts { until: Some(env.now() + REMOTE_PATIENCE), ..Attempts::new(env) }
+    }
+
+    /// Whether nobody above goes on.
+    #[cfg(feature = "cloud")]
+    pub(crate) fn are_patient(&self) -> bool {
+        self.until.is_some()
     }
 
     /// Whether one was made again.
@@ -161,10 +180,10 @@ impl Attempts {
 
     /// Waits before another attempt; `false` when there were enough. The pause is between a half and the whole of twice the one before.
     pub(crate) async fn again(&mut self) -> bool {
-        if self.made >= ATTEMPTS_MAX {
+        if self.made >= ATTEMPTS_MAX && self.until.is_none_or(|until| self.env.now() >= until) {
             return false;
         }
-        let half = PAUSE_MIN * (1 << self.made) / 2;
+        let half = PAUSE_MIN * (1 << self.made.min(DOUBLINGS_MAX)) / 2;
         self.made += 1;
         let chance = self.env.random_u64() % u64::try_from(half.as_nanos()).unwrap_or(u64::MAX).max(1);
         tokio::time::sleep(half + Duration::from_nanos(chance)).await;

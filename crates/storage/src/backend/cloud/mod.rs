@@ -181,11 +181,19 @@ impl CloudObjectStore {
             let bytes = self.run(request, DOING, Effect::Nothing, read).await?;
             return self.put(request, to, bytes).await;
         }
-        let (client, key, place) = (self.client(), self.key(to)?, self.bucket().place(to.as_str()));
+        let (client, key, place, env) = (self.client(), self.key(to)?, self.bucket().place(to.as_str()), self.env().clone());
         let work = async move {
             let options = CopyOptions::new().with_mode(CopyMode::Create);
-            match wire::listen(client.copy_opts(&from, &key, options)).await {
-                Ok(()) => Ok(PutOutcome::Created),
+            match wire::hear(client.copy_opts(&from, &key, options)).await {
+                Ok(((), answer)) if answer.is_copy_pending => match comes_about(&*client, &env, &key, length).await {
+                    true => Ok(PutOutcome::Created),
+                    false => {
+                        Err(Error::new(ErrorKind::OutcomeUnknown, format!("{DOING}: the service has not made in time what it accepted"))
+                            .object(place)
+                            .advice("look at the name later: it holds nothing until the copy is made"))
+                    }
+                },
+                Ok(_) => Ok(PutOutcome::Created),
                 Err(Failure { kind: ErrorKind::AlreadyExists, .. }) => Ok(PutOutcome::Exists),
                 Err(failure) if failure.is_uncertain => Err(failure.unknown(DOING, &place)),
                 Err(failure) => Err(failure.error(DOING, &place)),
@@ -299,6 +307,18 @@ impl ObjectStore for CloudObjectStore {
     fn describe(&self) -> String {
         self.bucket().describe()
     }
+}
+
+/// Waits for a copy that the service goes on with: whether it is there. Until then its name holds nothing, and for ever when it comes to nothing.
+async fn comes_about(client: &dyn Client, env: &Env, key: &Path, length: u64) -> bool {
+    let mut attempts = Attempts::patient(env);
+    while attempts.again().await {
+        let looked = wire::hear(client.head(key)).await;
+        if looked.is_ok_and(|(meta, answer)| meta.size == length && !answer.is_copy_pending) {
+            return true;
+        }
+    }
+    false
 }
 
 /// The log of a store of the cloud: objects of it.

@@ -3,7 +3,7 @@
 //! Each call marks its object with a number of its own. An answer that was lost leaves three possibilities: the object is in place, it is not,
 //! or it will be. So the same put is made again: `Created` settles it, and so does a name that is taken, since then a read shows whose mark it has.
 //! Where a store keeps no marks, the bytes are compared. What is still not known after some attempts is `OutcomeUnknown`: the manifest and the log
-//! go on from there, with the same bytes to the same name.
+//! go on from there, with the same bytes to the same name. Of a table nobody does, so that it has more attempts, at what was refused too.
 
 use std::sync::Arc;
 
@@ -27,13 +27,14 @@ pub(super) struct Put {
     /// The object, for messages.
     pub(super) place: String,
     pub(super) payload: PutPayload,
+    pub(super) attempts: Attempts,
 }
 
 impl Put {
-    pub(super) async fn run(self) -> Result<PutOutcome> {
+    pub(super) async fn run(mut self) -> Result<PutOutcome> {
         const DOING: &str = "putting an object";
         let mark = format!("{:016x}{:016x}", self.env.random_u64(), self.env.random_u64());
-        let (mut attempts, mut is_unknown) = (Attempts::new(&self.env), false);
+        let mut is_unknown = false;
         loop {
             let attributes = Attributes::from_iter([(Attribute::Metadata(MARK.into()), mark.clone())]);
             let options = PutOptions { mode: PutMode::Create, attributes, ..PutOptions::default() };
@@ -48,11 +49,9 @@ impl Put {
                 Err(failure) => failure,
             };
             is_unknown |= failure.is_uncertain;
-            if !is_unknown {
-                return Err(failure.error(DOING, &self.place));
-            }
-            if !attempts.again().await {
-                return Err(failure.unknown(DOING, &self.place));
+            let passes = is_unknown || (failure.kind == ErrorKind::Retry && self.attempts.are_patient());
+            if !passes || !self.attempts.again().await {
+                return Err(if is_unknown { failure.unknown(DOING, &self.place) } else { failure.error(DOING, &self.place) });
             }
         }
     }
@@ -74,17 +73,24 @@ impl Put {
 impl CloudObjectStore {
     /// Puts bytes into a free name.
     pub(super) async fn put(&self, request: Request, name: &ObjectName, bytes: Bytes) -> Result<PutOutcome> {
-        self.put_payload(request, name, bytes.into()).await
+        self.put_payload(request, name, bytes.into(), Attempts::new(self.env())).await
     }
 
-    /// As [`CloudObjectStore::put`], of bytes in pieces.
-    pub(super) async fn put_payload(&self, request: Request, name: &ObjectName, payload: PutPayload) -> Result<PutOutcome> {
+    /// As [`CloudObjectStore::put`], of bytes in pieces and with these attempts.
+    pub(super) async fn put_payload(
+        &self,
+        request: Request,
+        name: &ObjectName,
+        payload: PutPayload,
+        attempts: Attempts,
+    ) -> Result<PutOutcome> {
         let put = Put {
             client: self.client(),
             env: self.env().clone(),
             key: self.key(name)?,
             place: self.bucket().place(name.as_str()),
             payload,
+            attempts,
         };
         self.run(request, "putting an object", Effect::Change, put.run()).await
     }

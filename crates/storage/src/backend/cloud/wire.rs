@@ -39,6 +39,8 @@ pub(super) struct Answer {
     pub(super) transport: Option<HttpErrorKind>,
     /// The status of an answer of success; the error came with its body, or of what the client made of it.
     pub(super) success: Option<u16>,
+    /// Azure has accepted a copy and goes on with it, or says so of the object that was looked at.
+    pub(super) is_copy_pending: bool,
     /// It was no request to the store, but one for credentials.
     pub(super) is_for_credentials: bool,
 }
@@ -111,9 +113,18 @@ fn kind_of(request: &HttpRequest) -> RequestKind {
 
 /// Does `work`; a failure comes with what was heard on the wire.
 pub(super) async fn listen<T>(work: impl Future<Output = object_store::Result<T>>) -> Result<T, Failure> {
+    hear(work).await.map(|(result, _)| result)
+}
+
+/// As [`listen`]; a success comes with what was heard as well.
+pub(super) async fn hear<T>(work: impl Future<Output = object_store::Result<T>>) -> Result<(T, Answer), Failure> {
     let heard = async {
         let result = work.await;
-        result.map_err(|error| Failure::judge(&error, &ANSWER.with(RefCell::take)))
+        let answer = ANSWER.with(RefCell::take);
+        match result {
+            Ok(result) => Ok((result, answer)),
+            Err(error) => Err(Failure::judge(&error, &answer)),
+        }
     };
     ANSWER.scope(RefCell::default(), heard).await
 }
@@ -191,7 +202,8 @@ impl HttpService for Listening {
             return Ok(HttpResponse::from_parts(parts, body.into()));
         }
         if status.is_success() {
-            note(Answer { success: Some(status.as_u16()), ..heard });
+            let is_copy_pending = response.headers().get("x-ms-copy-status").is_some_and(|status| status == "pending");
+            note(Answer { success: Some(status.as_u16()), is_copy_pending, ..heard });
             return Ok(response);
         }
         let (parts, body) = response.into_parts();

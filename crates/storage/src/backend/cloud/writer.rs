@@ -4,6 +4,9 @@
 //! (rule 6), so that two uploads of one name do not meet. An upload that is dropped is given up in the background; one whose process died is left
 //! to the bucket's lifecycle rule, since it is neither listed nor read.
 //!
+//! Whatever fails in passing is made again for as long as requests to remote stores are: beginning, sending and completing do no harm when they are done
+//! twice, and nobody above repeats them ([`crate::layer::retry`]).
+//!
 //! Invariant: at most one part is being filled and [`PARTS_IN_FLIGHT_MAX`] are on their way.
 
 use std::collections::VecDeque;
@@ -120,7 +123,7 @@ impl CloudWriter {
         const DOING: &str = "beginning an upload";
         let (client, key, place, env) = (self.store.client(), self.key.clone(), self.place.clone(), self.store.env().clone());
         let work = async move {
-            let mut attempts = Attempts::new(&env);
+            let mut attempts = Attempts::patient(&env);
             loop {
                 match wire::listen(client.create_multipart(&key)).await {
                     Ok(id) => return Ok(id),
@@ -138,7 +141,8 @@ impl CloudWriter {
         let info = ObjectInfo { name: self.name.clone(), length: self.length };
         if self.upload.is_none() {
             let payload = std::mem::take(&mut self.filling).into_iter().collect();
-            return match self.store.put_payload(self.request, &self.name, payload).await? {
+            let attempts = Attempts::patient(self.store.env());
+            return match self.store.put_payload(self.request, &self.name, payload, attempts).await? {
                 PutOutcome::Created => Ok(info),
                 PutOutcome::Exists => Err(self.taken()),
             };
@@ -151,14 +155,30 @@ impl CloudWriter {
                 arrived(upload, &self.place).await?;
             }
         }
-        match self.store.head(self.request, &self.name).await {
-            Err(error) if error.kind() == ErrorKind::NotFound => {}
-            Ok(_) => return Err(self.taken()),
-            Err(error) => return Err(error),
+        if self.is_taken().await? {
+            return Err(self.taken());
         }
         self.complete().await?;
         self.upload = None;
         Ok(info)
+    }
+
+    /// Whether the name holds an object.
+    async fn is_taken(&self) -> Result<bool> {
+        const DOING: &str = "looking for an object of this name";
+        let (client, key, place, env) = (self.store.client(), self.key.clone(), self.place.clone(), self.store.env().clone());
+        let work = async move {
+            let mut attempts = Attempts::patient(&env);
+            loop {
+                match wire::listen(client.head(&key)).await {
+                    Ok(_) => return Ok(true),
+                    Err(failure) if failure.kind == ErrorKind::NotFound => return Ok(false),
+                    Err(failure) if failure.kind == ErrorKind::Retry && attempts.again().await => {}
+                    Err(failure) => return Err(failure.error(DOING, &place)),
+                }
+            }
+        };
+        self.store.run(self.request, DOING, Effect::Nothing, work).await
     }
 
     fn taken(&self) -> Error {
@@ -173,7 +193,7 @@ impl CloudWriter {
         let (client, key, place, env) = (self.store.client(), self.key.clone(), self.place.clone(), self.store.env().clone());
         let length = self.length;
         let work = async move {
-            let (mut attempts, mut is_unknown) = (Attempts::new(&env), false);
+            let (mut attempts, mut is_unknown) = (Attempts::patient(&env), false);
             loop {
                 let failure = match wire::listen(client.complete_multipart(&key, &id, parts.clone())).await {
                     Ok(_) => return Ok(()),
@@ -215,7 +235,7 @@ struct Part {
 impl Part {
     /// Sending a part again replaces it: any failure that passes is tried again.
     async fn send(self) -> Result<PartId> {
-        let (client, mut attempts): (Arc<dyn Client>, _) = (self.store.client(), Attempts::new(self.store.env()));
+        let (client, mut attempts): (Arc<dyn Client>, _) = (self.store.client(), Attempts::patient(self.store.env()));
         loop {
             match wire::listen(client.put_part(&self.key, &self.id, self.index, self.payload.clone())).await {
                 Ok(part) => return Ok(part),

@@ -279,11 +279,14 @@ impl Walk<'_> {
                 Ok(PutOutcome::Created) => return Ok(Slot::Seal(self.end)),
                 Ok(PutOutcome::Exists) => match self.read_one(slot, HEADER_BYTES).await? {
                     // The log was freed meanwhile: the slots before are empty too, which the next round tells.
-                    Slot::Empty if backoff.is_exhausted() => return Err(contradiction(&self.place.name(slot)?).context("sealing a log")),
+                    Slot::Empty if backoff.is_exhausted(&self.place.env) => {
+                        return Err(contradiction(&self.place.name(slot)?).context("sealing a log"));
+                    }
                     Slot::Empty => {}
                     found => return Ok(found),
                 },
-                Err(error) if (is_passing(&error) || error.kind() == ErrorKind::OutcomeUnknown) && !backoff.is_exhausted() => {}
+                Err(error)
+                    if (is_passing(&error) || error.kind() == ErrorKind::OutcomeUnknown) && !backoff.is_exhausted(&self.place.env) => {}
                 Err(error) => return Err(error.context("sealing a log")),
             }
             backoff.pause(&self.place.env).await;

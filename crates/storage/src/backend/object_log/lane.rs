@@ -102,6 +102,12 @@ struct Writer {
     /// Objects not trimmed, oldest first. Invariant: slots without a gap.
     live: VecDeque<(u32, usize)>,
     live_bytes: u64,
+    /// Slots before this one were deleted. Invariant: `deleted <= trimmed`.
+    deleted: u32,
+    /// Slots before this one are not needed.
+    trimmed: u32,
+    /// A task deletes them: never more than one, since followers rest on the order of deletions.
+    is_trimming: bool,
 }
 
 /// One lane.
@@ -137,6 +143,9 @@ impl Lane {
             latency: Duration::ZERO,
             live: VecDeque::from([(0, 0)]),
             live_bytes: 0,
+            deleted: 0,
+            trimmed: 0,
+            is_trimming: false,
         };
         let lane = Arc::new(Lane { place, writer_id, object_bytes_wanted, writer: Mutex::new(writer) });
         let header = encode_data_header(&lane.place.identity(0), LOG_OBJECT_FIRST_BYTE, writer_id, 0);
@@ -301,39 +310,47 @@ impl Lane {
         }
     }
 
-    /// Puts bytes into a slot until it was seen what the slot holds. Never gives up a put that may still land.
+    /// Puts bytes into a slot until it was seen what the slot holds. Gives up only with the lane: while it begins, since nothing names it yet and what
+    /// lands late is garbage; or when it has ended, or was closed.
     async fn hold(&self, slot: u32, bytes: Bytes, refused: Refused) -> Result<()> {
         let (mut backoff, mut refusals, mut is_unknown) = (Backoff::new(), 0, false);
         loop {
             let put = self.place.put(self.epoch(), slot, bytes.clone()).await;
-            is_unknown |= put.as_ref().is_err_and(may_have_landed);
+            // What holds a taken slot may well be ours.
+            is_unknown |= put.as_ref().err().is_none_or(may_have_landed);
             match put {
                 Ok(PutOutcome::Created) => return Ok(()),
                 Ok(PutOutcome::Exists) => match self.compare(slot, &bytes).await {
-                    Ok(true) => return Ok(()),
+                    Ok(Found::Ours) => return Ok(()),
+                    Ok(Found::Other(error)) => return Err(error),
                     // It was there, and is gone: a successor that has all of it has freed it. The next put tells.
-                    Ok(false) => {
+                    Ok(Found::Nothing) => {
                         let error = contradiction(&self.place.name(slot)?);
                         if self.refused_for_long(&mut refusals, slot, &error, refused) {
                             return Err(error);
                         }
                     }
                     Err(error) if is_passing(&error) => {}
-                    Err(error) => return Err(error),
+                    // A store that does not show the slot says nothing of it.
+                    Err(error) => {
+                        if self.refused_for_long(&mut refusals, slot, &error, refused) {
+                            return Err(refused_with(error, is_unknown));
+                        }
+                    }
                 },
                 Err(error) if is_enabled(Mutant::LogObjectUnknownTakenAsHeld) && error.kind() == ErrorKind::OutcomeUnknown => return Ok(()),
                 Err(error) if is_passing(&error) => {}
                 Err(error) if error.kind() == ErrorKind::OutcomeUnknown => {}
                 Err(error) => {
-                    if self.refused_for_long(&mut refusals, slot, &error, refused) && !is_unknown {
-                        return Err(error.context("the store refuses the log; what was in flight is not in it"));
+                    if self.refused_for_long(&mut refusals, slot, &error, refused) {
+                        return Err(refused_with(error, is_unknown));
                     }
                 }
             }
+            backoff.pause(&self.place.env).await;
             if matches!(self.writer.lock().state, State::Ended(_)) {
                 return Err(world_ended());
             }
-            backoff.pause(&self.place.env).await;
         }
     }
 
@@ -349,28 +366,28 @@ impl Lane {
         is_last
     }
 
-    /// What a taken slot holds: these bytes (`true`), or nothing any more (`false`).
+    /// What a taken slot holds.
     ///
     /// # Errors
-    /// `Fenced` when it holds a seal; `Corrupt` when it holds anything else.
-    async fn compare(&self, slot: u32, bytes: &Bytes) -> Result<bool> {
+    /// Those of the read, which say nothing of the slot.
+    async fn compare(&self, slot: u32, bytes: &Bytes) -> Result<Found> {
         if is_enabled(Mutant::LogObjectExistsTakenAsHeld) {
-            return Ok(true);
+            return Ok(Found::Ours);
         }
         let found = self.place.read(Purpose::Log, self.epoch(), slot, 0..bytes.len() as u64 + 1).await?;
-        let Some(found) = found else { return Ok(false) };
+        let Some(found) = found else { return Ok(Found::Nothing) };
         if found == bytes {
-            return Ok(true);
+            return Ok(Found::Ours);
         }
         let name = self.place.name(slot)?;
-        match LogObject::decode(&found, &self.place.identity(slot)) {
-            Ok(LogObject::Seal { by, .. }) => Err(self.fenced(by)),
+        Ok(Found::Other(match LogObject::decode(&found, &self.place.identity(slot)) {
+            Ok(LogObject::Seal { by, .. }) => self.fenced(by),
             Ok(LogObject::Data { writer, .. }) => {
-                Err(Error::corrupt(name, 64, format!("writer {:016x}", self.writer_id), format!("writer {writer:016x}"))
-                    .context("another process writes this epoch's log"))
+                Error::corrupt(name, 64, format!("writer {:016x}", self.writer_id), format!("writer {writer:016x}"))
+                    .context("another process writes this epoch's log")
             }
-            Err(error) => Err(Error::format(name, 0, error)),
-        }
+            Err(error) => Error::format(name, 0, error),
+        }))
     }
 
     /// The store has refused for long: those who wait are told, and nothing more is taken until it takes an object.
@@ -425,21 +442,32 @@ impl Lane {
         wake(done, &Ok(()));
     }
 
-    /// Ends the lane with an error: everyone who waits gets it.
+    /// Ends the lane with an error: everyone who waits gets it, and never a kind that says that nothing took effect.
     pub(super) fn end(&self, error: Error) {
-        let waiters = {
+        let (waiters, error) = {
             let mut writer = self.writer.lock();
-            if matches!(writer.state, State::Ended(_)) {
-                return;
-            }
+            let kind = match (&writer.state, error.kind()) {
+                (State::Ended(_), _) => return,
+                (_, kind @ (ErrorKind::Fenced | ErrorKind::Corrupt | ErrorKind::Bug)) => kind,
+                (State::Closed, _) => ErrorKind::Closed,
+                (State::Open, _) => ErrorKind::OutcomeUnknown,
+            };
+            let error = if kind == error.kind() { error } else { self.ended(kind, error) };
             writer.state = State::Ended(error.clone());
             writer.full.clear();
             writer.open = Vec::new();
             writer.waiting_bytes = 0;
             writer.memory.set(0);
-            std::mem::take(&mut writer.waiters)
+            (std::mem::take(&mut writer.waiters), error)
         };
         wake(waiters, &Err(error));
+    }
+
+    fn ended(&self, kind: ErrorKind, cause: Error) -> Error {
+        Error::new(kind, format!("the log has ended; what was in flight may or may not be found again: {cause}"))
+            .object(&self.place)
+            .source(cause)
+            .advice("see to what the store says, then open the database again")
     }
 
     /// A ticket for `end` being durable.
@@ -468,11 +496,11 @@ impl Lane {
         self.writer.lock().durable
     }
 
-    /// Deletes what lies before the object that holds `before`, in the background. What fails stays until the log is freed.
-    pub(super) fn trim(&self, before: LogOffset) {
-        let slots: Vec<u32> = {
+    /// Deletes what lies before the object that holds `before`, in the background. What fails is tried again with the next trim, and goes with the log
+    /// at last.
+    pub(super) fn trim(self: &Arc<Lane>, before: LogOffset) {
+        {
             let mut writer = self.writer.lock();
-            let mut slots = Vec::new();
             // The replay point's own slot stays: a successor begins there.
             while let Some(&(slot, bytes)) = writer.live.front()
                 && slot < before.segment()
@@ -480,25 +508,40 @@ impl Lane {
             {
                 writer.live.pop_front();
                 writer.live_bytes -= bytes as u64;
-                slots.push(slot);
+                writer.trimmed = slot + 1;
             }
-            slots
-        };
-        if slots.is_empty() {
-            return;
+            if writer.is_trimming || writer.deleted == writer.trimmed {
+                return;
+            }
+            writer.is_trimming = true;
         }
-        let place = self.place.clone();
-        let work = async move {
-            let request = Request::new(Purpose::Collection, place.id.epoch);
-            for slot in slots {
-                let Ok(name) = place.name(slot) else { return };
-                if let Err(error) = patiently(&place.env, || place.objects.delete(request, &name)).await {
-                    tracing::warn!(%error, "log objects behind the replay point stay until the log is freed");
+        let lane = Arc::clone(self);
+        self.place.env.spawn(TaskClass::Background, "log trim", async move { lane.delete_trimmed().await }).detach();
+    }
+
+    /// Deletes slot after slot, up to one that cannot be deleted: whatever is there says that all behind it is.
+    async fn delete_trimmed(self: Arc<Lane>) {
+        let (place, request) = (&self.place, Request::new(Purpose::Collection, self.epoch()));
+        loop {
+            let slot = {
+                let mut writer = self.writer.lock();
+                writer.is_trimming = writer.deleted < writer.trimmed;
+                if !writer.is_trimming {
                     return;
                 }
+                writer.deleted
+            };
+            let deleted = match place.name(slot) {
+                Ok(name) => patiently(&place.env, || place.objects.delete(request, &name)).await,
+                Err(error) => Err(error),
+            };
+            if let Err(error) = deleted {
+                tracing::warn!(%error, slot, "log objects behind the replay point stay until the next trim");
+                self.writer.lock().is_trimming = false;
+                return;
             }
-        };
-        self.place.env.spawn(TaskClass::Background, "log trim", work).detach();
+            self.writer.lock().deleted = slot + 1;
+        }
     }
 
     pub(super) fn pressure(&self) -> Pressure {
@@ -539,8 +582,18 @@ impl Lane {
         }
     }
 
+    /// Makes all durable, and takes nothing more. When this returns nothing is put any more, well or not.
+    pub(super) async fn close(&self) -> Result<()> {
+        let end = self.stop()?;
+        let closed = self.durable(end).await.unwrap_or_else(|| Err(world_ended()));
+        if let Err(error) = &closed {
+            self.end(error.clone());
+        }
+        closed
+    }
+
     /// Refuses appends from here on. The end of what was appended.
-    pub(super) fn stop(&self) -> Result<LogOffset> {
+    fn stop(&self) -> Result<LogOffset> {
         let mut writer = self.writer.lock();
         if let State::Ended(error) = &writer.state {
             return Err(error.clone());
@@ -557,6 +610,23 @@ enum Refused {
     GivesUp,
     /// What was taken is tried on.
     GoesOn,
+}
+
+/// What a taken slot holds.
+#[derive(Debug)]
+enum Found {
+    /// The bytes that were put.
+    Ours,
+    /// Nothing any more.
+    Nothing,
+    /// Something else, as an error: `Fenced` for a seal; `Corrupt`, and `Unsupported` for what a newer version wrote.
+    Other(Error),
+}
+
+/// Of a store that has refused until the lane was given up.
+fn refused_with(error: Error, is_unknown: bool) -> Error {
+    let is_there = if is_unknown { "may be" } else { "is not" };
+    error.context(format_args!("the store refuses the log; what was in flight {is_there} in it"))
 }
 
 /// Of what was taken, and not in the store after half a minute.

@@ -37,7 +37,7 @@ use tombolo_format::log_object::SEAL_BYTES;
 use self::lane::Lane;
 use self::place::Place;
 use crate::fenced::Fenced;
-use crate::lanes::{Lanes, LogLane, given_up, wait, world_ended};
+use crate::lanes::{Lanes, LogLane, given_up, wait};
 use crate::log_memory::LaneMemory;
 use crate::mutant::{Mutant, is_enabled};
 use crate::patience::delete_under;
@@ -299,9 +299,6 @@ impl LogLane for Arc<Lane> {
     }
 
     fn close(&self) -> BoxFuture<'_, Result<()>> {
-        Box::pin(async move {
-            let end = self.stop()?;
-            Lane::durable(self, end).await.unwrap_or_else(|| Err(world_ended()))
-        })
+        Box::pin(Lane::close(self))
     }
 }

@@ -7,7 +7,7 @@
 //! | `Retry`, `Busy`: nothing took effect | again, after a pause |
 //! | `OutcomeUnknown` | never here: who put it asks what the name holds (the manifest's driver), or makes a fresh name (tables) |
 //! | anything else: it is the answer | never |
-//! | a piece of an object, or its end | never: the writer is used up; the object is written again under a fresh name |
+//! | a piece of an object, or its end | never: the writer is used up, and the object is written again under a fresh name; buckets repeat them below |
 //!
 //! Pauses double from `pause_min` to `pause_max`, each shortened by chance to between a half and the whole, so that many do not come
 //! back at once. All requests of one layer together make at most `retries_per_second_max` attempts again: a store that comes back is

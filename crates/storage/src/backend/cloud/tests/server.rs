@@ -28,6 +28,8 @@ pub(in super::super) enum Trouble {
     Silence(Duration),
     /// A list's page without a key, and more to come: after where the page began, or after a key.
     EmptyPage(Option<&'static str>),
+    /// A copy of Azure's is accepted, and there after its length was asked for so often: until then its name holds nothing.
+    PendingCopy(u32),
 }
 
 /// How the server puts what must be absent.
@@ -71,6 +73,8 @@ struct State {
     uploads: BTreeMap<String, BTreeMap<u32, Vec<u8>>>,
     requests: Vec<String>,
     next_upload: u32,
+    /// Copies that go on, by key: how often their length is asked for before they are there.
+    pending: BTreeMap<String, (u32, Stored)>,
 }
 
 struct Shared {
@@ -145,7 +149,7 @@ impl Server {
         format!("s3://bucket/{prefix}?endpoint=http://{}&anonymous=yes{parameters}", self.address)
     }
 
-    /// As [`Server::uri`], for the protocol of Azure, of which only lists are answered.
+    /// As [`Server::uri`], for the protocol of Azure, of which lists, reads, puts and copies are answered.
     pub(in super::super) fn azure_uri(&self, prefix: &str) -> String {
         format!("az://bucket/{prefix}?endpoint=http://{}&account=tests&anonymous=yes", self.address)
     }
@@ -283,6 +287,7 @@ impl Shared {
                     return;
                 }
                 Some(Trouble::EmptyPage(after)) => (self.list(&asked, Some(after)), None),
+                Some(Trouble::PendingCopy(looks)) => (self.copy(&asked, looks), None),
                 Some(Trouble::CutBody(bytes)) => (self.serve(&asked), Some(bytes)),
                 None => (self.serve(&asked), None),
             };
@@ -298,6 +303,7 @@ impl Shared {
             ("GET", _) if asked.is_list() => self.list(asked, None),
             ("GET" | "HEAD", _) => self.get(asked),
             ("PUT", Some(upload)) => self.put_part(asked, upload),
+            ("PUT", None) if asked.headers.contains_key("x-ms-copy-source") => self.copy(asked, 0),
             ("PUT", None) => self.put(asked),
             ("POST", Some(upload)) => self.complete(asked, upload),
             ("POST", None) => self.begin_upload(),
@@ -313,8 +319,42 @@ impl Shared {
         }
     }
 
+    /// A copy as Azure makes it, which is there after `looks`.
+    fn copy(&self, asked: &Asked, looks: u32) -> Answer {
+        let source = decode(&asked.headers["x-ms-copy-source"]);
+        let mut state = self.state.lock();
+        let Some(stored) = source.split_once("/bucket/").and_then(|(_, key)| state.objects.get(key)).cloned() else {
+            return Answer::refusal(404, "BlobNotFound");
+        };
+        if asked.headers.contains_key("if-none-match") && state.objects.contains_key(&asked.key) {
+            return Answer::refusal(409, "BlobAlreadyExists");
+        }
+        if looks == 0 {
+            state.objects.insert(asked.key.clone(), stored);
+            return Answer::new(202).header("x-ms-copy-status", "success");
+        }
+        state.objects.insert(asked.key.clone(), Stored::default());
+        state.pending.insert(asked.key.clone(), (looks, stored));
+        Answer::new(202).header("x-ms-copy-status", "pending")
+    }
+
+    /// One look more at a copy that goes on.
+    fn look(&self, asked: &Asked) {
+        let mut state = self.state.lock();
+        let Some((looks, _)) = state.pending.get_mut(&asked.key) else { return };
+        *looks -= 1;
+        if *looks == 0
+            && let Some((_, stored)) = state.pending.remove(&asked.key)
+        {
+            state.objects.insert(asked.key.clone(), stored);
+        }
+    }
+
     fn get(&self, asked: &Asked) -> Answer {
         let Some(stored) = self.state.lock().objects.get(&asked.key).cloned() else { return Answer::refusal(404, "NoSuchKey") };
+        if asked.method == "HEAD" {
+            self.look(asked);
+        }
         let length = stored.bytes.len();
         let range = asked.headers.get("range").and_then(|range| range.strip_prefix("bytes=")).and_then(|range| range.split_once('-'));
         let mut answer = match range {

@@ -1,5 +1,6 @@
 //! What a store of the cloud does to its users, and what each of these becomes.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,7 +8,7 @@ use bytes::Bytes;
 use object_store::ObjectStoreExt;
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
 use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
-use tombolo_env::Env;
+use tombolo_env::{BoxFuture, Env, all};
 
 use super::promises::{name, open, placement, request};
 use super::server::{Asked, ConditionalPut, Server, Trouble};
@@ -211,6 +212,38 @@ fn parts_and_their_completion_survive_a_bad_day() {
     .expect("no errors");
 }
 
+/// A store that throttles for some seconds delays a table, whatever its size: to end it would be to write all of it again.
+#[test]
+fn tables_outlast_a_store_that_throttles() {
+    // One more than what is asked about an outcome that is not known.
+    const REFUSALS: u32 = 6;
+    let (env, server) = (Env::real(), Server::start());
+    let store = impatient(&env, &server);
+    let mut asked_for = BTreeMap::<String, u32>::new();
+    server.trouble(move |asked| {
+        let (upload, part) = (asked.query.contains_key("uploadId"), asked.query.get("partNumber"));
+        let times = asked_for.entry(format!("{} {} {upload} {part:?}", asked.method, asked.key)).or_default();
+        *times += 1;
+        let refusal = if asked.key.ends_with("503") { (503, "SlowDown") } else { (429, "TooManyRequests") };
+        (asked.method != "GET" && *times <= REFUSALS).then_some(Trouble::Refuse(refusal.0, refusal.1))
+    });
+    let write = |key: &'static str, length: usize| -> BoxFuture<'_, Result<bool>> {
+        let store = &store;
+        Box::pin(async move {
+            let (name, bytes) = (name(key), Bytes::from(vec![7; length]));
+            let mut writer = store.create(request(), &name, placement()).await?;
+            writer.append(bytes.clone()).await?;
+            writer.finish().await?;
+            Ok(read_whole(&**store, request(), &name, u64::MAX - 1).await? == bytes)
+        })
+    };
+    let large = 2 * PART_BYTES + 1;
+    let tables = vec![write("large-429", large), write("large-503", large), write("small-429", 5), write("small-503", 5)];
+    for whole in env.block_on(all(tables, 4)) {
+        assert!(whole.expect("written"));
+    }
+}
+
 /// A server whose put-if-absent is no such thing keeps the promises of a store badly enough to be noticed.
 #[test]
 fn a_store_without_a_real_conditional_put_breaks_a_promise() {
@@ -275,6 +308,31 @@ fn a_large_copy_that_fails_is_judged_by_what_failed() {
     }
     assert_eq!(copy("good").expect("no trouble"), PutOutcome::Created);
     assert_eq!(copy("good").expect("taken"), PutOutcome::Exists);
+}
+
+/// Azure accepts a copy and makes it later: until then its name holds nothing, and for ever when it comes to nothing.
+#[test]
+fn a_copy_that_was_accepted_is_created_once_it_is_there() {
+    let (env, server) = (Env::real(), Server::start());
+    let bytes: Bytes = (0..=250).cycle().take(PART_BYTES + 1).collect();
+    server.plant("db/large", &bytes);
+    let open = |prefix: &str| {
+        let uri = crate::Uri::parse(&server.azure_uri(prefix)).expect("a URI");
+        crate::backend::cloud::CloudObjectStore::open(&env, &uri).expect("a store")
+    };
+    let (source, target) = (open("db"), open("restored"));
+    let place = source.place(&name("large")).expect("a place");
+    let adopt = |to: &str, request| env.block_on(target.adopt(request, &place, &name(to)));
+    assert_eq!(adopt("at-once", request()).expect("no trouble"), Some(PutOutcome::Created));
+    assert_eq!(adopt("at-once", request()).expect("taken"), Some(PutOutcome::Exists));
+    server.next("PUT", 1, Trouble::PendingCopy(3));
+    assert_eq!(adopt("later", request()).expect("made"), Some(PutOutcome::Created));
+    let read = env.block_on(read_whole(&target, request(), &name("later"), u64::MAX - 1)).expect("it is there");
+    assert!(read == bytes, "{} bytes of {}", read.len(), bytes.len());
+    server.next("PUT", 1, Trouble::PendingCopy(u32::MAX));
+    let soon = request().until(Some(env.now() + Duration::from_secs(1)));
+    let error = adopt("never", soon).expect_err("it is not there");
+    assert_eq!(error.kind(), ErrorKind::OutcomeUnknown, "{error}");
 }
 
 /// A store behind a server of credentials.

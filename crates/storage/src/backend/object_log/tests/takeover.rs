@@ -3,15 +3,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use tombolo_env::simulated::Process;
-use tombolo_format::log_object::SEAL_BYTES;
+use tombolo_format::checksum::crc32c;
+use tombolo_format::log_frame::SegmentIdentity;
+use tombolo_format::log_object::{LOG_OBJECT_FIRST_BYTE, LOG_OBJECT_HEADER_BYTES, LOG_OBJECT_VERSION, SEAL_BYTES, encode_data_header};
 
 use super::harness::{Case, contest};
 use crate::backend::object_log::ObjectLogStore;
 use crate::conformance::log::{append, entry};
 use crate::layer::RequestKind;
 use crate::layer::fault::{Asked, Chances, Fault, Lateness, Rule};
-use crate::{ErrorKind, LogContext, LogOffset, LogStore, ObjectName, Purpose, Request, Result};
+use crate::{ErrorKind, Life, LogContext, LogOffset, LogStore, ObjectKind, ObjectName, Placement, Purpose, Request, Result};
 
 #[test]
 fn nothing_acknowledged_is_lost_and_nothing_late_counts() {
@@ -81,6 +84,48 @@ pub(super) fn followed_over_what_was_trimmed() -> Result<()> {
 fn a_slot_that_was_trimmed_is_no_end_to_a_follower() {
     let error = followed_over_what_was_trimmed().expect_err("what it stood in is gone");
     assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+}
+
+/// Trims that overlap delete in ascending order all the same, whatever becomes of a deletion: a follower takes no slot that was emptied for the end.
+#[test]
+fn trims_that_overlap_delete_in_order() {
+    for fault in [Fault::Delay(Duration::from_secs(60)), Fault::Error(ErrorKind::PermissionDenied)] {
+        let case = Case::new(13, Chances::NONE);
+        let writer = case.world.process("writer");
+        let env = writer.env();
+        let log = env.block_on(case.store(&writer).open(&case.context(&writer, 1), 1)).expect("opened");
+        // Entry 0 is in slot 1, and so on.
+        let ends: Vec<_> = (0..9).map(|number| append(&env, &*log, 0, &entry(number, 10)).expect("appended")).collect();
+        let (reader, record) = (case.world.process("reader"), case.record().expect("named"));
+        let follow = || {
+            let (store, context) = (case.store(&reader), case.context(&reader, 2));
+            reader.env().block_on(async {
+                let (mut reader, mut found) = (store.tail(&context, &record, ends[1]).await?, Vec::new());
+                while let Some((entry, _)) = reader.next().await? {
+                    found.push(entry.first_sequence);
+                }
+                Ok::<_, crate::Error>(found)
+            })
+        };
+        let trim = |slot| {
+            log.trim(0, LogOffset::new(slot, 0)).expect("trimmed");
+            case.world.run_for(Duration::from_secs(5));
+        };
+        let is_first = |asked: &Asked<'_>| asked.kind == RequestKind::Delete && asked.name.ends_with("/00000001");
+        case.plan.inject(Rule::new(is_first, fault.clone()).times(2));
+        trim(4);
+        trim(8);
+        assert_eq!(follow().expect("slot 1 is there, and so is all behind it"), [2, 3, 4, 5, 6, 7, 8], "{fault:?}");
+        case.world.run_for(Duration::from_secs(180));
+        // What could not be deleted is with the next trim, although that has nothing of its own.
+        trim(8);
+        let error = follow().expect_err("what it stood in is gone");
+        assert_eq!(error.kind(), ErrorKind::Corrupt, "{fault:?}: {error}");
+        let request = Request::new(Purpose::Collection, crate::Epoch::NONE);
+        let left = env.block_on(case.objects.list(request, "", None, 100)).expect("listed");
+        let left: Vec<_> = left.objects.iter().filter_map(|info| info.name.as_str().rsplit('/').next()).collect();
+        assert_eq!(left, ["00000008", "00000009"], "{fault:?}");
+    }
 }
 
 /// A successor that has fenced the log of `case`, and freed it; where the log ends.
@@ -212,6 +257,59 @@ fn failures_pass_and_refusals_too() {
     env.block_on(append(2).expect("taken again").accepted.expect("a ticket")).expect("it resolves").expect("accepted");
 }
 
+/// A put that landed unseen, and a store that refuses to show what holds its slot: that says nothing of the put, and ends nothing.
+#[test]
+fn a_taken_slot_that_is_not_shown_ends_nothing() {
+    for kind in [ErrorKind::PermissionDenied, ErrorKind::Invalid, ErrorKind::Unsupported, ErrorKind::OutOfSpace] {
+        let case = Case::new(11, Chances::NONE);
+        let process = case.world.process("writer");
+        let env = process.env();
+        let log = env.block_on(case.store(&process).open(&case.context(&process, 1), 1)).expect("opened");
+        let append = |number| log.append(0, &entry(number, 10)).expect("appended");
+        let refuse = |times| {
+            case.plan.inject(Rule::of_kind(RequestKind::Put, Fault::Unknown { landed: true }).times(1));
+            case.plan.inject(Rule::of_kind(RequestKind::Read, Fault::Error(kind)).times(times));
+        };
+        refuse(5);
+        env.block_on(append(0).accepted.expect("a ticket")).expect("it resolves").expect("accepted once it was shown");
+        env.block_on(append(1).accepted.expect("a ticket")).expect("it resolves").expect("the log goes on");
+
+        refuse(u64::MAX);
+        let taken = append(2);
+        let error = env.block_on(taken.accepted.expect("a ticket")).expect("it resolves").expect_err("not seen in time");
+        assert_eq!(error.kind(), ErrorKind::DeadlineExceeded, "{error}");
+        let error = log.append(0, &entry(3, 10)).expect_err("nothing is taken meanwhile");
+        assert_eq!(error.kind(), kind, "{error}");
+        case.plan.clear();
+        case.world.run_for(Duration::from_secs(3));
+        assert!(log.durable_through(0) >= taken.end, "it was asked on until it was seen");
+        env.block_on(append(3).accepted.expect("a ticket")).expect("it resolves").expect("the log goes on");
+    }
+}
+
+/// Whoever waits for a lane that ends is never told that nothing took effect.
+#[test]
+fn a_lane_that_ends_claims_nothing_of_what_is_on_its_way() {
+    let case = Case::new(12, Chances::NONE);
+    let process = case.world.process("writer");
+    let env = process.env();
+    let log = env.block_on(case.store(&process).open(&case.context(&process, 1), 1)).expect("opened");
+    // What holds the slot was written by a newer version, whoever that is.
+    let identity = SegmentIdentity { incarnation: 7, epoch: 1, lane: 0, segment: 1 };
+    let mut newer = encode_data_header(&identity, LOG_OBJECT_FIRST_BYTE, 0, 0);
+    newer[8..12].copy_from_slice(&(LOG_OBJECT_VERSION + 1).to_le_bytes());
+    let checksum = crc32c(&newer[..LOG_OBJECT_HEADER_BYTES - 4]);
+    newer[LOG_OBJECT_HEADER_BYTES - 4..].copy_from_slice(&checksum.to_le_bytes());
+    let name = ObjectName::new(format!("{:016x}/log-objects/{:016x}/{:04x}/{:08x}", 7, 1, 0, 1)).expect("a name");
+    let placement = Placement::new(ObjectKind::Log, Life::Short);
+    let request = Request::new(Purpose::Log, crate::Epoch::NONE);
+    env.block_on(case.objects.put_if_absent(request, &name, placement, Bytes::copy_from_slice(&newer))).expect("put");
+    let error = env.block_on(log.append(0, &entry(0, 10)).expect("appended").accepted.expect("a ticket")).expect("it resolves");
+    let error = error.expect_err("the slot is taken");
+    assert!(error.kind() == ErrorKind::OutcomeUnknown && error.to_string().contains("newer"), "{error}");
+    assert_eq!(log.append(0, &entry(1, 10)).expect_err("finished").kind(), ErrorKind::OutcomeUnknown);
+}
+
 /// A store that says that a slot is taken, and shows nothing there, is a refusal as well: whoever waits is told in the end, and a fence ends.
 #[test]
 fn a_slot_that_is_taken_and_empty_keeps_nobody_waiting() {
@@ -239,6 +337,48 @@ fn a_slot_that_is_taken_and_empty_keeps_nobody_waiting() {
     assert_eq!(error.kind(), ErrorKind::OutcomeUnknown, "{error}");
     case.plan.clear();
     assert_eq!(fence().expect("fenced"), taken.end);
+}
+
+/// Refuses puts for good, the first of which is of unknown outcome.
+fn refuse_after_an_unknown_put(case: &Case) {
+    case.plan.inject(Rule::of_kind(RequestKind::Put, Fault::Unknown { landed: false }).times(1));
+    case.plan.inject(Rule::of_kind(RequestKind::Put, Fault::Error(ErrorKind::PermissionDenied)).skip(1));
+}
+
+/// Closing ends what is on its way, also what is of unknown outcome.
+#[test]
+fn a_refused_log_that_was_closed_puts_nothing_more() {
+    for refused_before in [Duration::ZERO, Duration::from_secs(120)] {
+        let case = Case::new(14, Chances::NONE);
+        let process = case.world.process("writer");
+        let env = process.env();
+        let log = env.block_on(case.store(&process).open(&case.context(&process, 1), 1)).expect("opened");
+        refuse_after_an_unknown_put(&case);
+        drop(log.append(0, &entry(0, 10)).expect("appended"));
+        case.world.run_for(refused_before);
+        let error = env.block_on(log.close()).expect_err("not all of it is durable");
+        assert_eq!(error.kind(), ErrorKind::DeadlineExceeded, "{error}");
+        let requests = case.plan.requests();
+        case.world.run_for(Duration::from_secs(60));
+        assert_eq!(case.plan.requests(), requests, "nothing works on in the background");
+        assert_eq!(log.append(0, &entry(1, 10)).expect_err("closed").kind(), ErrorKind::Closed);
+    }
+}
+
+/// A lane that nothing names yet is given up, whatever became of its first put: opening ends.
+#[test]
+fn opening_ends_while_the_store_refuses() {
+    let case = Case::new(15, Chances::NONE);
+    let process = case.world.process("writer");
+    refuse_after_an_unknown_put(&case);
+    let opened = Arc::new(parking_lot::Mutex::new(None));
+    let (told, store, context) = (Arc::clone(&opened), case.store(&process), case.context(&process, 1));
+    let open = async move { *told.lock() = Some(store.open(&context, 1).await.map(drop)) };
+    process.spawn(tombolo_env::TaskClass::Foreground, "open", open).detach();
+    case.world.run_for(Duration::from_secs(120));
+    let error = opened.lock().take().expect("it has ended").expect_err("refused");
+    assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{error}");
+    assert_eq!(case.record(), None);
 }
 
 /// A successor that comes while the store refuses has the log, and its writer is told.
