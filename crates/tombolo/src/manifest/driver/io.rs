@@ -8,7 +8,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
-use tombolo_env::{BoxFuture, Env, all};
+use tombolo_env::{BoxFuture, Env, Instant, all};
 use tombolo_format::incarnation::encode_incarnation;
 use tombolo_format::manifest::snapshot::{SnapshotDecoder, SnapshotIdentity};
 use tombolo_format::manifest::{Edit, RECORD_BYTES_MAX};
@@ -31,6 +31,8 @@ const BACKOFF_MIN: Duration = Duration::from_millis(2);
 const BACKOFF_MAX: Duration = Duration::from_secs(1);
 /// About ten seconds of trying.
 const ATTEMPTS_MAX: u32 = 18;
+/// The same in time: attempts may be long, where the store below waits by itself before it gives up.
+const PATIENCE: Duration = Duration::from_secs(10);
 /// Record reads in flight.
 const READS_IN_FLIGHT_MAX: usize = 16;
 /// Bytes of a snapshot read by one request.
@@ -50,22 +52,31 @@ pub(crate) enum Patience {
 pub(crate) struct Backoff {
     attempts: u32,
     next: Duration,
+    /// From when on the time counts.
+    since: Option<Instant>,
 }
 
 impl Backoff {
+    /// The time counts from the first pause on: after the first failure there is one attempt more, however long that took.
     pub(crate) fn new() -> Backoff {
-        Backoff { attempts: 0, next: BACKOFF_MIN }
+        Backoff { attempts: 0, next: BACKOFF_MIN, since: None }
+    }
+
+    /// The time counts from now on: an attempt that took all of it is the last.
+    fn starting(env: &Env) -> Backoff {
+        Backoff { since: Some(env.now()), ..Backoff::new() }
     }
 
     pub(crate) async fn pause(&mut self, env: &Env) {
         self.attempts += 1;
+        self.since.get_or_insert(env.now());
         let pause = self.next;
         self.next = (pause * 2).min(BACKOFF_MAX);
         env.sleep(pause).await;
     }
 
-    pub(crate) fn is_exhausted(&self) -> bool {
-        self.attempts >= ATTEMPTS_MAX
+    pub(crate) fn is_exhausted(&self, env: &Env) -> bool {
+        self.attempts >= ATTEMPTS_MAX || self.since.is_some_and(|since| env.now().since(since) >= PATIENCE)
     }
 }
 
@@ -125,10 +136,10 @@ impl Io {
             }
             // Right after a put that found its slot taken, the machine asks what the slot holds.
             if is_taken && matches!(&answer, Answer::Records(records) if records.iter().all(Option::is_none)) {
-                if unseen.is_exhausted() && patience == Patience::Bounded {
+                if unseen.is_exhausted(&self.env) && patience == Patience::Bounded {
                     return Err(contradiction());
                 }
-                if unseen.is_exhausted() && !std::mem::replace(&mut is_told, true) {
+                if unseen.is_exhausted(&self.env) && !std::mem::replace(&mut is_told, true) {
                     tell(contradiction());
                 }
                 unseen.pause(&self.env).await;
@@ -140,10 +151,10 @@ impl Io {
 
     /// Calls `action` until it succeeds, fails for good, or patience ends.
     pub(crate) async fn retried<'a, T>(&self, patience: Patience, action: impl Fn() -> BoxFuture<'a, Result<T>>) -> Result<T> {
-        let mut backoff = Backoff::new();
+        let mut backoff = Backoff::starting(&self.env);
         loop {
             match action().await {
-                Err(error) if is_passing(error.kind()) && (patience == Patience::Endless || !backoff.is_exhausted()) => {
+                Err(error) if is_passing(error.kind()) && (patience == Patience::Endless || !backoff.is_exhausted(&self.env)) => {
                     backoff.pause(&self.env).await;
                 }
                 result => return result,
@@ -188,22 +199,27 @@ impl Io {
     /// A walk may miss a name that is deleted while it goes on. But for the destruction of a database, after which a load looks again, no record is deleted within [`TRUNCATION_AGE_MIN`] of the
     /// moment when it was the newest, so that a walk of less than half that shows the record that was the newest when it began, or a newer one.
     async fn first_name(&self, prefix: &str, patience: Patience) -> Result<Option<ObjectName>> {
-        let list = || -> BoxFuture<'_, Result<Listed>> {
+        let list = || -> BoxFuture<'_, Result<(Listed, Duration)>> {
             Box::pin(async move {
                 let began = self.env.now();
                 let listed = self.store.list(self.request(), prefix, None, 1).await?;
-                let took = self.env.now().since(began);
-                if took > WALK_TIME_MAX && self.store.lists_may_walk() && !is_enabled(Mutant::ManifestBelievesLongWalks) {
-                    let error = Error::new(ErrorKind::Retry, "a list of the manifest took too long to be believed").object(prefix);
-                    let error =
-                        error.advice("the store, or the way to it, is too slow to follow a manifest there: lists take a moment as a rule");
-                    return Err(error.expected(format!("at most {WALK_TIME_MAX:?}")).found(format!("{took:.1?}")));
-                }
-                Ok(listed)
+                Ok((listed, self.env.now().since(began)))
             })
         };
-        let listed = self.retried(patience, list).await?;
-        Ok(listed.objects.into_iter().next().map(|object| object.name))
+        let mut too_long = Backoff::new();
+        loop {
+            let (listed, took) = self.retried(patience, list).await?;
+            if took <= WALK_TIME_MAX || !self.store.lists_may_walk() || is_enabled(Mutant::ManifestBelievesLongWalks) {
+                return Ok(listed.objects.into_iter().next().map(|object| object.name));
+            }
+            if patience == Patience::Bounded && too_long.is_exhausted(&self.env) {
+                let error = Error::new(ErrorKind::Retry, "a list of the manifest took too long to be believed").object(prefix);
+                let error =
+                    error.advice("the store, or the way to it, is too slow to follow a manifest there: lists take a moment as a rule");
+                return Err(error.expected(format!("at most {WALK_TIME_MAX:?}")).found(format!("{took:.1?}")));
+            }
+            too_long.pause(&self.env).await;
+        }
     }
 
     /// One attempt; the machine decides what comes next.

@@ -7,6 +7,8 @@ use tombolo_format::key::SequenceNumber;
 use tombolo_storage::backend::memory::MemoryObjectStore;
 use tombolo_storage::layer::RequestKind;
 use tombolo_storage::layer::fault::{Asked, Fault, FaultObjectStore, FaultPlan, Rule};
+use tombolo_storage::layer::retry::{RetryObjectStore, RetryPolicy};
+use tombolo_storage::registry::REMOTE_PATIENCE;
 use tombolo_storage::{LogId, LogOffset, Request};
 
 use super::*;
@@ -244,6 +246,23 @@ fn a_walk_shows_what_was_the_newest_when_it_began() {
         let request = Request::new(Purpose::Verify, Epoch::NONE);
         let records = store.list(request, &names::record_prefix(incarnation), None, 2000).await.unwrap().objects.len();
         assert!(records < 800, "{records} records are left of {}", writer.state().slot());
+    });
+}
+
+/// A store that waits by itself before it gives up, as those of buckets do, is not asked a dozen times more.
+#[test]
+fn a_store_that_is_away_for_good_is_waited_for_once() {
+    let (_world, env, store) = world();
+    let plan = FaultPlan::scripted();
+    plan.inject(Rule::new(|_| true, Fault::Error(ErrorKind::Retry)));
+    let away = Arc::new(FaultObjectStore::new(&env, store, plan));
+    let policy = RetryPolicy { patience: REMOTE_PATIENCE, ..RetryPolicy::default() };
+    let patient: Arc<dyn ObjectStore> = Arc::new(RetryObjectStore::new(&env, away, policy));
+    env.block_on(async {
+        let began = env.now();
+        let error = load(&env, &patient).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Retry, "{error}");
+        assert!(env.now().since(began) < Duration::from_secs(45), "virtual time");
     });
 }
 

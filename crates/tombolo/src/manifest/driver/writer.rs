@@ -184,7 +184,7 @@ async fn put(inner: &Arc<Inner>, tip: &Tip, group: Group) -> Option<Tip> {
                 }
             }
             Ok(Appended::Unacknowledged(tip)) => return Some(tip),
-            Ok(Appended::Refused(error)) if is_passing(error.kind()) && !backoff.is_exhausted() => {
+            Ok(Appended::Refused(error)) if is_passing(error.kind()) && !backoff.is_exhausted(&inner.io.env) => {
                 group = Some(waiting);
                 backoff.pause(&inner.io.env).await;
             }
