@@ -94,11 +94,11 @@ impl NearLogStore {
     /// Looks for other nodes from time to time. They change for the log as a whole, which ends with its first lane.
     fn look_again(&self, made: &mut [OpenLane]) {
         let Some(first) = made.first_mut().filter(|_| self.neighbours.change()) else { return };
-        let (env, neighbours) = (self.env.clone(), Arc::clone(&self.neighbours));
+        let (env, neighbours, copies) = (self.env.clone(), Arc::clone(&self.neighbours), self.replication.shape.copies);
         let look = async move {
             loop {
                 env.sleep(LOOK_PERIOD).await;
-                if let Err(error) = neighbours.look().await {
+                if let Err(error) = neighbours.look(copies).await {
                     tracing::warn!(%error, "nodes that announced themselves are not known anew");
                 }
             }
@@ -156,7 +156,7 @@ impl LogStore for NearLogStore {
             let older = context.chain.named().into_iter().filter(|record| record.id.epoch < context.epoch);
             let kept = older.map(|record| (record.id, self.fenced.take(context.life(false), record.id))).collect();
             self.fenced.clear();
-            self.neighbours.look().await?;
+            self.neighbours.look(self.replication.shape.copies).await?;
             let mut made = self.begin(context, 0..lanes).await?;
             let collecting = NearLogStore::collect(Arc::clone(&self.neighbours), context.clone());
             self.env.spawn(TaskClass::Background, "log collection", collecting).detach();
@@ -170,7 +170,7 @@ impl LogStore for NearLogStore {
 
     fn open_lane<'a>(&'a self, context: &'a LogContext, lane: u32) -> BoxFuture<'a, Result<Arc<dyn Log>>> {
         Box::pin(async move {
-            self.neighbours.look().await?;
+            self.neighbours.look(self.replication.shape.copies).await?;
             let mut made = self.begin(context, lane..lane + 1).await?;
             self.look_again(&mut made);
             Ok(Arc::new(Lanes::new(made)) as Arc<dyn Log>)
@@ -180,7 +180,7 @@ impl LogStore for NearLogStore {
     fn fence<'a>(&'a self, context: &'a LogContext, log: &'a LogRecord, from: LogOffset) -> BoxFuture<'a, Result<LogOffset>> {
         Box::pin(async move {
             context.check_older(log, "fences", place(log))?;
-            self.neighbours.look().await?;
+            self.neighbours.look(self.replication.shape.copies).await?;
             let segment_bytes = self.replication.segment_bytes_for(context);
             let (sealed, kept) = Taking { context, neighbours: &self.neighbours, log, segment_bytes }.fence(from).await?;
             let bytes = kept.iter().map(|kept| kept.records.len()).sum();

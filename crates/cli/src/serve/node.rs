@@ -43,7 +43,8 @@ Examples:
   tombolo serve node --memory 1GiB --announce etcd://10.0.0.1:2379     or there
 
 A log that is kept near its writer lies in the memory of three nodes, and a write is durable once two of them hold it. Run the three where they do
-not fail together, and say with --domain what fails together: a rack, a zone, a power supply.
+not fail together, and say with --domain what fails together: a rack, a zone, a power supply. A writer that knows more nodes than it wants copies spreads
+them over domains, whether nodes announce themselves or it names them by address. Without --domain a node fails together with others of its host.
 
 What it survives: after the writer's death, what it acknowledged and had not yet written to its store is recovered while at most one of the three has lost
 or corrupted its regions since they were made, counted cumulatively: a node that is started again without a disk has lost them. Beyond that, taking
@@ -73,7 +74,7 @@ pub struct Arguments {
     rdma: Option<String>,
     #[command(flatten)]
     showing: Showing,
-    /// What fails together with this node.
+    /// What fails together with this node: writers put one copy into each domain, as long as there are so many. Its host unless said.
     #[arg(long, value_name = "NAME", default_value = "")]
     domain: String,
     /// A store, or an etcd (etcd://host:2379), to announce the node in, so that writers find it.

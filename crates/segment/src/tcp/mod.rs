@@ -90,6 +90,8 @@ struct State {
     /// Invariant: empty unless connecting.
     waiting: VecDeque<Call>,
     wanted_back: BTreeSet<RegionId>,
+    /// What the node fails together with, by the newest welcome.
+    domain: Option<Arc<str>>,
     /// The trouble that was logged last: the same is not logged again.
     told: String,
 }
@@ -194,6 +196,7 @@ impl TcpPeer {
                 pause: PAUSE.0,
                 waiting: VecDeque::new(),
                 wanted_back: BTreeSet::new(),
+                domain: None,
                 told: String::new(),
             }),
         }))
@@ -251,6 +254,10 @@ impl Peer for TcpPeer {
 
     fn is_wanted_back(&self, region: RegionId) -> bool {
         self.0.state.lock().wanted_back.contains(&region)
+    }
+
+    fn domain(&self) -> Option<Arc<str>> {
+        self.0.state.lock().domain.clone()
     }
 
     fn address(&self) -> &str {
@@ -375,7 +382,7 @@ impl Shared {
     }
 
     fn go_up(self: &Arc<Shared>, generation: u64, introduced: Introduced) {
-        let Introduced { read, write, to_node, to_writer, inbox } = introduced;
+        let Introduced { read, write, to_node, to_writer, inbox, domain } = introduced;
         let (receiver, watcher) = (Arc::clone(self), Arc::clone(self));
         let tasks = [
             self.env.spawn(TaskClass::Network, "answers of a node", async move {
@@ -393,6 +400,7 @@ impl Shared {
             return;
         }
         state.pause = PAUSE.0;
+        state.domain = domain;
         let told = !std::mem::take(&mut state.told).is_empty();
         state.waiting.drain(..).for_each(|call| up.add(call, now));
         state.link = Link::Up(Box::new(up));
