@@ -226,12 +226,16 @@ impl LogStore for NearLogStore {
     fn survival(&self) -> Survival {
         let Shape { copies, quorum } = self.replication.shape;
         let lost = quorum - 1;
+        let nodes = match self.neighbours.nodes().len() {
+            0 => "the nodes that announce themselves".to_owned(),
+            count => format!("{count} nodes"),
+        };
         Survival {
-            store: format!("the near-compute log on {} nodes, {copies} copies, {quorum} to acknowledge", self.neighbours.nodes().len()),
+            store: format!("the near-compute log on {nodes}, {copies} copies, {quorum} to acknowledge"),
             accepted: "the same as durable: a write is acknowledged as either when it and all before it are on so many nodes".into(),
             durable: format!(
-                "survives the writer together with {lost} of the nodes that hold its segment, counted from when their regions were made; \
-                 more of them at once, a power failure of all for one, lose it with the writer"
+                "survives the writer together with {lost} of the nodes that hold its segment, counted from when their regions were made: a node that \
+                 comes back without its memory still counts; more of them, at once or one after the other, lose it with the writer, and so does a power failure of all"
             ),
             notes: vec![
                 "A living writer keeps what is not flushed in its own memory, and replaces any number of nodes.".into(),
