@@ -7,6 +7,7 @@ use std::time::Duration;
 use tombolo_env::{BoxFuture, Env, TaskClass, all};
 use tombolo_segment::call::{Node, Shape};
 use tombolo_segment::message::{Answer, Body, KEEP_MAX, NodeIncarnation, Refusal, RegionId, Request};
+use tombolo_segment::told::Told;
 use tombolo_storage::fenced::Fenced;
 use tombolo_storage::lanes::{Lanes, world_ended};
 use tombolo_storage::mutant::{Mutant, is_enabled};
@@ -96,10 +97,15 @@ impl NearLogStore {
         let Some(first) = made.first_mut().filter(|_| self.neighbours.change()) else { return };
         let (env, neighbours, copies) = (self.env.clone(), Arc::clone(&self.neighbours), self.replication.shape.copies);
         let look = async move {
+            let mut told = Told::default();
             loop {
                 env.sleep(LOOK_PERIOD).await;
-                if let Err(error) = neighbours.look(copies).await {
-                    tracing::warn!(%error, "nodes that announced themselves are not known anew");
+                match neighbours.look(copies).await {
+                    Ok(()) if told.is_over() => tracing::info!("nodes that announce themselves are found again"),
+                    Err(error) if told.is_news(&error) => {
+                        tracing::warn!(%error, "nodes that announced themselves are not known anew; the registry is asked every {LOOK_PERIOD:?}");
+                    }
+                    Ok(()) | Err(_) => {}
                 }
             }
         };

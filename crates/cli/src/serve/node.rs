@@ -10,7 +10,8 @@ use serde_json::{Value, json};
 use tombolo_env::Env;
 use tombolo_segment::announce::{Announcer, Place};
 use tombolo_segment::node::{CONNECTIONS_MAX, Node, NodeCounters, NodeDisk, NodeOptions};
-use tombolo_storage::Registry;
+use tombolo_segment::told::Told;
+use tombolo_storage::{Error, ErrorKind, Registry};
 
 use super::pressure::{self, Lending};
 use super::{SECRET_VARIABLE, Showing, show_events, status};
@@ -110,6 +111,14 @@ fn patiently<T: Send>(env: &Env, asked: impl Future<Output = T> + Send) -> Optio
     env.block_on_until(asked, env.now() + ANNOUNCE_MAX)
 }
 
+/// The line for what came of announcing the node, when that is news.
+fn announced_news(told: &mut Told, outcome: tombolo_storage::Result<()>) -> Option<String> {
+    match outcome {
+        Ok(()) => told.is_over().then(|| "the node is announced again".to_owned()),
+        Err(error) => told.is_news(&error).then(|| format!("the node could not be announced, and is tried again until it is: {error}")),
+    }
+}
+
 /// Reads `512MiB`, `8GiB` or a number of bytes.
 fn size(text: &str) -> std::result::Result<u64, String> {
     let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
@@ -186,7 +195,7 @@ pub fn run(arguments: &Arguments, output: &Output) -> Result<()> {
         || format!("listening on {}; {}\n{}", node.address(), status::as_text(&node.status()), survives(arguments)),
     )?;
     output.finish()?;
-    let mut serving = Serving { env, node, announcer, announced: None };
+    let mut serving = Serving { env, node, announcer, announced: None, told: Told::default() };
     let served = serving.until(&interrupted, arguments, output);
     serving.withdraw();
     served?;
@@ -210,6 +219,7 @@ struct Serving {
     node: Node,
     announcer: Option<Announcer>,
     announced: Option<Instant>,
+    told: Told,
 }
 
 impl Serving {
@@ -246,17 +256,17 @@ impl Serving {
         }
     }
 
-    /// Announces the node when it is time; a store that fails is told once, and asked again.
+    /// Announces the node when it is time. That a store fails is told when it begins, and it is asked again.
     fn announce(&mut self, now: Instant) {
         let Some(announcer) = &mut self.announcer else { return };
         if self.announced.is_some_and(|last| now.duration_since(last) < announcer.period()) {
             return;
         }
         self.announced = Some(now);
-        match patiently(&self.env, announcer.announce(self.node.status())) {
-            Some(Ok(())) => {}
-            Some(Err(error)) => eprintln!("the node could not be announced, and will be again: {error}"),
-            None => eprintln!("the node could not be announced: the store did not answer within {ANNOUNCE_MAX:?}; it is asked again"),
+        let late = || Err(Error::new(ErrorKind::DeadlineExceeded, format!("the store did not answer within {ANNOUNCE_MAX:?}")));
+        let outcome = patiently(&self.env, announcer.announce(self.node.status())).unwrap_or_else(late);
+        if let Some(line) = announced_news(&mut self.told, outcome) {
+            eprintln!("{line}");
         }
     }
 
@@ -336,6 +346,21 @@ mod tests {
         assert_eq!(patiently(&env, std::future::pending::<()>()), None);
         let took = env.now().since(began);
         assert!(took >= ANNOUNCE_MAX && took <= 2 * ANNOUNCE_MAX, "{took:?}");
+    }
+
+    #[test]
+    fn a_store_that_takes_no_announcement_is_told_once() {
+        let mut told = Told::default();
+        let failed = |kind| Err(Error::new(kind, "the store says no"));
+        assert_eq!(announced_news(&mut told, Ok(())), None);
+        let line = announced_news(&mut told, failed(ErrorKind::Retry)).expect("news");
+        assert!(line.contains("could not be announced") && line.contains("says no"), "{line}");
+        for _ in 0..10 {
+            assert_eq!(announced_news(&mut told, failed(ErrorKind::Retry)), None);
+        }
+        assert!(announced_news(&mut told, failed(ErrorKind::DeadlineExceeded)).is_some(), "something else");
+        assert!(announced_news(&mut told, Ok(())).expect("news").contains("again"));
+        assert!(announced_news(&mut told, failed(ErrorKind::Retry)).is_some(), "it came back");
     }
 
     #[test]
