@@ -14,7 +14,7 @@ use tombolo_segment::told::Told;
 use tombolo_storage::{Error, ErrorKind, Registry};
 
 use super::pressure::{self, Lending};
-use super::{SECRET_VARIABLE, Showing, show_events, status};
+use super::{SECRET_VARIABLE, Showing, bytes, show_events, status};
 use crate::failure::{Failure, Result};
 use crate::interrupt;
 use crate::output::Output;
@@ -52,7 +52,8 @@ or corrupted its regions since they were made, counted cumulatively: a node that
 over stops and says so. A writer that lives repairs any number.
 
 Ctrl-C and SIGTERM drain: no new regions, the owners of those that are there are asked to move, and the node ends when the last has gone, or after
---drain-seconds. When the host runs short of memory (pressure stall information), owners are asked to give half of it back.")]
+--drain-seconds. When the host runs short of memory (pressure stall information), owners are asked to give half of it back. `tombolo serve lend` tells a node
+that runs to lend less, or as much again as --memory says.")]
 pub struct Arguments {
     /// Where to listen, host:port; an address that others reach needs a secret or certificates.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7420")]
@@ -119,19 +120,9 @@ fn announced_news(told: &mut Told, outcome: tombolo_storage::Result<()>) -> Opti
     }
 }
 
-/// Reads `512MiB`, `8GiB` or a number of bytes.
+/// As [`bytes`], of which there must be some.
 fn size(text: &str) -> std::result::Result<u64, String> {
-    let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
-    let shift = match &text[digits.len()..] {
-        "" => 0,
-        "KiB" => 10,
-        "MiB" => 20,
-        "GiB" => 30,
-        "TiB" => 40,
-        _ => return Err("a number with KiB, MiB, GiB or TiB behind it, such as 512MiB, or of bytes".into()),
-    };
-    let number = digits.parse::<u64>().map_err(|_| "a number in front, such as 512MiB".to_owned())?;
-    number.checked_mul(1 << shift).filter(|bytes| *bytes > 0).ok_or_else(|| "more than nothing, and less than 16 EiB".to_owned())
+    bytes(text).and_then(|bytes| if bytes > 0 { Ok(bytes) } else { Err("more than nothing".to_owned()) })
 }
 
 /// Whether only this host reaches an address.
@@ -251,8 +242,8 @@ impl Serving {
         let pressure = pressure::read();
         if let Some(bytes) = lending.look(pressure, self.node.status().bytes_taken, now) {
             self.node.lend(bytes);
-            let figure = pressure.unwrap_or_default();
-            eprintln!("memory pressure {figure:.1} %: the node lends {} from here on", text::bytes(bytes));
+            let (figure, lent) = (pressure.unwrap_or_default(), self.node.status().bytes_max);
+            eprintln!("memory pressure {figure:.1} %: the node lends {} from here on", text::bytes(lent));
         }
     }
 
@@ -332,7 +323,7 @@ mod tests {
 
     #[test]
     fn sizes_are_read() {
-        assert_eq!((size("512MiB"), size("1GiB"), size("4096")), (Ok(512 << 20), Ok(1 << 30), Ok(4096)));
+        assert_eq!((size("512MiB"), size("1GiB"), size("4096"), bytes("0")), (Ok(512 << 20), Ok(1 << 30), Ok(4096), Ok(0)));
         for wrong in ["", "0", "MiB", "1GB", "1.5GiB", "99999999TiB", "-1"] {
             assert!(size(wrong).is_err(), "{wrong}");
         }
