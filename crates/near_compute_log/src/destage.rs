@@ -11,6 +11,7 @@ use bytes::Bytes;
 use tombolo_env::TaskClass;
 use tombolo_format::log_frame::SegmentIdentity;
 use tombolo_format::segment_record::Digest;
+use tombolo_segment::told::Told;
 use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::patience::{delete_under, patiently};
 use tombolo_storage::{
@@ -94,12 +95,20 @@ impl Lane {
 
     /// Puts a segment's object.
     async fn put_object(&self, number: u32, settled: (u32, Digest), bytes: Bytes) -> Result<()> {
+        let mut told = Told::default();
         loop {
             match put(&self.context, &self.identity(number), settled, bytes.clone()).await {
-                Ok(()) => return Ok(()),
+                Ok(()) => {
+                    if told.is_over() {
+                        tracing::info!("the store takes segments of the log again");
+                    }
+                    return Ok(());
+                }
                 Err(error) if !self.state.lock().is_open() => return Err(error),
                 Err(error) => {
-                    tracing::warn!(%error, "the store refuses a segment of the log; trying again");
+                    if told.is_news(&error) {
+                        tracing::warn!(%error, "the store refuses a segment of the log, and is asked until it takes it");
+                    }
                     self.env().sleep(PAUSE).await;
                 }
             }

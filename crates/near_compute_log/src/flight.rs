@@ -241,6 +241,10 @@ mod tests {
             false
         }
 
+        fn domain(&self) -> Option<Arc<str>> {
+            None
+        }
+
         fn address(&self) -> &str {
             &self.address
         }

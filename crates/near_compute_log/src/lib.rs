@@ -17,8 +17,8 @@
 //! - `flight` carries calls to nodes and their answers back.
 //!
 //! **Failure model.** A write that was acknowledged survives the death of its writer, and of as many nodes as q − 1 of those that hold its segment,
-//! counted from when their regions were made: one of three. What more of them lose at once, a power failure of all for one, is lost with them, unless
-//! it was in tables or objects before; then opening says so, and serves nothing. A living writer keeps all of it, and repairs any number; what it took
+//! counted from when their regions were made: one of three. What more of them lose, at once or one after the other, is lost with them, and so it is by a power
+//! failure of all, unless it was in tables or objects before; then opening says so, and serves nothing. A living writer keeps all of it, and repairs any number; what it took
 //! over is in objects about a second after it opened.
 
 mod configuration;

@@ -19,6 +19,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use tombolo_env::{Completer, completion, within};
 use tombolo_format::near_log::{NearLane, NearSegment};
+use tombolo_segment::told::Told;
 use tombolo_storage::log_memory::LaneMemory;
 use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Error, ErrorKind, LogContext, LogId, LogRecord, Result};
@@ -108,7 +109,7 @@ impl OldLogs {
     /// Moves all of them, however long their nodes or the store hold that up. Ends when it is stopped, or when this epoch is over.
     pub(crate) async fn move_all(self: Arc<OldLogs>) {
         self.pause(GRACE).await;
-        let (mut told, mut pause) = (None, PAUSE_MIN);
+        let (mut told, mut pause) = (Told::default(), PAUSE_MIN);
         while !self.is_stopped() {
             let mut left = None;
             for log in self.named() {
@@ -122,8 +123,7 @@ impl OldLogs {
                 }
             }
             let Some(error) = left else { break };
-            let kind = error.kind();
-            if told.replace(kind) != Some(kind) {
+            if told.is_news(&error) {
                 tracing::warn!(%error, "a log of an older epoch stays on its nodes for now");
             }
             self.pause(pause).await;

@@ -1,17 +1,24 @@
 //! The nodes of a log store, and the peers by which they are reached.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::future::poll_fn;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Poll;
+use std::time::Duration;
 
 use parking_lot::Mutex;
-use tombolo_env::Env;
+use tombolo_env::{Env, within};
 use tombolo_segment::announce::{Announcement, Registry};
 use tombolo_segment::call::Node;
 use tombolo_segment::message::{Answer, Refusal};
 use tombolo_segment::peer::Peer;
 use tombolo_storage::Result;
+
+/// So long named nodes may take to say what they fail together with, all together: one that is down holds up the first opening of a log no longer.
+const DOMAINS_PATIENCE: Duration = Duration::from_secs(1);
 
 /// How nodes are reached, by their address.
 pub trait Connect: Send + Sync + fmt::Debug {
@@ -28,8 +35,12 @@ pub struct Neighbours {
     env: Env,
     connect: Arc<dyn Connect>,
     nodes: Mutex<Vec<Node>>,
-    /// Where nodes announce themselves, unless they were named. Taken out by whoever looks.
+    /// Nodes announce themselves, and were not named.
+    are_announced: bool,
+    /// Where they do. Taken out by whoever looks.
     announced: Mutex<Option<Registry>>,
+    /// Named nodes were asked what they fail together with.
+    are_asked: AtomicBool,
     peers: Mutex<BTreeMap<Arc<str>, Arc<dyn Peer>>>,
     troubles: Arc<Troubles>,
 }
@@ -72,13 +83,15 @@ impl Troubles {
 }
 
 impl Neighbours {
-    /// Nodes at these addresses.
+    /// Nodes at these addresses. A domain given here counts until its node says another one.
     pub fn new(env: &Env, connect: Arc<dyn Connect>, nodes: Vec<Node>) -> Neighbours {
         Neighbours {
             env: env.clone(),
             connect,
             nodes: Mutex::new(nodes),
+            are_announced: false,
             announced: Mutex::new(None),
+            are_asked: AtomicBool::new(false),
             peers: Mutex::default(),
             troubles: Arc::default(),
         }
@@ -87,21 +100,25 @@ impl Neighbours {
     /// Nodes that announce themselves. None is known before [`Neighbours::look`].
     pub fn announced(env: &Env, connect: Arc<dyn Connect>, registry: Registry) -> Neighbours {
         let neighbours = Neighbours::new(env, connect, Vec::new());
-        *neighbours.announced.lock() = Some(registry);
-        neighbours
+        Neighbours { are_announced: true, announced: Mutex::new(Some(registry)), ..neighbours }
     }
 
-    /// Looks which nodes have announced themselves, unless they were named: one list.
+    /// Looks which nodes there are, for segments of so many regions. Where nodes announce themselves: one list. Where they were named: the first time, if
+    /// there is a choice between them, each is asked for its domain, which takes a second at most; later each connection tells it.
     ///
     /// # Errors
     /// The store's; what was known stays.
-    pub async fn look(&self) -> Result<()> {
+    pub async fn look(&self, copies: usize) -> Result<()> {
+        if !self.are_announced {
+            self.hear_domains(copies).await;
+            return Ok(());
+        }
         let Some(mut registry) = self.announced.lock().take() else { return Ok(()) };
         let found = registry.look().await;
         *self.announced.lock() = Some(registry);
         let node = |announcement: Announcement| {
-            let host = announcement.address.rsplit_once(':').map_or(announcement.address.as_str(), |(host, _)| host);
-            let domain = if announcement.status.domain.is_empty() { host } else { announcement.status.domain.as_str() };
+            let said = announcement.status.domain.as_str();
+            let domain = if said.is_empty() { host(&announcement.address) } else { said };
             Node { domain: Arc::from(domain), address: Arc::from(announcement.address.as_str()) }
         };
         let takes_regions = |announcement: &Announcement| !announcement.status.is_draining;
@@ -109,23 +126,51 @@ impl Neighbours {
         Ok(())
     }
 
-    /// Whether nodes come and go.
+    /// Waits until as many domains are known as regions are wanted, or all nodes have answered, or patience is over.
+    async fn hear_domains(&self, copies: usize) {
+        let nodes = self.nodes.lock().clone();
+        if nodes.len() <= copies || self.are_asked.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let ask = |node: &Node| Some((node.clone(), self.peer(&node.address).ok()?.status()));
+        let mut asked: Vec<_> = nodes.iter().filter_map(ask).collect();
+        let mut heard = BTreeSet::new();
+        let are_known = poll_fn(|context| {
+            asked.retain_mut(|(node, status)| match Pin::new(status).poll(context) {
+                Poll::Pending => true,
+                Poll::Ready(answer) => {
+                    heard.extend(answer.and_then(Result::ok).map(|_| self.domain(node)));
+                    false
+                }
+            });
+            if asked.is_empty() || heard.len() >= copies { Poll::Ready(()) } else { Poll::Pending }
+        });
+        let _in_time = within(&self.env, DOMAINS_PATIENCE, are_known).await;
+    }
+
+    /// What a named node fails together with: what it said itself, if it said anything.
+    fn domain(&self, node: &Node) -> Arc<str> {
+        let said = self.peers.lock().get(&node.address).and_then(|peer| peer.domain());
+        said.unwrap_or_else(|| Arc::clone(&node.domain))
+    }
+
+    /// Whether nodes announce themselves, and so come and go.
     pub(crate) fn change(&self) -> bool {
-        self.announced.lock().is_some()
+        self.are_announced
     }
 
-    /// Nodes at `addresses`, each failing together with others of its host.
+    /// Nodes at `addresses`, each failing together with others of its host unless it says something else.
     pub fn at(addresses: &[&str]) -> Vec<Node> {
-        let node = |address: &&str| Node {
-            address: Arc::from(*address),
-            domain: Arc::from(address.rsplit_once(':').map_or(*address, |(host, _)| host)),
-        };
-        addresses.iter().map(node).collect()
+        addresses.iter().map(|address| Node { address: Arc::from(*address), domain: Arc::from(host(address)) }).collect()
     }
 
-    /// Nodes that regions are made on.
+    /// Nodes that regions are made on, each with the domain that it names itself, or else its host. Asks nobody.
     pub fn nodes(&self) -> Vec<Node> {
-        self.nodes.lock().clone()
+        let mut nodes = self.nodes.lock().clone();
+        if !self.are_announced {
+            nodes.iter_mut().for_each(|node| node.domain = self.domain(node));
+        }
+        nodes
     }
 
     /// Why nodes fail.
@@ -143,4 +188,9 @@ impl Neighbours {
         peers.insert(Arc::clone(address), Arc::clone(&peer));
         Ok(peer)
     }
+}
+
+/// The host of `host:port`.
+fn host(address: &str) -> &str {
+    address.rsplit_once(':').map_or(address, |(host, _)| host)
 }

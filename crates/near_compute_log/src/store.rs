@@ -7,6 +7,7 @@ use std::time::Duration;
 use tombolo_env::{BoxFuture, Env, TaskClass, all};
 use tombolo_segment::call::{Node, Shape};
 use tombolo_segment::message::{Answer, Body, KEEP_MAX, NodeIncarnation, Refusal, RegionId, Request};
+use tombolo_segment::told::Told;
 use tombolo_storage::fenced::Fenced;
 use tombolo_storage::lanes::{Lanes, world_ended};
 use tombolo_storage::mutant::{Mutant, is_enabled};
@@ -94,12 +95,17 @@ impl NearLogStore {
     /// Looks for other nodes from time to time. They change for the log as a whole, which ends with its first lane.
     fn look_again(&self, made: &mut [OpenLane]) {
         let Some(first) = made.first_mut().filter(|_| self.neighbours.change()) else { return };
-        let (env, neighbours) = (self.env.clone(), Arc::clone(&self.neighbours));
+        let (env, neighbours, copies) = (self.env.clone(), Arc::clone(&self.neighbours), self.replication.shape.copies);
         let look = async move {
+            let mut told = Told::default();
             loop {
                 env.sleep(LOOK_PERIOD).await;
-                if let Err(error) = neighbours.look().await {
-                    tracing::warn!(%error, "nodes that announced themselves are not known anew");
+                match neighbours.look(copies).await {
+                    Ok(()) if told.is_over() => tracing::info!("nodes that announce themselves are found again"),
+                    Err(error) if told.is_news(&error) => {
+                        tracing::warn!(%error, "nodes that announced themselves are not known anew; the registry is asked every {LOOK_PERIOD:?}");
+                    }
+                    Ok(()) | Err(_) => {}
                 }
             }
         };
@@ -156,7 +162,7 @@ impl LogStore for NearLogStore {
             let older = context.chain.named().into_iter().filter(|record| record.id.epoch < context.epoch);
             let kept = older.map(|record| (record.id, self.fenced.take(context.life(false), record.id))).collect();
             self.fenced.clear();
-            self.neighbours.look().await?;
+            self.neighbours.look(self.replication.shape.copies).await?;
             let mut made = self.begin(context, 0..lanes).await?;
             let collecting = NearLogStore::collect(Arc::clone(&self.neighbours), context.clone());
             self.env.spawn(TaskClass::Background, "log collection", collecting).detach();
@@ -170,7 +176,7 @@ impl LogStore for NearLogStore {
 
     fn open_lane<'a>(&'a self, context: &'a LogContext, lane: u32) -> BoxFuture<'a, Result<Arc<dyn Log>>> {
         Box::pin(async move {
-            self.neighbours.look().await?;
+            self.neighbours.look(self.replication.shape.copies).await?;
             let mut made = self.begin(context, lane..lane + 1).await?;
             self.look_again(&mut made);
             Ok(Arc::new(Lanes::new(made)) as Arc<dyn Log>)
@@ -180,7 +186,7 @@ impl LogStore for NearLogStore {
     fn fence<'a>(&'a self, context: &'a LogContext, log: &'a LogRecord, from: LogOffset) -> BoxFuture<'a, Result<LogOffset>> {
         Box::pin(async move {
             context.check_older(log, "fences", place(log))?;
-            self.neighbours.look().await?;
+            self.neighbours.look(self.replication.shape.copies).await?;
             let segment_bytes = self.replication.segment_bytes_for(context);
             let (sealed, kept) = Taking { context, neighbours: &self.neighbours, log, segment_bytes }.fence(from).await?;
             let bytes = kept.iter().map(|kept| kept.records.len()).sum();
@@ -226,12 +232,16 @@ impl LogStore for NearLogStore {
     fn survival(&self) -> Survival {
         let Shape { copies, quorum } = self.replication.shape;
         let lost = quorum - 1;
+        let nodes = match self.neighbours.nodes().len() {
+            0 => "the nodes that announce themselves".to_owned(),
+            count => format!("{count} nodes"),
+        };
         Survival {
-            store: format!("the near-compute log on {} nodes, {copies} copies, {quorum} to acknowledge", self.neighbours.nodes().len()),
+            store: format!("the near-compute log on {nodes}, {copies} copies, {quorum} to acknowledge"),
             accepted: "the same as durable: a write is acknowledged as either when it and all before it are on so many nodes".into(),
             durable: format!(
-                "survives the writer together with {lost} of the nodes that hold its segment, counted from when their regions were made; \
-                 more of them at once, a power failure of all for one, lose it with the writer"
+                "survives the writer together with {lost} of the nodes that hold its segment, counted from when their regions were made: a node that \
+                 comes back without its memory still counts; more of them, at once or one after the other, lose it with the writer, and so does a power failure of all"
             ),
             notes: vec![
                 "A living writer keeps what is not flushed in its own memory, and replaces any number of nodes.".into(),

@@ -1,5 +1,7 @@
 //! The log store on nodes of this process.
 
+mod logged;
+mod nodes;
 mod old_logs;
 mod reclaim;
 mod refused;

@@ -39,5 +39,6 @@ pub mod shared;
 mod tail;
 pub mod takeover;
 pub mod tcp;
+pub mod told;
 pub mod wire;
 pub mod writer;

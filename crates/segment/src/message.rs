@@ -160,7 +160,7 @@ pub enum NodeMedium {
 pub struct NodeStatus {
     /// Its life.
     pub incarnation: NodeIncarnation,
-    /// Bytes that it lends in all.
+    /// Bytes that it lends in all, as things stand.
     pub bytes_max: u64,
     /// Bytes taken by regions, at what they may grow to.
     pub bytes_taken: u64,
@@ -213,6 +213,8 @@ pub enum Refusal {
     OtherArguments,
     /// The region, or the node, has no room for it; so many bytes are free.
     Full(u64),
+    /// The node was asked to lend more than it was started with, which is this.
+    LendsAtMost(u64),
     /// The node takes nothing new, there: it is draining, or the region is of an earlier life of it, whose copy it found on its disk.
     Draining,
 }
@@ -231,6 +233,7 @@ impl fmt::Display for Refusal {
             Refusal::Malformed => formatter.write_str("the bytes are not whole, sound records"),
             Refusal::OtherArguments => formatter.write_str("the region was made with other arguments"),
             Refusal::Full(free) => write!(formatter, "no room: {free} bytes are free"),
+            Refusal::LendsAtMost(bytes) => write!(formatter, "it was started to lend {bytes} bytes at most"),
             Refusal::Draining => formatter.write_str("the node takes no new regions"),
         }
     }

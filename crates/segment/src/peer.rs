@@ -41,6 +41,9 @@ pub trait Peer: Send + Sync + fmt::Debug {
     /// that the node's notices set.
     fn is_wanted_back(&self, region: RegionId) -> bool;
 
+    /// What fails together with the node, as it said when it last let this process in. `None`: it has said nothing yet, or names nothing. Asks nobody.
+    fn domain(&self) -> Option<Arc<str>>;
+
     /// Where the node is, as a configuration names it.
     fn address(&self) -> &str;
 }
@@ -93,6 +96,10 @@ impl Peer for LocalPeer {
 
     fn is_wanted_back(&self, region: RegionId) -> bool {
         self.regions.lock().is_wanted_back(region)
+    }
+
+    fn domain(&self) -> Option<Arc<str>> {
+        Some(Arc::clone(&self.address))
     }
 
     fn address(&self) -> &str {

@@ -507,6 +507,38 @@ mod tests {
         }
     }
 
+    /// No memory is taken for what no segment holds, and nothing of it is asked for: another region is read.
+    #[test]
+    fn a_region_that_says_it_holds_more_than_a_segment_is_lost() {
+        let segment = SegmentIdentity { incarnation: 1, epoch: 1, lane: 0, segment: 0 };
+        let (header, digest) = encode_header(first_digest(9, &segment), 0, 0, b"a record");
+        let records = [&header[..], b"a record"].concat();
+        for said in [SEGMENT_RECORDS_BYTES_MAX + 1, u32::MAX] {
+            let shape = Shape { copies: 3, quorum: 2 };
+            let recovery = Recovery { shape, database: 9, segment, epoch: Epoch(2), settled: None, is_mark: |_| false };
+            let member = |n| Member { node: "n".into(), incarnation: NodeIncarnation(1), region: RegionId(n) };
+            let mut takeover = Takeover::new(recovery, (0..3).map(member).collect());
+            let now = Instant::from_nanos(0);
+            let liar = RegionId(1);
+            while takeover.progress() == Progress::Working {
+                takeover.tick(now);
+                let calls = takeover.take_calls();
+                assert!(!calls.is_empty(), "it goes on");
+                for Call { id, request, .. } in calls {
+                    let length = if request.region == liar { said } else { narrow(records.len()) };
+                    let answer = match request.body {
+                        Body::Seal => Answer::Sealed(Some(Extent { length, digest, committed: 0 })),
+                        _ if request.region == liar => panic!("{:?} of a region of {said} bytes", request.body),
+                        _ => Answer::Bytes(records.clone().into()),
+                    };
+                    takeover.answered(id, Ok(answer), now);
+                }
+            }
+            let recovered = Recovered { records: records.clone().into(), digest, has_mark: false };
+            assert_eq!(takeover.progress(), Progress::Recovered(recovered), "{said} bytes");
+        }
+    }
+
     /// Records that lie in several reads are recovered in whatever order these are answered, and if each is answered in parts, or twice.
     #[test]
     fn reads_may_be_answered_in_any_order_and_in_parts() {

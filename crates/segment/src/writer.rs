@@ -192,7 +192,9 @@ impl Writer {
     /// Nodes that regions may be made on from here on.
     pub fn set_nodes(&mut self, nodes: &[Node]) {
         let before = mem::take(&mut self.nodes);
-        let until = |node: &Node| before.iter().find(|known| known.node == *node).map_or(Instant::from_nanos(0), |known| known.avoid_until);
+        let until = |node: &Node| {
+            before.iter().find(|known| known.node.address == node.address).map_or(Instant::from_nanos(0), |known| known.avoid_until)
+        };
         self.nodes = nodes.iter().map(|node| Candidate { avoid_until: until(node), node: node.clone() }).collect();
     }
 
@@ -689,10 +691,11 @@ impl Writer {
     /// Asks a node for a fresh region: one that has none of this segment, in a domain that has none, if there is such a one.
     fn ask(&mut self, now: Instant) -> bool {
         let used = |node: &Node| self.replicas.values().any(|replica| replica.phase != Phase::Gone && replica.member.node == node.address);
-        let is_shared = |domain: &Arc<str>| {
-            let mut others = self.nodes.iter().filter(|other| other.node.domain == *domain);
-            others.any(|other| used(&other.node))
-        };
+        // A region that is to leave leaves its domain to the one that takes its place.
+        let stays = |(id, replica): (&u32, &Replica)| replica.phase != Phase::Gone && !self.is_wanted_back(*id) && !replica.is_silent(now);
+        let staying: Vec<&Arc<str>> = self.replicas.iter().filter(|one| stays(*one)).map(|(_, replica)| &replica.member.node).collect();
+        let is_shared =
+            |domain: &Arc<str>| self.nodes.iter().any(|Candidate { node, .. }| node.domain == *domain && staying.contains(&&node.address));
         let count = self.nodes.len();
         let turn = self.job.segment.segment as usize;
         let chosen = (0..count)

@@ -10,10 +10,11 @@ use serde_json::{Value, json};
 use tombolo_env::Env;
 use tombolo_segment::announce::{Announcer, Place};
 use tombolo_segment::node::{CONNECTIONS_MAX, Node, NodeCounters, NodeDisk, NodeOptions};
-use tombolo_storage::Registry;
+use tombolo_segment::told::Told;
+use tombolo_storage::{Error, ErrorKind, Registry};
 
 use super::pressure::{self, Lending};
-use super::{SECRET_VARIABLE, Showing, show_events, status};
+use super::{SECRET_VARIABLE, Showing, bytes, show_events, status};
 use crate::failure::{Failure, Result};
 use crate::interrupt;
 use crate::output::Output;
@@ -43,14 +44,16 @@ Examples:
   tombolo serve node --memory 1GiB --announce etcd://10.0.0.1:2379     or there
 
 A log that is kept near its writer lies in the memory of three nodes, and a write is durable once two of them hold it. Run the three where they do
-not fail together, and say with --domain what fails together: a rack, a zone, a power supply.
+not fail together, and say with --domain what fails together: a rack, a zone, a power supply. A writer that knows more nodes than it wants copies spreads
+them over domains, whether nodes announce themselves or it names them by address. Without --domain a node fails together with others of its host.
 
 What it survives: after the writer's death, what it acknowledged and had not yet written to its store is recovered while at most one of the three has lost
 or corrupted its regions since they were made, counted cumulatively: a node that is started again without a disk has lost them. Beyond that, taking
 over stops and says so. A writer that lives repairs any number.
 
 Ctrl-C and SIGTERM drain: no new regions, the owners of those that are there are asked to move, and the node ends when the last has gone, or after
---drain-seconds. When the host runs short of memory (pressure stall information), owners are asked to give half of it back.")]
+--drain-seconds. When the host runs short of memory (pressure stall information), owners are asked to give half of it back. `tombolo serve lend` tells a node
+that runs to lend less, or as much again as --memory says.")]
 pub struct Arguments {
     /// Where to listen, host:port; an address that others reach needs a secret or certificates.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7420")]
@@ -73,7 +76,7 @@ pub struct Arguments {
     rdma: Option<String>,
     #[command(flatten)]
     showing: Showing,
-    /// What fails together with this node.
+    /// What fails together with this node: writers put one copy into each domain, as long as there are so many. Its host unless said.
     #[arg(long, value_name = "NAME", default_value = "")]
     domain: String,
     /// A store, or an etcd (etcd://host:2379), to announce the node in, so that writers find it.
@@ -109,19 +112,17 @@ fn patiently<T: Send>(env: &Env, asked: impl Future<Output = T> + Send) -> Optio
     env.block_on_until(asked, env.now() + ANNOUNCE_MAX)
 }
 
-/// Reads `512MiB`, `8GiB` or a number of bytes.
+/// The line for what came of announcing the node, when that is news.
+fn announced_news(told: &mut Told, outcome: tombolo_storage::Result<()>) -> Option<String> {
+    match outcome {
+        Ok(()) => told.is_over().then(|| "the node is announced again".to_owned()),
+        Err(error) => told.is_news(&error).then(|| format!("the node could not be announced, and is tried again until it is: {error}")),
+    }
+}
+
+/// As [`bytes`], of which there must be some.
 fn size(text: &str) -> std::result::Result<u64, String> {
-    let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
-    let shift = match &text[digits.len()..] {
-        "" => 0,
-        "KiB" => 10,
-        "MiB" => 20,
-        "GiB" => 30,
-        "TiB" => 40,
-        _ => return Err("a number with KiB, MiB, GiB or TiB behind it, such as 512MiB, or of bytes".into()),
-    };
-    let number = digits.parse::<u64>().map_err(|_| "a number in front, such as 512MiB".to_owned())?;
-    number.checked_mul(1 << shift).filter(|bytes| *bytes > 0).ok_or_else(|| "more than nothing, and less than 16 EiB".to_owned())
+    bytes(text).and_then(|bytes| if bytes > 0 { Ok(bytes) } else { Err("more than nothing".to_owned()) })
 }
 
 /// Whether only this host reaches an address.
@@ -185,7 +186,7 @@ pub fn run(arguments: &Arguments, output: &Output) -> Result<()> {
         || format!("listening on {}; {}\n{}", node.address(), status::as_text(&node.status()), survives(arguments)),
     )?;
     output.finish()?;
-    let mut serving = Serving { env, node, announcer, announced: None };
+    let mut serving = Serving { env, node, announcer, announced: None, told: Told::default() };
     let served = serving.until(&interrupted, arguments, output);
     serving.withdraw();
     served?;
@@ -209,6 +210,7 @@ struct Serving {
     node: Node,
     announcer: Option<Announcer>,
     announced: Option<Instant>,
+    told: Told,
 }
 
 impl Serving {
@@ -240,22 +242,22 @@ impl Serving {
         let pressure = pressure::read();
         if let Some(bytes) = lending.look(pressure, self.node.status().bytes_taken, now) {
             self.node.lend(bytes);
-            let figure = pressure.unwrap_or_default();
-            eprintln!("memory pressure {figure:.1} %: the node lends {} from here on", text::bytes(bytes));
+            let (figure, lent) = (pressure.unwrap_or_default(), self.node.status().bytes_max);
+            eprintln!("memory pressure {figure:.1} %: the node lends {} from here on", text::bytes(lent));
         }
     }
 
-    /// Announces the node when it is time; a store that fails is told once, and asked again.
+    /// Announces the node when it is time. That a store fails is told when it begins, and it is asked again.
     fn announce(&mut self, now: Instant) {
         let Some(announcer) = &mut self.announcer else { return };
         if self.announced.is_some_and(|last| now.duration_since(last) < announcer.period()) {
             return;
         }
         self.announced = Some(now);
-        match patiently(&self.env, announcer.announce(self.node.status())) {
-            Some(Ok(())) => {}
-            Some(Err(error)) => eprintln!("the node could not be announced, and will be again: {error}"),
-            None => eprintln!("the node could not be announced: the store did not answer within {ANNOUNCE_MAX:?}; it is asked again"),
+        let late = || Err(Error::new(ErrorKind::DeadlineExceeded, format!("the store did not answer within {ANNOUNCE_MAX:?}")));
+        let outcome = patiently(&self.env, announcer.announce(self.node.status())).unwrap_or_else(late);
+        if let Some(line) = announced_news(&mut self.told, outcome) {
+            eprintln!("{line}");
         }
     }
 
@@ -321,7 +323,7 @@ mod tests {
 
     #[test]
     fn sizes_are_read() {
-        assert_eq!((size("512MiB"), size("1GiB"), size("4096")), (Ok(512 << 20), Ok(1 << 30), Ok(4096)));
+        assert_eq!((size("512MiB"), size("1GiB"), size("4096"), bytes("0")), (Ok(512 << 20), Ok(1 << 30), Ok(4096), Ok(0)));
         for wrong in ["", "0", "MiB", "1GB", "1.5GiB", "99999999TiB", "-1"] {
             assert!(size(wrong).is_err(), "{wrong}");
         }
@@ -335,6 +337,21 @@ mod tests {
         assert_eq!(patiently(&env, std::future::pending::<()>()), None);
         let took = env.now().since(began);
         assert!(took >= ANNOUNCE_MAX && took <= 2 * ANNOUNCE_MAX, "{took:?}");
+    }
+
+    #[test]
+    fn a_store_that_takes_no_announcement_is_told_once() {
+        let mut told = Told::default();
+        let failed = |kind| Err(Error::new(kind, "the store says no"));
+        assert_eq!(announced_news(&mut told, Ok(())), None);
+        let line = announced_news(&mut told, failed(ErrorKind::Retry)).expect("news");
+        assert!(line.contains("could not be announced") && line.contains("says no"), "{line}");
+        for _ in 0..10 {
+            assert_eq!(announced_news(&mut told, failed(ErrorKind::Retry)), None);
+        }
+        assert!(announced_news(&mut told, failed(ErrorKind::DeadlineExceeded)).is_some(), "something else");
+        assert!(announced_news(&mut told, Ok(())).expect("news").contains("again"));
+        assert!(announced_news(&mut told, failed(ErrorKind::Retry)).is_some(), "it came back");
     }
 
     #[test]

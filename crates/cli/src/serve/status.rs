@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::Args;
 use serde_json::{Value, json};
-use tombolo_env::Env;
+use tombolo_env::{Completion, Env};
 use tombolo_segment::message::{NodeMedium, NodeStatus};
 use tombolo_segment::peer::Peer;
 use tombolo_segment::tcp::TcpPeer;
@@ -31,12 +31,21 @@ pub struct Arguments {
 /// How long it may take.
 const ANSWER_MAX: Duration = Duration::from_secs(6);
 
+/// What the node at `address` says to a question.
+pub fn ask<T: Send>(
+    address: &str,
+    showing: &Showing,
+    question: impl FnOnce(&TcpPeer) -> Completion<tombolo_storage::Result<T>>,
+) -> Result<T> {
+    let env = Env::real();
+    let peer = TcpPeer::new(&env, address, showing.credentials()?);
+    let answer = env.block_on_until(question(&peer), env.now() + ANSWER_MAX).flatten();
+    Ok(answer.ok_or_else(|| Failure::NotFound(format!("node {address} does not answer")))??)
+}
+
 /// Runs it.
 pub fn run(arguments: &Arguments, output: &Output) -> Result<()> {
-    let env = Env::real();
-    let peer = TcpPeer::new(&env, &arguments.address, arguments.showing.credentials()?);
-    let answer = env.block_on_until(peer.status(), env.now() + ANSWER_MAX).flatten();
-    let status = answer.ok_or_else(|| Failure::NotFound(format!("node {} does not answer", arguments.address)))??;
+    let status = ask(&arguments.address, &arguments.showing, TcpPeer::status)?;
     output.result(|| as_json(&status), || as_text(&status))
 }
 

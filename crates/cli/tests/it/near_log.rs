@@ -11,9 +11,9 @@ struct Node {
 }
 
 impl Node {
-    fn start(listen: &str) -> Node {
+    fn start(listen: &str, arguments: &[&str]) -> Node {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tombolo"));
-        command.args(["--json", "serve", "node", "--listen", listen, "--memory", "256MiB"]);
+        command.args(["--json", "serve", "node", "--listen", listen, "--memory", "256MiB"]).args(arguments);
         let mut process = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
@@ -28,24 +28,100 @@ impl Drop for Node {
     }
 }
 
+/// Some nodes, and the log on them.
+fn started(domains: &[&str]) -> (Vec<Node>, String) {
+    let nodes: Vec<Node> = domains.iter().map(|domain| Node::start("127.0.0.1:0", &["--domain", domain])).collect();
+    let log = format!("near://{}", nodes.iter().map(|node| node.address.as_str()).collect::<Vec<_>>().join(","));
+    (nodes, log)
+}
+
+/// The regions of the newest log's last segment, as `log status` tells them: on which node, and in which state.
+fn regions(store: &str) -> Vec<(String, String)> {
+    let status = json(&ok(&["--json", "log", "status", store]));
+    let newest = status["logs"].as_array().unwrap().last().unwrap();
+    let regions = newest["segments"].as_array().unwrap().last().unwrap()["regions"].as_array().unwrap();
+    let text = |region: &serde_json::Value, name: &str| region[name].as_str().unwrap().to_owned();
+    regions.iter().map(|region| (text(region, "node"), text(region, "state"))).collect()
+}
+
 #[test]
 fn a_database_outlives_one_of_three_nodes_and_says_when_two_are_gone() {
     let folder = tempfile::tempdir().unwrap();
     let store = uri(&folder.path().join("orders"));
-    let mut nodes: Vec<Node> = (0..3).map(|_| Node::start("127.0.0.1:0")).collect();
-    let log = format!("near://{}", nodes.iter().map(|node| node.address.as_str()).collect::<Vec<_>>().join(","));
+    let (mut nodes, log) = started(&["", "", ""]);
+    let addresses: Vec<String> = nodes.iter().map(|node| node.address.clone()).collect();
     ok(&["db", "create", &store, "--log", &log]);
     for (key, value) in [("a", "1"), ("b", "2")] {
         ok(&["db", "put", &store, key, value, "--log", &log]);
     }
-    let status = json(&ok(&["--json", "log", "status", &store]));
-    let last = status["logs"].as_array().unwrap().last().unwrap().clone();
-    let regions = last["segments"][0]["regions"].as_array().unwrap().clone();
-    assert_eq!(regions.len(), 3, "{status}");
+    assert_eq!(regions(&store).len(), 3);
     nodes.pop();
     assert_eq!(ok(&["db", "get", &store, "a", "--log", &log]).trim(), "1");
     assert!(ok(&["log", "status", &store]).contains("holds"));
-    nodes.clear();
-    let _others: Vec<Node> = (0..3).map(|_| Node::start("127.0.0.1:0")).collect();
+    // All three again, and then one of them.
+    nodes.push(Node::start(&addresses[2], &[]));
+    ok(&["db", "put", &store, "c", "3", "--log", &log]);
+    nodes.truncate(1);
+    let states = |word: &str| regions(&store).iter().filter(|(_, state)| state == word).count();
+    assert_eq!((regions(&store).len(), states("silent")), (3, 2));
+    // Logs of before that are still named say the same of the same nodes.
+    let says = |word: &str| {
+        let status = ok(&["log", "status", &store]);
+        let mut of_gone = status.lines().filter(|line| addresses[1..].iter().any(|address| line.contains(address.as_str())));
+        assert!(of_gone.all(|line| line.contains(word)), "{status}");
+    };
+    says("SILENT: ");
+    // What does not answer may come back with all that it held: it is waited for, and nothing is served meanwhile.
+    fails(&["db", "get", &store, "a", "--log", &log], 7, &["1 of the 2 answers", &addresses[1], &addresses[2], "tombolo log status"]);
+    // They come back without it.
+    nodes.extend(addresses[1..].iter().map(|address| Node::start(address, &[])));
+    assert_eq!(states("lost"), 2);
+    says("LOST: ");
+    for arguments in [vec!["db", "get", &store, "a"], vec!["db", "put", &store, "d", "4"]] {
+        let arguments = [arguments, vec!["--log", &log]].concat();
+        fails(&arguments, 5, &["a log that the manifest names is gone", "regions lost what they held", "restore the database"]);
+    }
     fails(&["db", "get", &store, "a", "--log", "near://127.0.0.1:1"], 2, &["1 nodes for 3 copies"]);
+}
+
+#[test]
+fn a_log_named_by_addresses_is_spread_over_the_domains_that_nodes_say() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = uri(&folder.path().join("orders"));
+    // All of one host.
+    let (nodes, log) = started(&["rack-1", "rack-1", "rack-2", "rack-3"]);
+    ok(&["db", "create", &store, "--log", &log]);
+    ok(&["db", "put", &store, "a", "1", "--log", &log]);
+    let on: Vec<String> = regions(&store).into_iter().map(|(node, _)| node).collect();
+    let in_first_rack = nodes[..2].iter().filter(|node| on.contains(&node.address)).count();
+    assert_eq!((on.len(), in_first_rack), (3, 1), "{on:?}");
+}
+
+#[test]
+fn nodes_that_announce_themselves_in_the_databases_store_keep_its_log() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = uri(&folder.path().join("orders"));
+    let nodes: Vec<Node> = (0..3).map(|_| Node::start("127.0.0.1:0", &["--announce", &store, "--registry", "near"])).collect();
+    let announced = || std::fs::read_dir(folder.path().join("orders/nodes/near")).map_or(0, Iterator::count);
+    let mut tries = 0;
+    while announced() < nodes.len() {
+        tries += 1;
+        assert!(tries < 1000, "nodes announce themselves when they start");
+        // One answers in between: no wait for a moment, but for its work.
+        ok(&["serve", "status", &nodes[0].address]);
+    }
+    let log = "near://near";
+    let explained = ok(&["explain", &store, log]);
+    assert!(
+        explained.contains("on the nodes that announce themselves, 3 copies") && explained.contains("one after the other"),
+        "{explained}"
+    );
+    ok(&["db", "create", &store, "--log", log]);
+    ok(&["db", "put", &store, "a", "1", "--log", log]);
+    assert_eq!(ok(&["db", "get", &store, "a", "--log", log]).trim(), "1");
+    let mut on: Vec<String> = regions(&store).into_iter().map(|(node, _)| node).collect();
+    let mut addresses: Vec<String> = nodes.iter().map(|node| node.address.clone()).collect();
+    (on.sort(), addresses.sort());
+    assert_eq!(on, addresses);
+    fails(&["db", "get", &store, "a", "--log", "near://nobody"], 7, &["0 of the"]);
 }

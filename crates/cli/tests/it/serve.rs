@@ -49,6 +49,28 @@ fn a_node_is_asked_and_drains() {
     assert_eq!((end["drained"].as_bool(), end["counters"]["connections_accepted"].as_u64()), (Some(true), Some(1)), "{end}");
 }
 
+#[test]
+fn a_node_is_told_how_much_to_lend() {
+    let folder = tempfile::tempdir().unwrap();
+    let secret = folder.path().join("secret");
+    std::fs::write(&secret, "0123456789abcdef0123456789abcdef\n").unwrap();
+    let secret = secret.to_str().unwrap();
+    let node = Node::start(&["--secret-file", secret]);
+    let lend = |size: &str| json(&ok(&["--json", "serve", "lend", &node.address, size, "--secret-file", secret]));
+    let told = lend("2MiB");
+    assert_eq!((told["told"].as_u64(), told["node"]["bytes_max"].as_u64()), (Some(2 << 20), Some(2 << 20)), "{told}");
+    assert_eq!(told["bytes_wanted_back"].as_u64(), Some(0), "{told}");
+    let status = json(&ok(&["--json", "serve", "status", &node.address, "--secret-file", secret]));
+    assert_eq!(status["bytes_free"].as_u64(), Some(2 << 20), "{status}");
+    assert_eq!(lend("0")["node"]["bytes_free"].as_u64(), Some(0));
+    assert!(ok(&["serve", "lend", &node.address, "8MiB", "--secret-file", secret]).contains("the node lends 8"));
+    fails(&["serve", "lend", &node.address, "9MiB", "--secret-file", secret], 2, &["8388608 bytes at most", "--memory"]);
+    fails(&["serve", "lend", &node.address, "much", "--secret-file", secret], 2, &["512MiB"]);
+    fails(&["serve", "lend", &node.address, "1MiB"], 6, &["secret"]);
+    fails(&["serve", "lend", "127.0.0.1:1", "1MiB"], 7, &["no connection"]);
+    node.end();
+}
+
 /// A directory with the files of `--tls`: signed by `issuer`, whose certificate is `authority`.
 fn certificates(folder: &Path, name: &str, issuer: &Issuer<'_, KeyPair>, authority: &str, year: i32) -> String {
     let directory = folder.join(name);

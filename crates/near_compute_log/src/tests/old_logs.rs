@@ -242,6 +242,10 @@ impl Peer for BesidePeer {
         self.0.is_wanted_back(region)
     }
 
+    fn domain(&self) -> Option<Arc<str>> {
+        self.0.domain()
+    }
+
     fn address(&self) -> &str {
         self.0.address()
     }

@@ -47,6 +47,10 @@ impl Peer for LatePeer {
         self.peer.is_wanted_back(region)
     }
 
+    fn domain(&self) -> Option<Arc<str>> {
+        self.peer.domain()
+    }
+
     fn address(&self) -> &str {
         self.peer.address()
     }

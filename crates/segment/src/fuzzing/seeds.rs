@@ -41,6 +41,7 @@ pub fn messages() -> Vec<Message> {
         Refusal::OtherArguments,
         Refusal::Full(17),
         Refusal::Draining,
+        Refusal::LendsAtMost(18),
     ];
     let mut messages = vec![
         request(Body::Create { database: 20, segment, bytes_max: 21 }),
@@ -63,6 +64,7 @@ pub fn messages() -> Vec<Message> {
         Message::Pair(NodeIncarnation(27), RegionId(28), Epoch(29), queue),
         Message::PairedWith(Some((queue, Window { address: 34, key: 35 }))),
         Message::PairedWith(None),
+        Message::Lend(36),
     ];
     messages.extend(refusals.map(|refusal| Message::Answer(Answer::Refused(refusal))));
     messages

@@ -248,6 +248,7 @@ impl Served {
                     Message::Answer(answer)
                 }
                 Message::Status => Message::StatusIs(shared.status()),
+                Message::Lend(bytes_max) => shared.lend(line, bytes_max)?,
                 Message::Share(incarnation, region, epoch) => Message::SharedAt(shared.share(line, incarnation, region, epoch)?),
                 Message::Pair(incarnation, region, epoch, queue) => {
                     Message::PairedWith(shared.pair((line, *number), (incarnation, region, epoch), &queue)?)

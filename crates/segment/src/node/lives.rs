@@ -9,7 +9,7 @@ use tombolo_storage::{Error, Result};
 
 use super::journal::Journal;
 use super::lending::Lending;
-use crate::message::{Answer, Body, NodeIncarnation, NodeMedium, NodeStatus, RegionId, Request};
+use crate::message::{Answer, Body, NodeIncarnation, NodeMedium, NodeStatus, Refusal, RegionId, Request};
 use crate::region::{Occupancy, Regions};
 
 /// Bytes that may wait for the disk of a node that answers from memory; beyond, answers wait too.
@@ -58,19 +58,35 @@ impl Wait {
     }
 }
 
+/// What bounds the bytes that all lives together take: the least of these counts.
+struct Limits {
+    /// What the node was started with.
+    started: u64,
+    /// What it was told.
+    told: u64,
+    /// What its host has for it.
+    spared: u64,
+}
+
+impl Limits {
+    fn bytes_max(&self) -> u64 {
+        self.started.min(self.told).min(self.spared)
+    }
+}
+
 pub(super) struct Lives {
     pub(super) current: Life,
     pub(super) earlier: Vec<Life>,
     medium: NodeMedium,
-    /// Bytes that all lives together take, at most.
-    bytes_max: u64,
+    limits: Limits,
     lending: Lending,
 }
 
 impl Lives {
     pub(super) fn new(current: Life, earlier: Vec<Life>, medium: NodeMedium, bytes_max: u64, lending: Lending) -> Lives {
-        let mut lives = Lives { current, earlier, medium, bytes_max, lending };
-        lives.lend(bytes_max);
+        let limits = Limits { started: bytes_max, told: bytes_max, spared: bytes_max };
+        let mut lives = Lives { current, earlier, medium, limits, lending };
+        lives.share_out();
         lives
     }
 
@@ -107,7 +123,7 @@ impl Lives {
         let life = self.earlier.iter_mut().find(|life| life.regions.incarnation() == request.incarnation);
         let (answer, wait) = life.unwrap_or(&mut self.current).carry_out(request);
         if is_free && !self.earlier.is_empty() {
-            self.lend(self.bytes_max);
+            self.share_out();
         }
         let must_wait = |wait: &Wait| self.medium == NodeMedium::Disk || wait.journal.behind_bytes() > BEHIND_BYTES_MAX;
         (answer, wait.filter(must_wait))
@@ -115,7 +131,7 @@ impl Lives {
 
     /// How full the node is, all lives together.
     pub(super) fn occupancy(&self) -> Occupancy {
-        let mut all = Occupancy { bytes_max: self.bytes_max, bytes_taken: 0, regions: 0, names: 0 };
+        let mut all = Occupancy { bytes_max: self.limits.bytes_max(), bytes_taken: 0, regions: 0, names: 0 };
         for Occupancy { bytes_taken, regions, names, .. } in self.all().map(|life| life.regions.occupancy()) {
             all.bytes_taken += bytes_taken;
             all.regions += regions;
@@ -130,11 +146,29 @@ impl Lives {
         NodeStatus { bytes_max, bytes_taken, regions, names, ..status }
     }
 
-    /// Lends so many bytes from here on, of which earlier lives have taken theirs.
-    pub(super) fn lend(&mut self, bytes_max: u64) {
-        self.bytes_max = bytes_max;
+    /// Lends so many bytes at most from here on, as the host has no more for it.
+    pub(super) fn lend_spared(&mut self, bytes_max: u64) {
+        self.limits.spared = bytes_max;
+        self.share_out();
+    }
+
+    /// Lends so many bytes at most from here on, as it was told.
+    ///
+    /// # Errors
+    /// `LendsAtMost` for more than it was started with: nothing changed.
+    pub(super) fn lend_told(&mut self, bytes_max: u64) -> std::result::Result<(), Refusal> {
+        if bytes_max > self.limits.started {
+            return Err(Refusal::LendsAtMost(self.limits.started));
+        }
+        self.limits.told = bytes_max;
+        self.share_out();
+        Ok(())
+    }
+
+    /// The current life has what earlier ones have not taken.
+    fn share_out(&mut self) {
         let taken: u64 = self.earlier.iter().map(|life| life.regions.occupancy().bytes_taken).sum();
-        self.current.regions.lend(bytes_max.saturating_sub(taken));
+        self.current.regions.lend(self.limits.bytes_max().saturating_sub(taken));
     }
 
     pub(super) fn drain(&mut self) {

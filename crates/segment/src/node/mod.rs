@@ -11,7 +11,8 @@
 //! 2. Bounded: connections, sockets that nobody has introduced, the bytes of a frame, memory for long frames, bytes of answers that were not written, the time of an
 //!    introduction, of a long frame, and of a writer that does not take its answers.
 //! 3. A node that ends, because it was told to, has drained or its disk failed, carries out nothing any more.
-//! 4. A region is freed by its owner, or a later epoch, and never by the node: not when it drains, and not when it wants the memory back.
+//! 4. A region is freed by its owner, or a later epoch, and never by the node: not when it drains, and not when it wants the memory back, because its host is
+//!    short of memory or because it was told to lend less.
 //!
 //! A node that is started again lives another life, in which it makes new regions. What its disk holds of earlier lives it still answers for, and takes nothing
 //! new there.
@@ -45,6 +46,7 @@ use crate::message::{
 };
 use crate::region::{Occupancy, Regions};
 use crate::wire::BODY_BYTES_MAX;
+use crate::wire::body::Message;
 use crate::wire::credentials::Credentials;
 use crate::wire::hello::Farewell;
 use budget::Budget;
@@ -262,9 +264,11 @@ impl Node {
         }
     }
 
-    /// Lends so many bytes from here on. When regions take more, their owners are asked to give the largest back, and the memory is free once they did.
+    /// Lends so many bytes at most from here on, as the host has no more for it. When regions take more, their owners are asked to give the largest back, and
+    /// the memory is free once they did. What the node was started with, and what it is told by others ([`TcpPeer::lend`](crate::tcp::TcpPeer::lend)), bound it
+    /// as well: the least counts.
     pub fn lend(&self, bytes_max: u64) {
-        self.shared.lives.lock().lend(bytes_max);
+        self.shared.lives.lock().lend_spared(bytes_max);
         self.shared.signal.raise();
     }
 
@@ -559,6 +563,23 @@ impl Shared {
             _ => {}
         }
         Ok((answer, wait))
+    }
+
+    /// Lends so many bytes at most from here on, as its operator says, unless that is more than it was started with.
+    fn lend(&self, line: &Line, bytes_max: u64) -> std::result::Result<Message, Farewell> {
+        let mut lives = self.lives.lock();
+        self.check_goes_on(line, &lives)?;
+        let told = lives.lend_told(bytes_max);
+        let status = lives.status(&self.options.domain);
+        drop(lives);
+        self.counters.requests.fetch_add(1, Ordering::Relaxed);
+        if let Err(refusal) = told {
+            self.count_refusal(refusal);
+            return Ok(Message::Answer(Answer::Refused(refusal)));
+        }
+        tracing::info!(bytes_max, "the node was told how much to lend at most");
+        self.signal.raise();
+        Ok(Message::StatusIs(status))
     }
 
     fn share(&self, line: &Line, life: NodeIncarnation, region: RegionId, epoch: Epoch) -> std::result::Result<Option<String>, Farewell> {

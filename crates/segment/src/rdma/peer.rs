@@ -293,6 +293,10 @@ impl Peer for RdmaPeer {
         self.node.is_wanted_back(region)
     }
 
+    fn domain(&self) -> Option<Arc<str>> {
+        self.node.domain()
+    }
+
     fn address(&self) -> &str {
         self.node.address()
     }

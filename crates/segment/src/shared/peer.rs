@@ -263,6 +263,10 @@ impl Peer for SharedPeer {
         self.node.is_wanted_back(region)
     }
 
+    fn domain(&self) -> Option<Arc<str>> {
+        self.node.domain()
+    }
+
     fn address(&self) -> &str {
         self.node.address()
     }

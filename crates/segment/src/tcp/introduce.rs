@@ -1,5 +1,7 @@
 //! The writer's side of an introduction.
 
+use std::sync::Arc;
+
 use tombolo_env::Env;
 use tombolo_env::network::{ReadHalf, WriteHalf};
 use tombolo_format::codec::Reader;
@@ -21,6 +23,8 @@ pub(super) struct Introduced {
     pub(super) to_node: Way,
     pub(super) to_writer: Way,
     pub(super) inbox: Inbox,
+    /// What the node fails together with, if it names that.
+    pub(super) domain: Option<Arc<str>>,
 }
 
 struct Stream<'a> {
@@ -125,5 +129,6 @@ pub(super) async fn introduce(env: &Env, address: &str, credentials: Option<&Cre
     tracing::debug!(node = %address, incarnation = %status.incarnation, "connected");
     let (to_node, to_writer) = introduction.ways();
     let Stream { read, write, inbox, .. } = stream;
-    Ok(Introduced { read, write, to_node, to_writer, inbox })
+    let domain = (!status.domain.is_empty()).then(|| Arc::from(status.domain));
+    Ok(Introduced { read, write, to_node, to_writer, inbox, domain })
 }

@@ -90,6 +90,8 @@ struct State {
     /// Invariant: empty unless connecting.
     waiting: VecDeque<Call>,
     wanted_back: BTreeSet<RegionId>,
+    /// What the node fails together with, by the newest welcome.
+    domain: Option<Arc<str>>,
     /// The trouble that was logged last: the same is not logged again.
     told: String,
 }
@@ -120,6 +122,7 @@ struct Call {
 enum Reply {
     Answer(Completer<Result<Answer>>),
     Status(Completer<Result<NodeStatus>>),
+    Lent(Completer<Result<NodeStatus>>),
     Shared(Completer<Result<Option<String>>>),
     #[cfg(feature = "rdma")]
     Paired(Completer<Result<Option<(QueueAddress, Window)>>>),
@@ -129,7 +132,7 @@ impl Reply {
     fn fail(self, error: Error) {
         match self {
             Reply::Answer(completer) => completer.complete(Err(error)),
-            Reply::Status(completer) => completer.complete(Err(error)),
+            Reply::Status(completer) | Reply::Lent(completer) => completer.complete(Err(error)),
             Reply::Shared(completer) => completer.complete(Err(error)),
             #[cfg(feature = "rdma")]
             Reply::Paired(completer) => completer.complete(Err(error)),
@@ -194,6 +197,7 @@ impl TcpPeer {
                 pause: PAUSE.0,
                 waiting: VecDeque::new(),
                 wanted_back: BTreeSet::new(),
+                domain: None,
                 told: String::new(),
             }),
         }))
@@ -201,6 +205,18 @@ impl TcpPeer {
 }
 
 impl TcpPeer {
+    /// Tells the node to lend so many bytes at most from here on, until it ends. It makes no region beyond that at once; when regions take more, it asks their
+    /// owners to give the largest back, as it does when its host is short of memory: they move or write to their store, and writes go on. The answer, its
+    /// status, does not wait for that. The least counts of this, of what it was started with and of what its host has for it.
+    ///
+    /// The answer's errors: `Invalid` for more than it was started with; `Unsupported` when it is of a version that cannot be told; others as those of
+    /// [`Peer::call`]. With the first two nothing changed.
+    pub fn lend(&self, bytes_max: u64) -> Completion<Result<NodeStatus>> {
+        let (completer, answer) = completion();
+        self.0.send(Call { message: Message::Lend(bytes_max), reply: Reply::Lent(completer) });
+        answer
+    }
+
     /// Asks for the memory of a region that `request` made. `None`: the node shares none.
     pub(crate) fn share(&self, request: &Request) -> Completion<Result<Option<String>>> {
         let (completer, answer) = completion();
@@ -251,6 +267,10 @@ impl Peer for TcpPeer {
 
     fn is_wanted_back(&self, region: RegionId) -> bool {
         self.0.state.lock().wanted_back.contains(&region)
+    }
+
+    fn domain(&self) -> Option<Arc<str>> {
+        self.0.state.lock().domain.clone()
     }
 
     fn address(&self) -> &str {
@@ -375,7 +395,7 @@ impl Shared {
     }
 
     fn go_up(self: &Arc<Shared>, generation: u64, introduced: Introduced) {
-        let Introduced { read, write, to_node, to_writer, inbox } = introduced;
+        let Introduced { read, write, to_node, to_writer, inbox, domain } = introduced;
         let (receiver, watcher) = (Arc::clone(self), Arc::clone(self));
         let tasks = [
             self.env.spawn(TaskClass::Network, "answers of a node", async move {
@@ -393,6 +413,7 @@ impl Shared {
             return;
         }
         state.pause = PAUSE.0;
+        state.domain = domain;
         let told = !std::mem::take(&mut state.told).is_empty();
         state.waiting.drain(..).for_each(|call| up.add(call, now));
         state.link = Link::Up(Box::new(up));
@@ -423,6 +444,9 @@ impl Shared {
         while let Some((Header { kind, number, .. }, body)) = inbox.next(way).map_err(malformed)? {
             if kind == Kind::Farewell {
                 let reason = Farewell::decode(body).map_err(malformed)?;
+                if reason == Farewell::Malformed {
+                    self.refuse_untold(generation);
+                }
                 return Err(Error::new(ErrorKind::Retry, format!("node {} ended the connection: {reason}", self.address)));
             }
             match Message::decode(kind, body).map_err(malformed)? {
@@ -436,6 +460,24 @@ impl Shared {
             }
         }
         Ok(())
+    }
+
+    /// A node for which the oldest request is no frame is of a version before that of the request, if that is one that came later. It carried nothing of it out.
+    fn refuse_untold(&self, generation: u64) {
+        let mut state = self.state.lock();
+        if state.generation != generation {
+            return;
+        }
+        let Link::Up(up) = &mut state.link else { return };
+        if !up.in_flight.front().is_some_and(|oldest| matches!(oldest.reply, Reply::Lent(_))) {
+            return;
+        }
+        let Some(oldest) = up.in_flight.pop_front() else { return };
+        drop(state);
+        let message = format!("node {} runs a version of Tombolo that cannot be told how much to lend", self.address);
+        let error =
+            Error::new(ErrorKind::Unsupported, message).advice("start the node again: this version of Tombolo, or with another --memory");
+        oldest.reply.fail(error);
     }
 
     /// Hands an answer to whoever waits for it: it must be the oldest call's.
@@ -460,7 +502,11 @@ impl Shared {
         drop(state);
         match (reply, message) {
             (Reply::Answer(completer), Message::Answer(answer)) => completer.complete(Ok(answer)),
-            (Reply::Status(completer), Message::StatusIs(status)) => completer.complete(Ok(status)),
+            (Reply::Status(completer) | Reply::Lent(completer), Message::StatusIs(status)) => completer.complete(Ok(status)),
+            (Reply::Lent(completer), Message::Answer(Answer::Refused(refusal))) => {
+                let error = Error::new(ErrorKind::Invalid, format!("node {} does not lend so much: {refusal}", self.address));
+                completer.complete(Err(error.advice("tell it that or less; to lend more, start it again with a larger --memory")));
+            }
             (Reply::Shared(completer), Message::SharedAt(path)) => completer.complete(Ok(path)),
             #[cfg(feature = "rdma")]
             (Reply::Paired(completer), Message::PairedWith(pair)) => completer.complete(Ok(pair)),

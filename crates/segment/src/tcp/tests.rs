@@ -301,8 +301,17 @@ fn framed(kind: Kind, body: &[u8]) -> Vec<u8> {
     out
 }
 
-/// What a node that does not keep to the protocol answers to the first call.
+/// What comes of a call when a node that does not keep to the protocol answers it.
 fn answered_with(seed: u64, answer: impl FnOnce(u64) -> Vec<u8> + Send + 'static) -> Result<Answer> {
+    asked(seed, answer, |peer| peer.call(request(NodeIncarnation(1), Body::Free)))
+}
+
+/// The same of whatever is asked first.
+fn asked<T: Send>(
+    seed: u64,
+    answer: impl FnOnce(u64) -> Vec<u8> + Send + 'static,
+    ask: impl FnOnce(&TcpPeer) -> Completion<Result<T>>,
+) -> Result<T> {
     let setup = setup(seed);
     let env = setup.node.env();
     let node = setup.node.spawn(TaskClass::Network, "liar", async move {
@@ -329,7 +338,7 @@ fn answered_with(seed: u64, answer: impl FnOnce(u64) -> Vec<u8> + Send + 'static
         }
     });
     let peer = TcpPeer::new(&setup.writer, ADDRESS, None);
-    let result = setup.wait(peer.call(request(NodeIncarnation(1), Body::Free)));
+    let result = setup.wait(ask(&peer));
     drop(node);
     result
 }
@@ -338,6 +347,61 @@ fn numbered(kind: Kind, number: u64, body: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     append_frame(&mut out, &mut Way::plain(), kind, number, |out| out.extend_from_slice(body));
     out
+}
+
+#[test]
+fn a_node_of_an_earlier_version_cannot_be_told_how_much_to_lend() {
+    let malformed = |_| framed(Kind::Farewell, &Farewell::Malformed.encode());
+    let told = asked(7, malformed, |peer| peer.lend(1 << 20)).expect_err("it does not know the request");
+    assert_eq!(told.kind(), ErrorKind::Unsupported, "{told}");
+    assert!(told.to_string().contains("cannot be told"), "{told}");
+    // What every version knows is of unknown outcome then, and whatever another farewell ends as well.
+    assert_eq!(kind(asked(8, malformed, TcpPeer::status)), ErrorKind::OutcomeUnknown);
+    let ending = |_| framed(Kind::Farewell, &Farewell::Ending.encode());
+    assert_eq!(kind(asked(9, ending, |peer| peer.lend(1 << 20))), ErrorKind::OutcomeUnknown);
+}
+
+#[test]
+fn a_node_lends_the_least_of_what_it_was_started_with_told_and_spared() {
+    let setup = setup(3);
+    let node = setup.start(options());
+    let peer = setup.peer();
+    let life = setup.life(&peer);
+    assert_eq!(length(setup.wait(peer.call(request(life, create())))), 0);
+    let lend = |bytes: u64| setup.wait(peer.lend(bytes)).map(|status| status.bytes_max);
+    assert_eq!(lend(40 << 20).expect("less"), 40 << 20);
+    assert!(!peer.is_wanted_back(REGION), "it fits");
+    node.lend(20 << 20);
+    assert_eq!(node.status().bytes_max, 20 << 20, "the host has no more");
+    assert_eq!(lend(30 << 20).expect("less"), 20 << 20);
+    node.lend(64 << 20);
+    assert_eq!(node.status().bytes_max, 30 << 20, "it was told");
+    let refused = lend((64 << 20) + 1).expect_err("it was started with less");
+    assert_eq!(refused.kind(), ErrorKind::Invalid);
+    assert!(refused.to_string().contains(&(64 << 20).to_string()), "{refused}");
+    assert_eq!(node.status().bytes_max, 30 << 20, "nothing changed");
+    // The region takes 16 MiB.
+    assert_eq!(lend(10 << 20).expect("less"), 10 << 20);
+    setup.world.run_for(Duration::from_millis(100));
+    assert!(peer.is_wanted_back(REGION));
+    let second = Request { region: RegionId(8), ..request(life, create()) };
+    assert_eq!(said(setup.wait(peer.call(second.clone()))), Answer::Refused(Refusal::Full(0)));
+    assert_eq!(said(setup.wait(peer.call(request(life, Body::Free)))), Answer::Freed);
+    assert_eq!(lend(0).expect("nothing at all"), 0);
+    assert_eq!(lend(64 << 20).expect("all again"), 64 << 20);
+    assert_eq!(length(setup.wait(peer.call(second))), 0);
+    assert_eq!((node.counters().requests, node.counters().refusals), (10, 2));
+}
+
+#[test]
+fn who_is_not_welcome_tells_a_node_nothing() {
+    let setup = setup(4);
+    let node = setup.start(options());
+    for credentials in [None, Some(Secret::new(b"another secret, of the same length").expect("long enough").into())] {
+        let stranger = TcpPeer::new(&setup.writer, ADDRESS, credentials);
+        assert_eq!(kind(setup.wait(stranger.lend(0))), ErrorKind::PermissionDenied);
+    }
+    assert_eq!(node.status().bytes_max, 64 << 20);
 }
 
 #[test]

@@ -28,6 +28,7 @@
 //! | `collect` | 32 | 8 | random number of the database; the region before it is 0 |
 //! | | 40 | 16 each | regions that stay |
 //! | `status` | | 0 | nothing at all |
+//! | `lend` | 0 | 8 | bytes to lend at most, and nothing before; answered with `status is`, or refused. A node that does not know it ends the connection |
 //!
 //! | answer | offset | bytes | field |
 //! |---|---|---|---|
@@ -85,6 +86,8 @@ pub enum Message {
     Request(Request),
     /// Asks a node for its status.
     Status,
+    /// A node is told to lend so many bytes at most.
+    Lend(u64),
     /// Asks for the memory of a region, in the name of whoever made it.
     Share(NodeIncarnation, RegionId, Epoch),
     /// Where it is, if the node shares it.
@@ -106,6 +109,7 @@ impl Message {
     pub fn kind(&self) -> Kind {
         match self {
             Message::Status => Kind::Status,
+            Message::Lend(_) => Kind::Lend,
             Message::StatusIs(_) => Kind::StatusIs,
             Message::Share(..) => Kind::Share,
             Message::SharedAt(_) => Kind::SharedAt,
@@ -134,6 +138,7 @@ impl Message {
     pub fn put(&self, out: &mut Vec<u8>) {
         match self {
             Message::Status => {}
+            Message::Lend(bytes_max) => out.extend_from_slice(&bytes_max.to_le_bytes()),
             Message::Request(request) => put_request(request, out),
             Message::Share(incarnation, region, epoch) => put_target(*incarnation, *region, *epoch, out),
             Message::SharedAt(path) => out.extend_from_slice(path.as_deref().unwrap_or_default().as_bytes()),
@@ -166,6 +171,7 @@ impl Message {
             }
             Kind::Held | Kind::Sealed | Kind::Bytes | Kind::Freed | Kind::Refused => Message::Answer(take_answer(kind, &mut reader)?),
             Kind::Status => Message::Status,
+            Kind::Lend => Message::Lend(reader.u64()?),
             Kind::Share => Message::Share(NodeIncarnation(reader.u64()?), RegionId(reader.u128()?), Epoch(reader.u64()?)),
             Kind::SharedAt => Message::SharedAt(take_path(&mut reader)?),
             Kind::Pair => {
@@ -350,6 +356,7 @@ fn refusal_numbers(refusal: Refusal) -> (u64, u64, u64) {
         Refusal::OtherArguments => (10, 0, 0),
         Refusal::Full(free) => (11, free, 0),
         Refusal::Draining => (12, 0, 0),
+        Refusal::LendsAtMost(bytes) => (13, bytes, 0),
     }
 }
 
@@ -369,6 +376,7 @@ fn take_refusal(reader: &mut Reader<'_>) -> Result<Refusal> {
         10 => Refusal::OtherArguments,
         11 => Refusal::Full(first),
         12 => Refusal::Draining,
+        13 => Refusal::LendsAtMost(first),
         _ => return Err(FormatError::damaged(0, "a reason that version 1 has", reason.to_string())),
     };
     if refusal_numbers(refusal) == (reason, first, second) {

@@ -68,6 +68,7 @@ pub enum Kind {
     Collect = 22,
     Share = 23,
     Pair = 24,
+    Lend = 25,
     Held = 32,
     Sealed = 33,
     Bytes = 34,
@@ -80,7 +81,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    const ALL: [Kind; 23] = [
+    const ALL: [Kind; 24] = [
         Kind::Hello,
         Kind::Challenge,
         Kind::Proof,
@@ -95,6 +96,7 @@ impl Kind {
         Kind::Collect,
         Kind::Share,
         Kind::Pair,
+        Kind::Lend,
         Kind::Held,
         Kind::Sealed,
         Kind::Bytes,

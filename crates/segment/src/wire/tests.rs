@@ -34,7 +34,7 @@ fn layouts_have_their_sizes() {
     let bytes = |index: usize| framed(&mut Way::plain(), &seeds::messages()[index], 1).len() - HEADER_BYTES;
     assert_eq!([bytes(0), bytes(1), bytes(2), bytes(3), bytes(4), bytes(5)], [72, 48 + 7, 32, 40, 32, 40 + 2 * 16]);
     assert_eq!([bytes(7), bytes(8), bytes(9), bytes(10), bytes(11)], [16, 24, 24, 5, 0]);
-    assert_eq!([bytes(12), bytes(13), bytes(14), bytes(16), bytes(20)], [52 + 6, 16, 32, 0, 24]);
+    assert_eq!([bytes(12), bytes(13), bytes(14), bytes(16), bytes(20), bytes(21)], [52 + 6, 16, 32, 0, 8, 24]);
     assert_eq!([bytes(17), bytes(18), bytes(19)], [64, 48, 0]);
 }
 
