@@ -41,8 +41,8 @@ static TAKING: Mutex<()> = Mutex::new(());
 /// Whether a process that is forked now has a mount in it, or half of one.
 static HAS_MOUNT: AtomicBool = AtomicBool::new(false);
 static IN_FORK: AtomicBool = AtomicBool::new(false);
-/// The process that has, or begins to have, the database open; 0 for none.
-static OWNER: AtomicU32 = AtomicU32::new(0);
+/// The process whose memory this is; 0 before the library was loaded whole.
+static PROCESS: AtomicU32 = AtomicU32::new(0);
 /// Descriptor of the lock that tells other processes of the host; -1 for none.
 static LOCK: AtomicI32 = AtomicI32::new(-1);
 
@@ -67,6 +67,7 @@ pub struct Mounted {
 /// What is wrong, for whoever started the program.
 pub fn configure() -> Result<(), String> {
     let settings = Settings::read(|name| std::env::var_os(name))?;
+    PROCESS.store(std::process::id(), Ordering::Relaxed);
     let _first = SETTINGS.set(settings);
     Ok(())
 }
@@ -77,16 +78,21 @@ pub fn settings() -> Option<&'static Settings> {
     SETTINGS.get()
 }
 
-/// Whether this process was forked from one that had the database open, in whatever way. Costs a system call once the database is open.
+/// Whether this process was forked from one that had the database open, or runs in another's memory. Costs a system call.
 pub fn is_in_fork() -> bool {
     IN_FORK.load(Ordering::Relaxed) || borrows_memory()
 }
 
-/// Whether this process runs in the memory of the one that has the database open, as a child of `vfork` does until it starts its program: what is
-/// kept in memory is not its own. Also in a child that was made past the C library, which cannot be told from it.
+/// Whether this process runs in the memory of another, as a child of `vfork` does until it starts its program: what is kept in memory is not its
+/// own, and a database that it opened would be closed with it. Also in a child that was made past the C library, which cannot be told from it.
 pub fn borrows_memory() -> bool {
-    let owner = OWNER.load(Ordering::Relaxed);
-    owner != 0 && !IN_FORK.load(Ordering::Relaxed) && owner != std::process::id()
+    let process = PROCESS.load(Ordering::Relaxed);
+    process != 0 && process != std::process::id()
+}
+
+/// Whether the database is still to be opened, and this process may do it.
+pub fn is_ahead() -> bool {
+    MOUNTED.get().is_none() && !is_in_fork()
 }
 
 /// Runs in a forked child, before anything else of it: no locks, no memory is allocated.
@@ -96,6 +102,7 @@ pub fn forked() -> Option<i32> {
     if HAS_MOUNT.load(Ordering::Relaxed) {
         IN_FORK.store(true, Ordering::Relaxed);
     }
+    PROCESS.store(std::process::id(), Ordering::Relaxed);
     let lock = LOCK.swap(-1, Ordering::Relaxed);
     (lock >= 0).then_some(lock)
 }
@@ -116,11 +123,7 @@ pub fn mounted() -> Outcome<&'static Mounted> {
     let _turn = MOUNTING.lock();
     if MOUNTED.get().is_none() {
         HAS_MOUNT.store(true, Ordering::Relaxed);
-        OWNER.store(std::process::id(), Ordering::Relaxed);
-        let mounted = Mounted::open(settings).inspect_err(|_| {
-            HAS_MOUNT.store(false, Ordering::Relaxed);
-            OWNER.store(0, Ordering::Relaxed);
-        })?;
+        let mounted = Mounted::open(settings).inspect_err(|_| HAS_MOUNT.store(false, Ordering::Relaxed))?;
         let _only = MOUNTED.set(mounted);
     }
     MOUNTED.get().ok_or(Errno(libc::EIO))

@@ -2,6 +2,7 @@
 
 use std::ffi::{OsStr, c_int};
 use std::fs;
+use std::io::ErrorKind;
 use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
@@ -48,13 +49,63 @@ pub fn may_be_ours(path: &[u8]) -> bool {
     mount::settings().is_some_and(|settings| settings.patterns.may_match(name))
 }
 
-/// The path as the database knows it, if it keeps it. A relative one begins at the directory `descriptor`, or where the process is.
+/// The path as the database knows it, if it keeps it. A relative one begins at the directory `descriptor`, or where the process is. Its
+/// directory need not be there: the database may know it.
 pub fn ours(descriptor: c_int, path: &[u8], links: Links) -> Option<Ours> {
     let settings = mount::settings()?;
     let path = absolute(descriptor, path)?;
-    let is_link = links == Links::Followed && fs::symlink_metadata(&path).is_ok_and(|metadata| metadata.file_type().is_symlink());
-    let path = if is_link { fs::canonicalize(&path).ok()? } else { fs::canonicalize(path.parent()?).ok()?.join(path.file_name()?) };
+    let path = match links {
+        Links::Followed => resolved(&path)?,
+        Links::Kept => resolved(path.parent()?)?.join(path.file_name()?),
+    };
     settings.patterns.matches(&path).then_some(Ours(path))
+}
+
+/// `path`, absolute, without links as far as it is there; what is missing keeps its name. `None` where the operating system would not get that far.
+pub fn resolved(path: &Path) -> Option<PathBuf> {
+    match fs::canonicalize(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Some(resolved(path.parent()?)?.join(path.file_name()?)),
+        found => found.ok(),
+    }
+}
+
+/// What a call wants to know of a path that may be a directory with files of the database in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asked {
+    /// Whether it is there.
+    Existence,
+    /// What is in it as well.
+    Entries,
+}
+
+/// Whether the answer about a directory at `path` could depend on the database, which is not open yet: judged by the path's end alone.
+#[inline]
+pub fn may_be_directory(path: &[u8]) -> bool {
+    let Some(settings) = mount::settings() else { return false };
+    let end = path.iter().rposition(|byte| *byte != b'/').map_or(0, |last| last + 1);
+    let name = path[..end].rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+    let is_relative = matches!(name, b"" | b"." | b"..") && !path.is_empty();
+    (is_relative || settings.patterns.may_lead(name)) && mount::is_ahead()
+}
+
+/// Opens the database, which puts directories and placeholders where they are missing, if what the disk says of a directory at `path` could be
+/// less than the database knows: a program that finds no directory, or nothing in it, begins anew, and puts new files in the place of those that
+/// the database has.
+///
+/// # Errors
+/// Those of opening: nobody knows the answer then.
+pub fn prepare(descriptor: c_int, path: &[u8], asked: Asked) -> Outcome<()> {
+    let Some(settings) = mount::settings() else { return Ok(()) };
+    let Some(path) = absolute(descriptor, path).and_then(|path| resolved(&path)) else { return Ok(()) };
+    let mut next_names = settings.patterns.next_names(&path);
+    let depends = match fs::metadata(&path) {
+        Err(_) => next_names.next().is_some(),
+        Ok(metadata) if metadata.is_dir() && asked == Asked::Entries => {
+            next_names.any(|name| name.is_none_or(|name| fs::symlink_metadata(path.join(name)).is_err()))
+        }
+        Ok(_) => false,
+    };
+    if depends { mount::mounted().map(drop) } else { Ok(()) }
 }
 
 /// `path` from the root; `None` when its directory is not known.
@@ -121,7 +172,7 @@ pub fn open(ours: &Ours, flags: c_int, mode: u32) -> Outcome<Option<c_int>> {
         Found::Placeholder(_) => mounted.place(&ours.0, mode)?,
         // The directory must be one in which the process may make files.
         Found::Nothing => match placeholder::create(&ours.0, mounted.id, &mounted.store, mode) {
-            Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => return Err(error.into()),
+            Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error.into()),
             _ => {}
         },
     }
@@ -288,6 +339,8 @@ pub fn rename(from: (&Path, Option<&Ours>), to: (&Path, Option<&Ours>)) -> Outco
             if is_there(mounted, to)? == Found::Special {
                 return Ok(None);
             }
+            // What has no place there is not copied.
+            fs::metadata(to.0.parent().ok_or(Errno(libc::ENOENT))?)?;
             mounted.take_over(from.0, &to.0)?;
             fs::remove_file(from.0)?;
             Ok(Some(()))

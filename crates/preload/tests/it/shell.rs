@@ -109,3 +109,40 @@ fn programs_list_copy_and_move_files() {
     run("/bin/rm c.ours");
     assert_eq!(run("/bin/ls"), "copy\nplain\n");
 }
+
+#[test]
+fn a_directory_is_found_and_listed_before_any_file_is_asked_for() {
+    let setup = Setup::new(&["sub/*", "deep/**/*.ours"]);
+    for directory in ["sub", "deep/er"] {
+        std::fs::create_dir_all(setup.files().join(directory)).unwrap();
+    }
+    let write = "echo text > sub/a; echo text > deep/er/b.ours";
+    printed(&setup.command("/bin/sh").args(["-c", write]).output().unwrap());
+    // As on another machine: without the directories, or with empty ones.
+    let lost = |kept: &[&str]| {
+        for directory in ["sub", "deep"] {
+            let _gone = std::fs::remove_dir_all(setup.files().join(directory));
+        }
+        for directory in kept {
+            std::fs::create_dir(setup.files().join(directory)).unwrap();
+        }
+    };
+    for kept in [&[][..], &["sub", "deep"]] {
+        for (words, expected) in [
+            (["/bin/ls", "sub"], "a\n"),
+            (["/bin/ls", "deep"], "er\n"),
+            (["/bin/cat", "sub/a"], "text\n"),
+            (["/bin/cat", "deep/er/b.ours"], "text\n"),
+        ] {
+            lost(kept);
+            assert_eq!(printed(&setup.command(words[0]).arg(words[1]).output().unwrap()), expected, "{words:?}, {kept:?}");
+        }
+    }
+    lost(&[]);
+    assert_eq!(printed(&setup.command("/usr/bin/stat").args(["-c", "%F", "sub"]).output().unwrap()), "directory\n");
+    lost(&[]);
+    let made = setup.command("/bin/mkdir").arg("sub").output().unwrap();
+    assert!(!made.status.success() && String::from_utf8_lossy(&made.stderr).contains("File exists"));
+    lost(&[]);
+    printed(&setup.command("/bin/sh").args(["-c", "cd sub"]).output().unwrap());
+}
