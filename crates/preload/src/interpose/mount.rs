@@ -252,7 +252,9 @@ impl Mounted {
                 report(&format!("{} stands for a file of another database than {}: move it away", path.display(), self.store));
                 Err(Errno(libc::EIO))
             }
-            Found::Ordinary if self.is_copy(path)? => Ok(placeholder::replace(path, self.id, &self.store, mode)?),
+            Found::Ordinary if placeholder::is_unfinished(path, self.id, &self.store)? || self.is_copy(path)? => {
+                Ok(placeholder::replace(path, self.id, &self.store, mode)?)
+            }
             Found::Ordinary | Found::Special => {
                 let store = &self.store;
                 report(&format!(

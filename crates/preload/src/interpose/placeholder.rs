@@ -59,13 +59,27 @@ fn text(id: u128, store: &str) -> String {
     )
 }
 
+/// Whether the file at `path` is empty, or ends within what [`create`] writes: a placeholder that was not finished. It is not synced when it is
+/// made, so a loss of power may leave that of it. Nothing is lost with such a file where the database has one of that name.
+///
+/// # Errors
+/// Those of the operating system.
+pub fn is_unfinished(path: &Path, id: u128, store: &str) -> io::Result<bool> {
+    let text = text(id, store);
+    let mut head = Vec::new();
+    fs::File::open(path)?.take(text.len() as u64).read_to_end(&mut head)?;
+    Ok(head.len() < text.len() && text.as_bytes().starts_with(&head))
+}
+
 /// Puts a placeholder where nothing is.
 ///
 /// # Errors
-/// `AlreadyExists`, and others of the operating system.
+/// `AlreadyExists`, and others of the operating system: nothing is there then.
 pub fn create(path: &Path, id: u128, store: &str, mode: u32) -> io::Result<()> {
     let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(path)?;
-    file.write_all(text(id, store).as_bytes())
+    file.write_all(text(id, store).as_bytes()).inspect_err(|_| {
+        let _removed = fs::remove_file(path);
+    })
 }
 
 /// Puts a placeholder in the place of whatever file is there, at one stroke.
@@ -101,6 +115,12 @@ mod tests {
             fs::write(&path, content).unwrap();
             assert_eq!(look(&path).unwrap(), Found::Ordinary, "{content}");
         }
+        for (content, unfinished) in [("", true), ("TOMBOLO-PRELOAD 1 ", true), ("TOMBOLO-PRELOAD 2", false), ("SQLite format 3", false)] {
+            fs::write(&path, content).unwrap();
+            assert_eq!(is_unfinished(&path, 79, "mem://x").unwrap(), unfinished, "{content}");
+        }
+        fs::write(&path, text(79, "mem://x") + "more").unwrap();
+        assert!(!is_unfinished(&path, 79, "mem://x").unwrap());
         replace(&path, 79, "mem://x", 0o644).unwrap();
         assert_eq!(look(&path).unwrap(), Found::Placeholder(79));
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);

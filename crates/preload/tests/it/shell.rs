@@ -146,3 +146,15 @@ fn a_directory_is_found_and_listed_before_any_file_is_asked_for() {
     lost(&[]);
     printed(&setup.command("/bin/sh").args(["-c", "cd sub"]).output().unwrap());
 }
+
+/// A loss of power leaves of a placeholder that was just made an empty file, or a part of it.
+#[test]
+fn a_placeholder_that_was_not_finished_is_written_again() {
+    let setup = Setup::new(&["*.ours"]);
+    printed(&setup.command("/bin/sh").args(["-c", "echo text > a.ours"]).output().unwrap());
+    for left in ["", "TOMBOLO-PR", "TOMBOLO-PRELOAD 1 "] {
+        std::fs::write(setup.files().join("a.ours"), left).unwrap();
+        assert_eq!(printed(&setup.command("/bin/cat").arg("a.ours").output().unwrap()), "text\n", "{left:?}");
+        assert!(std::fs::read(setup.files().join("a.ours")).unwrap().len() > 50);
+    }
+}
