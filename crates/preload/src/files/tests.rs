@@ -85,7 +85,7 @@ async fn begin(files: &Files, step: &Step, fill: u8) -> Result<Op<()>> {
             Ok(op)
         }
         Step::Append(file, length) => Ok(files.begin_write(&*open(file).await?, At::End, &vec![fill; length])?.2),
-        Step::Truncate(file, size) => Ok(files.begin_truncate(&*open(file).await?, size)?.unwrap_or(Op::ready(Ok(())))),
+        Step::Truncate(file, size) => Ok(files.begin_truncate(&*open(file).await?, size)?.0),
         Step::Rename(from, to) => files.begin_rename(path(from), path(to)),
         Step::Unlink(file) => files.begin_unlink(path(file)),
         Step::Sync => Ok(files.db().sync()),
@@ -349,6 +349,63 @@ fn a_failure_that_is_noted_while_a_sync_waits_fails_it() {
         drop(turn);
         assert_eq!(sync.join().unwrap().unwrap_err().kind(), ErrorKind::OutcomeUnknown);
     });
+}
+
+/// Rounds of two threads that meet in a call.
+const MEETINGS: usize = 400;
+
+#[test]
+fn growing_a_file_takes_nothing_from_another_thread() {
+    let directory = tempfile::tempdir().unwrap();
+    let env = Env::real();
+    let files = env.block_on(mount(&env, &format!("file://{}", directory.path().display()))).unwrap();
+    let file = env.block_on(files.open(b"/a", OpenHow { create: true, exclusive: true })).unwrap();
+    files.write(&file, 0, &[1; 200]).unwrap();
+    files.extend(&file, 100).unwrap();
+    assert_eq!(file.size().unwrap(), 200);
+    for _ in 0..MEETINGS {
+        let (before, barrier) = (file.size().unwrap(), std::sync::Barrier::new(2));
+        let appended = std::thread::scope(|scope| {
+            let appender = scope.spawn(|| {
+                barrier.wait();
+                let (offset, length, op) = files.begun(|| files.begin_write(&file, At::End, &[2; 10])).unwrap();
+                files.settle(op).unwrap();
+                offset + length as u64
+            });
+            barrier.wait();
+            files.extend(&file, before + 100).unwrap();
+            appender.join().unwrap()
+        });
+        assert!(file.size().unwrap() >= appended.max(before + 100));
+    }
+}
+
+#[test]
+fn a_file_is_cut_once_by_one_call() {
+    let directory = tempfile::tempdir().unwrap();
+    let env = Env::real();
+    let files = env.block_on(mount(&env, &format!("file://{}", directory.path().display()))).unwrap();
+    let file = env.block_on(files.open(b"/a", OpenHow { create: true, exclusive: true })).unwrap();
+    for _ in 0..MEETINGS {
+        files.write(&file, 0, &[1; 200]).unwrap();
+        let barrier = std::sync::Barrier::new(2);
+        let offsets: Vec<u64> = std::thread::scope(|scope| {
+            let appender = scope.spawn(|| {
+                barrier.wait();
+                let append = |_| {
+                    let (offset, _, op) = files.begun(|| files.begin_write(&file, At::End, &[2; 10])).unwrap();
+                    files.settle(op).unwrap();
+                    offset
+                };
+                (0..300).map(append).collect()
+            });
+            barrier.wait();
+            files.truncate(&file, 0).unwrap();
+            appender.join().unwrap()
+        });
+        let cuts = offsets.windows(2).filter(|pair| pair[1] < pair[0]).count();
+        assert!(cuts <= 1, "{offsets:?}");
+    }
 }
 
 #[test]
