@@ -336,8 +336,9 @@ pub fn rename(from: (&Path, Option<&Ours>), to: (&Path, Option<&Ours>)) -> Outco
                 return Err(Errno(libc::EXDEV));
             }
             let mounted = mount::mounted()?;
-            if is_there(mounted, to)? == Found::Special {
-                return Ok(None);
+            match is_there(mounted, to)? {
+                Found::Special => return Ok(None),
+                found => keep_replaced(mounted, to, &found)?,
             }
             // What has no place there is not copied.
             fs::metadata(to.0.parent().ok_or(Errno(libc::ENOENT))?)?;
@@ -357,8 +358,9 @@ fn rename_ours(from: &Ours, to: &Ours) -> Outcome<Option<()>> {
         Found::Ordinary => mounted.take_over(&from.0, &from.0)?,
         Found::Placeholder(_) => mounted.place(&from.0, 0o644)?,
     }
-    if is_there(mounted, to)? == Found::Special {
-        return Err(Errno(libc::EISDIR));
+    match is_there(mounted, to)? {
+        Found::Special => return Err(Errno(libc::EISDIR)),
+        found => keep_replaced(mounted, to, &found)?,
     }
     // A directory that does not take the placeholder would not take the file. The database decides; what the disk shows is put right by it.
     fs::rename(&from.0, &to.0)?;
@@ -366,6 +368,12 @@ fn rename_ours(from: &Ours, to: &Ours) -> Outcome<Option<()>> {
     mounted.files.sync()?;
     mounted.delete_leftovers()?;
     Ok(Some(()))
+}
+
+/// Takes an ordinary file over that a rename is about to replace. Else the disk would lose it before the database has what replaces it, or have it
+/// still when the database has.
+fn keep_replaced(mounted: &Mounted, to: &Ours, found: &Found) -> Outcome<()> {
+    if *found == Found::Ordinary { mounted.take_over(&to.0, &to.0) } else { Ok(()) }
 }
 
 /// Whether renaming the directory at `path` would take files of the database out of it.

@@ -1,5 +1,8 @@
 //! What shells do with files: children, redirections, several processes.
 
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+
 use crate::setup::{Setup, installed, printed};
 
 #[test]
@@ -156,5 +159,33 @@ fn a_placeholder_that_was_not_finished_is_written_again() {
         std::fs::write(setup.files().join("a.ours"), left).unwrap();
         assert_eq!(printed(&setup.command("/bin/cat").arg("a.ours").output().unwrap()), "text\n", "{left:?}");
         assert!(std::fs::read(setup.files().join("a.ours")).unwrap().len() > 50);
+    }
+}
+
+/// A network namespace has its own names of local sockets: to the library its processes are another machine's.
+#[test]
+fn a_fenced_process_destroys_no_ordinary_file() {
+    let (Some(perl), Some(unshare)) = (installed("perl"), installed("unshare")) else { return };
+    if !std::process::Command::new(&unshare).args(["-n", "true"]).output().unwrap().status.success() {
+        eprintln!("skipped: this user cannot make a network namespace");
+        return;
+    }
+    let setup = Setup::new(&["*.ours"]);
+    for name in ["1.ours", "2.ours"] {
+        std::fs::write(setup.files().join(name), "old").unwrap();
+    }
+    std::fs::write(setup.files().join("plain"), "new").unwrap();
+    let script = "open F, '>', 'new.ours'; print F 'new'; close F; $| = 1; print qq(ready\n); <STDIN>; \
+                  print rename($_->[0], $_->[1]) ? 'renamed ' : 'refused ' for ['new.ours', '1.ours'], ['plain', '2.ours'];";
+    let mut first = setup.command(perl).args(["-e", script]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(first.stdout.take().unwrap()).lines();
+    assert_eq!(lines.next().unwrap().unwrap(), "ready");
+    let other = setup.command(&unshare).args(["-n", "/bin/cat", "none.ours"]).output().unwrap();
+    assert!(String::from_utf8_lossy(&other.stderr).contains("No such file"));
+    drop(first.stdin.take());
+    assert_eq!(lines.next().unwrap().unwrap(), "refused refused ");
+    first.wait().unwrap();
+    for name in ["1.ours", "2.ours"] {
+        assert_eq!(printed(&setup.command("/bin/cat").arg(name).output().unwrap()), "old", "{name}");
     }
 }
