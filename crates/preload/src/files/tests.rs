@@ -295,6 +295,29 @@ fn what_was_unlinked_is_read_on_and_leaves_no_rows() {
 }
 
 #[test]
+fn a_file_that_loses_its_name_before_it_was_read_is_not_shown_empty() {
+    let directory = tempfile::tempdir().unwrap();
+    let uri = format!("file://{}", directory.path().display());
+    let env = Env::real();
+    let files = env.block_on(mount(&env, &uri)).unwrap();
+    for (path, text) in [(b"/a", b"old"), (b"/b", b"new")] {
+        let file = env.block_on(files.open(path, OpenHow { create: true, exclusive: true })).unwrap();
+        files.write(&file, 0, text).unwrap();
+    }
+    files.sync().unwrap();
+    drop(files);
+    let files = env.block_on(mount(&env, &uri)).unwrap();
+    // An open that has found the file of that name, and not read it yet.
+    let (file, _) = files.begin_open(b"/a", OpenHow::default()).unwrap();
+    files.settle(files.begin_rename(b"/b", b"/a").unwrap()).unwrap();
+    env.block_on(files.delete_leftovers()).unwrap();
+    assert!(!env.block_on(files.load(&file)).unwrap());
+    let file = env.block_on(files.open(b"/a", OpenHow::default())).unwrap();
+    let mut bytes = [0; 3];
+    assert_eq!((file.read(0, &mut bytes).unwrap(), &bytes), (3, b"new"));
+}
+
+#[test]
 fn memory_is_bounded_and_closed_files_make_room() {
     let directory = tempfile::tempdir().unwrap();
     let uri = format!("file://{}", directory.path().display());
