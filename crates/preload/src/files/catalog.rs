@@ -63,7 +63,8 @@ impl Files {
         loop {
             let (file, op) = self.begin_open(path, how)?;
             if let Some(op) = op {
-                op.await?;
+                // The name is there already.
+                self.noted(op.await)?;
             }
             if self.load(&file).await? {
                 return Ok(file);

@@ -7,6 +7,9 @@ use parking_lot::Mutex;
 use proptest::prelude::*;
 use tombolo::{Db, Env, Options};
 use tombolo_env::simulated::{Crash, World};
+use tombolo_storage::layer::RequestKind;
+use tombolo_storage::layer::fault::{Fault, FaultLogStore, FaultObjectStore, FaultPlan, Rule};
+use tombolo_storage::{Registry, Uri};
 
 use super::*;
 
@@ -429,6 +432,44 @@ fn a_file_is_cut_once_by_one_call() {
         let cuts = offsets.windows(2).filter(|pair| pair[1] < pair[0]).count();
         assert!(cuts <= 1, "{offsets:?}");
     }
+}
+
+/// A name that the database refused after all: what is written to its file would be found in the next one that gets its number.
+#[test]
+fn a_creation_that_fails_late_ends_all_files() {
+    let world = World::new(1);
+    let process = world.process("program");
+    let env = process.env();
+    let ended = process.run(async move {
+        let (object_faults, log_faults) = (FaultPlan::scripted(), FaultPlan::scripted());
+        let (registry, uri) = (Registry::with_defaults(), Uri::parse("file:///db")?);
+        let objects = registry.open_object_store(&env, &uri)?;
+        let log = registry.open_log_store(&env, &uri, None, &objects)?;
+        let log = Arc::new(FaultLogStore::new(&env, log, log_faults.clone()));
+        let objects = Arc::new(FaultObjectStore::new(&env, objects, object_faults.clone()));
+        let db = Db::builder("file:///db").env(env.clone()).stores(objects, log).options(options()).open().await?;
+        let files = Files::mount(db, MEMORY_BYTES).await?;
+        let create = OpenHow { create: true, exclusive: true };
+        let file = files.open(b"/a", create).await?;
+        // While nothing can be flushed a write comes that waits for room.
+        let minutes = std::time::Duration::from_secs(600);
+        object_faults.inject(Rule::new(|asked| asked.kind != RequestKind::Read, Fault::Delay(minutes)));
+        let waiting = loop {
+            let (_, _, op) = files.begin_write(&file, At::End, &[7; 10_000])?;
+            if let Err(op) = op.try_take() {
+                break op;
+            }
+        };
+        let mut created = std::pin::pin!(files.open(b"/b", create));
+        assert!(std::future::poll_fn(|context| std::task::Poll::Ready(created.as_mut().poll(context).is_pending())).await);
+        log_faults.inject(Rule::of_kind(RequestKind::LogAppend, Fault::Error(ErrorKind::OutOfSpace)));
+        object_faults.clear();
+        assert!(created.await.is_err());
+        drop(waiting);
+        assert!(files.failure().is_some() || !files.exists(b"/b"));
+        Ok::<(), Error>(())
+    });
+    ended.unwrap().unwrap();
 }
 
 #[test]
