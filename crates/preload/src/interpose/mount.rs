@@ -255,7 +255,7 @@ impl Mounted {
             Found::Ordinary if placeholder::is_unfinished(path, self.id, &self.store)? || self.is_copy(path)? => {
                 Ok(placeholder::replace(path, self.id, &self.store, mode)?)
             }
-            Found::Ordinary | Found::Special => {
+            Found::Ordinary | Found::Link | Found::Special => {
                 let store = &self.store;
                 report(&format!(
                     "{} is in the database at {store}, and another file is on the disk under that name: move one of them away",

@@ -18,6 +18,9 @@ use super::placeholder::{self, Found};
 use super::{Errno, Outcome, calls, report};
 use crate::files::OpenHow;
 
+/// Most links that one path leads through, as Linux has it.
+const LINKS_MAX: usize = 40;
+
 /// Whether the last component of a path may be a symbolic link that is followed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Links {
@@ -63,9 +66,19 @@ pub fn ours(descriptor: c_int, path: &[u8], links: Links) -> Option<Ours> {
 
 /// `path`, absolute, without links as far as it is there; what is missing keeps its name. `None` where the operating system would not get that far.
 pub fn resolved(path: &Path) -> Option<PathBuf> {
+    resolve(path, LINKS_MAX)
+}
+
+fn resolve(path: &Path, links_max: usize) -> Option<PathBuf> {
     match fs::canonicalize(path) {
-        Err(error) if error.kind() == ErrorKind::NotFound => Some(resolved(path.parent()?)?.join(path.file_name()?)),
-        found => found.ok(),
+        Err(error) if error.kind() == ErrorKind::NotFound => {}
+        found => return found.ok(),
+    }
+    let directory = path.parent()?;
+    match fs::read_link(path) {
+        // It leads to what is not there yet.
+        Ok(target) => resolve(&directory.join(target), links_max.checked_sub(1)?),
+        Err(_) => Some(resolve(directory, links_max)?.join(path.file_name()?)),
     }
 }
 
@@ -164,7 +177,8 @@ pub fn open(ours: &Ours, flags: c_int, mode: u32) -> Outcome<Option<c_int>> {
     }
     let (readable, writable) = access(flags)?;
     match is_there(mounted, ours)? {
-        Found::Special => return Ok(None),
+        // A link is left only where it is not to be followed.
+        Found::Link | Found::Special => return Ok(None),
         Found::Placeholder(_) | Found::Ordinary if flags & libc::O_DIRECTORY != 0 => return Err(Errno(libc::ENOTDIR)),
         Found::Nothing if !creates => return Err(Errno(libc::ENOENT)),
         Found::Placeholder(_) | Found::Ordinary if creates && flags & libc::O_EXCL != 0 => return Err(Errno(libc::EEXIST)),
@@ -250,7 +264,7 @@ pub fn stat(ours: &Ours) -> Outcome<Option<Patch>> {
     let mounted = mount::mounted()?;
     match is_there(mounted, ours)? {
         Found::Nothing => Err(Errno(libc::ENOENT)),
-        Found::Ordinary | Found::Special => Ok(None),
+        Found::Ordinary | Found::Link | Found::Special => Ok(None),
         Found::Placeholder(_) => {
             mounted.place(&ours.0, 0o644)?;
             let file = mounted.open_file(ours.bytes(), OpenHow::default())?;
@@ -268,7 +282,7 @@ pub fn access_check(ours: &Ours) -> Outcome<()> {
     match is_there(mounted, ours)? {
         Found::Nothing => Err(Errno(libc::ENOENT)),
         Found::Placeholder(_) => mounted.place(&ours.0, 0o644),
-        Found::Ordinary | Found::Special => Ok(()),
+        Found::Ordinary | Found::Link | Found::Special => Ok(()),
     }
 }
 
@@ -281,7 +295,7 @@ pub fn truncate(ours: &Ours, size: i64) -> Outcome<Option<()>> {
     let mounted = mount::mounted()?;
     match is_there(mounted, ours)? {
         Found::Nothing => return Err(Errno(libc::ENOENT)),
-        Found::Special => return Ok(None),
+        Found::Link | Found::Special => return Ok(None),
         Found::Ordinary => mounted.take_over(&ours.0, &ours.0)?,
         Found::Placeholder(_) => mounted.place(&ours.0, 0o644)?,
     }
@@ -303,7 +317,7 @@ pub fn unlink(ours: &Ours) -> Outcome<Option<()>> {
             let _removed = fs::remove_file(&ours.0);
             return Err(Errno(libc::ENOENT));
         }
-        Found::Ordinary | Found::Special => return Ok(None),
+        Found::Ordinary | Found::Link | Found::Special => return Ok(None),
         Found::Placeholder(_) => mounted.place(&ours.0, 0o644)?,
     }
     // A directory that does not let go of the placeholder would not let go of the file.
@@ -327,15 +341,17 @@ pub fn rename(from: (&Path, Option<&Ours>), to: (&Path, Option<&Ours>)) -> Outco
                 Err(Errno(libc::EXDEV))
             }
             Found::Nothing => Err(Errno(libc::ENOENT)),
-            Found::Ordinary | Found::Special => Ok(None),
+            Found::Ordinary | Found::Link | Found::Special => Ok(None),
         },
         (None, Some(to)) => {
-            let metadata = fs::symlink_metadata(from.0)?;
+            let (metadata, mounted) = (fs::symlink_metadata(from.0)?, mount::mounted()?);
+            if metadata.is_symlink() {
+                return rename_link(mounted, from.0, to);
+            }
             if !metadata.is_file() {
                 report(&format!("{} is no ordinary file, and cannot be renamed to {}", from.0.display(), to.0.display()));
                 return Err(Errno(libc::EXDEV));
             }
-            let mounted = mount::mounted()?;
             match is_there(mounted, to)? {
                 Found::Special => return Ok(None),
                 found => keep_replaced(mounted, to, &found)?,
@@ -355,6 +371,7 @@ fn rename_ours(from: &Ours, to: &Ours) -> Outcome<Option<()>> {
     match is_there(mounted, from)? {
         Found::Nothing => return Err(Errno(libc::ENOENT)),
         Found::Special => return Ok(None),
+        Found::Link => return rename_link(mounted, &from.0, to),
         Found::Ordinary => mounted.take_over(&from.0, &from.0)?,
         Found::Placeholder(_) => mounted.place(&from.0, 0o644)?,
     }
@@ -368,6 +385,17 @@ fn rename_ours(from: &Ours, to: &Ours) -> Outcome<Option<()>> {
     mounted.files.sync()?;
     mounted.delete_leftovers()?;
     Ok(Some(()))
+}
+
+/// A link is renamed by the C library; not in the place of a file of the database, which would still be there.
+fn rename_link(mounted: &Mounted, from: &Path, to: &Ours) -> Outcome<Option<()>> {
+    match is_there(mounted, to)? {
+        Found::Placeholder(_) => {
+            report(&format!("{} is a symbolic link, and cannot take the place of {}", from.display(), to.0.display()));
+            Err(Errno(libc::EXDEV))
+        }
+        _ => Ok(None),
+    }
 }
 
 /// Takes an ordinary file over that a rename is about to replace. Else the disk would lose it before the database has what replaces it, or have it

@@ -41,6 +41,17 @@ impl Patterns {
         Ok(Patterns { patterns, excluded })
     }
 
+    /// With the directories as they are without links, as far as they have no wild cards: what matches has none.
+    pub fn resolved(mut self, resolve: impl Fn(&Path) -> Option<PathBuf>) -> Patterns {
+        for pattern in &mut self.patterns {
+            let plain = pattern.directory.iter().take_while(|part| is_plain(part)).count();
+            if let Some(path) = resolve(&joined(&pattern.directory[..plain])) {
+                pattern.directory.splice(..plain, path.components().filter_map(normal).map(<[u8]>::to_vec));
+            }
+        }
+        self
+    }
+
     /// Whether a path could match whose last component is `name`: cheap, for the many that do not.
     pub fn may_match(&self, name: &[u8]) -> bool {
         self.patterns.iter().any(|pattern| !pattern.takes_back && matches_name(&pattern.name, name))
@@ -81,11 +92,13 @@ impl Patterns {
     /// The directories of patterns that name theirs without wild cards.
     pub fn plain_directories(&self) -> impl Iterator<Item = PathBuf> {
         let patterns = self.patterns.iter().filter(|pattern| !pattern.takes_back && pattern.directory.iter().all(|part| is_plain(part)));
-        patterns.map(|pattern| {
-            let parts = pattern.directory.iter().map(|part| OsStr::from_bytes(part));
-            std::iter::once(OsStr::new("/")).chain(parts).collect()
-        })
+        patterns.map(|pattern| joined(&pattern.directory))
     }
+}
+
+fn joined(directory: &[Vec<u8>]) -> PathBuf {
+    let parts = directory.iter().map(|part| OsStr::from_bytes(part));
+    std::iter::once(OsStr::new("/")).chain(parts).collect()
 }
 
 fn normal(component: Component<'_>) -> Option<&[u8]> {
@@ -183,6 +196,16 @@ mod tests {
         assert!(patterns.may_match(b"1.log") && !patterns.may_match(b"1.txt"));
         let plain: Vec<_> = patterns.plain_directories().collect();
         assert_eq!(plain, [PathBuf::from("/data"), PathBuf::from("/data")]);
+    }
+
+    #[test]
+    fn links_in_directories_are_resolved_up_to_the_first_wild_card() {
+        let resolve = |path: &Path| Some(path.strip_prefix("/var/run").map_or(path.to_path_buf(), |rest| Path::new("/run").join(rest)));
+        let patterns = patterns("/var/run/x/*.db:/var/run/*/a:/other/a:!/var/run/x/b*").resolved(resolve);
+        for path in ["/run/x/1.db", "/run/y/a", "/other/a"] {
+            assert!(patterns.matches(Path::new(path)), "{path}");
+        }
+        assert!(!patterns.matches(Path::new("/run/x/b.db")) && !patterns.matches(Path::new("/var/run/x/1.db")));
     }
 
     #[test]

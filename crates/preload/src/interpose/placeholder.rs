@@ -26,6 +26,8 @@ pub enum Found {
     Placeholder(u128),
     /// A file of its own.
     Ordinary,
+    /// A symbolic link, wherever it leads.
+    Link,
     /// A directory, pipe, socket or device.
     Special,
 }
@@ -39,6 +41,9 @@ pub fn look(path: &Path) -> io::Result<Found> {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Found::Nothing),
         metadata => metadata?.file_type(),
     };
+    if kind.is_symlink() {
+        return Ok(Found::Link);
+    }
     if kind.is_dir() || kind.is_fifo() || kind.is_socket() || kind.is_char_device() || kind.is_block_device() {
         return Ok(Found::Special);
     }
@@ -108,6 +113,9 @@ mod tests {
         let path = directory.path().join("a");
         assert_eq!(look(&path).unwrap(), Found::Nothing);
         assert_eq!(look(directory.path()).unwrap(), Found::Special);
+        std::os::unix::fs::symlink("a", directory.path().join("link")).unwrap();
+        assert_eq!(look(&directory.path().join("link")).unwrap(), Found::Link);
+        fs::remove_file(directory.path().join("link")).unwrap();
         create(&path, 77, "mem://x", 0o644).unwrap();
         assert_eq!(look(&path).unwrap(), Found::Placeholder(77));
         assert_eq!(create(&path, 78, "mem://x", 0o644).unwrap_err().kind(), ErrorKind::AlreadyExists);

@@ -55,7 +55,8 @@ pub(super) fn descriptor(outcome: Outcome<c_int>) -> c_int {
 /// # Safety
 /// As `openat`.
 pub(super) unsafe fn open_ours(directory: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> Option<Outcome<c_int>> {
-    let links = if flags & (libc::O_NOFOLLOW | libc::O_EXCL) != 0 { Links::Kept } else { Links::Followed };
+    let is_new = flags & libc::O_CREAT != 0 && flags & libc::O_EXCL != 0;
+    let links = if is_new || flags & libc::O_NOFOLLOW != 0 { Links::Kept } else { Links::Followed };
     // The mode is only given when a file may be made.
     let mode = if flags & libc::O_CREAT != 0 { mode } else { 0o644 };
     // SAFETY: the caller's promise.

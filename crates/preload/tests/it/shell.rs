@@ -189,3 +189,35 @@ fn a_fenced_process_destroys_no_ordinary_file() {
         assert_eq!(printed(&setup.command("/bin/cat").arg(name).output().unwrap()), "old", "{name}");
     }
 }
+
+#[test]
+fn symbolic_links_whose_names_match_are_links() {
+    let setup = Setup::new(&["*.ours", "linked/*"]);
+    let run = |script: &str| setup.command("/bin/sh").args(["-c", script]).output().unwrap();
+    let link = |target: &str, name: &str| std::os::unix::fs::symlink(target, setup.files().join(name)).unwrap();
+    let on_disk = |name: &str| std::fs::read(setup.files().join(name)).unwrap();
+    // One that leads nowhere yet: the file is made where it leads.
+    link("1.ours", "current.ours");
+    let excluded = run("set -C; echo text > current.ours");
+    assert!(!excluded.status.success() && std::fs::symlink_metadata(setup.files().join("1.ours")).is_err());
+    printed(&run("echo text > current.ours"));
+    assert!(on_disk("1.ours").starts_with(b"TOMBOLO-PRELOAD 1 "));
+    assert_eq!(printed(&run("cat 1.ours; cat current.ours")), "text\ntext\n");
+    assert_eq!(printed(&setup.command("/usr/bin/stat").args(["-c", "%F", "current.ours"]).output().unwrap()), "symbolic link\n");
+    // Moving and removing are about the link.
+    printed(&setup.command("/bin/mv").args(["current.ours", "newest.ours"]).output().unwrap());
+    assert_eq!(std::fs::read_link(setup.files().join("newest.ours")).unwrap(), std::path::Path::new("1.ours"));
+    printed(&setup.command("/bin/rm").arg("newest.ours").output().unwrap());
+    assert!(std::fs::symlink_metadata(setup.files().join("newest.ours")).is_err());
+    assert_eq!(printed(&run("cat 1.ours")), "text\n");
+    // A file that is renamed to a link takes its place.
+    link("1.ours", "old.ours");
+    printed(&run("echo other > 2.ours"));
+    printed(&setup.command("/bin/mv").args(["2.ours", "old.ours"]).output().unwrap());
+    assert_eq!(printed(&run("cat old.ours 1.ours")), "other\ntext\n");
+    // A pattern whose directory is a link.
+    std::fs::create_dir(setup.files().join("real")).unwrap();
+    link("real", "linked");
+    printed(&run("echo text > linked/a"));
+    assert!(on_disk("real/a").starts_with(b"TOMBOLO-PRELOAD 1 "));
+}
