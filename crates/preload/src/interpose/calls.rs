@@ -126,6 +126,15 @@ impl Target {
         Ok(target)
     }
 
+    /// Bytes from where it is read next to its end.
+    ///
+    /// # Errors
+    /// Those of the files.
+    pub fn bytes_ahead(&self) -> Outcome<u64> {
+        let offset = *self.open.offset.lock();
+        Ok(self.open.file.size()?.saturating_sub(offset))
+    }
+
     /// `ftruncate(2)`.
     ///
     /// # Errors

@@ -105,6 +105,38 @@ pub unsafe extern "C" fn open(path: *const c_char, flags: c_int, mode: mode_t) -
     unsafe { openat64(AT_FDCWD, path, flags, mode) }
 }
 
+/// A name of it within the C library, which others may use.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __open(path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { openat64(AT_FDCWD, path, flags, mode) }
+}
+
+/// As above.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __open64(path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { openat64(AT_FDCWD, path, flags, mode) }
+}
+
+/// What a program that is started begins with is opened by the C library, past this one. It answers with the number of an error itself.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn posix_spawn_file_actions_addopen(
+    actions: *mut c_void,
+    descriptor: c_int,
+    path: *const c_char,
+    flags: c_int,
+    mode: mode_t,
+) -> c_int {
+    let refused = |_: &Ours| Err::<Option<()>, _>(refuse("opening a file for a program that is started", libc::EOPNOTSUPP));
+    // SAFETY: the caller's promise.
+    match unsafe { on_path(AT_FDCWD, path, Links::Followed, refused) } {
+        Some(Err(errno)) => errno.0,
+        // SAFETY: the caller's promise.
+        _ => unsafe { real::posix_spawn_file_actions_addopen(actions, descriptor, path, flags, mode) },
+    }
+}
+
 /// As `open` where the compiler knows that no mode is given.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __open_2(path: *const c_char, flags: c_int) -> c_int {

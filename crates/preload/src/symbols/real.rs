@@ -111,6 +111,9 @@ real! {
     fn renameat2(old_directory: c_int, old: *const c_char, directory: c_int, path: *const c_char, flags: c_uint) -> c_int;
     fn unlinkat(directory: c_int, path: *const c_char, flags: c_int) -> c_int;
     fn remove(path: *const c_char) -> c_int;
+    fn mkostemps64(template: *mut c_char, suffix: c_int, flags: c_int) -> c_int;
+    fn posix_spawn_file_actions_addopen(actions: *mut c_void, descriptor: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int;
+    fn lockf64(descriptor: c_int, command: c_int, length: off_t) -> c_int;
     fn mkdirat(directory: c_int, path: *const c_char, mode: mode_t) -> c_int;
     fn chdir(path: *const c_char) -> c_int;
     fn opendir(path: *const c_char) -> *mut DIR;

@@ -144,6 +144,13 @@ pub unsafe extern "C" fn fopen(path: *const c_char, mode: *const c_char) -> *mut
     unsafe { fopen64(path, mode) }
 }
 
+/// A name of it within the C library, which others may use.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn _IO_fopen(path: *const c_char, mode: *const c_char) -> *mut FILE {
+    // SAFETY: the caller's promise.
+    unsafe { fopen64(path, mode) }
+}
+
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fdopen(descriptor: c_int, mode: *const c_char) -> *mut FILE {
     if kind(descriptor) != Kind::File {
