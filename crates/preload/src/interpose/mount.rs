@@ -129,9 +129,9 @@ pub fn mounted() -> Outcome<&'static Mounted> {
     MOUNTED.get().ok_or(Errno(libc::EIO))
 }
 
-/// The files, if they are open in this very process.
+/// The files, if they are open in this very process. Costs a system call once they are.
 pub fn already() -> Option<&'static Mounted> {
-    if is_in_fork() { None } else { MOUNTED.get() }
+    MOUNTED.get().filter(|_| !is_in_fork())
 }
 
 /// Whether `descriptor` is one of the database's own, which a program that closes or replaces what it has not opened would take from it.
@@ -152,6 +152,11 @@ pub fn is_own(descriptor: i32) -> bool {
 /// First it runs `flush`, whose calls are served.
 pub fn ended(flush: impl FnOnce() + Send + 'static) {
     let Some(mounted) = already() else { return };
+    if guard::is_serving() {
+        // What it holds would be waited for, and never be released.
+        report("what was not synced before the end may be lost: a signal handler has ended the program within a call on its files");
+        return;
+    }
     let sync = move || {
         flush();
         let _serving = guard::enter();
@@ -245,8 +250,8 @@ impl Mounted {
         match placeholder::look(path)? {
             Found::Placeholder(id) if id == self.id => Ok(()),
             Found::Nothing => match placeholder::create(path, self.id, &self.store, mode) {
-                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error.into()),
-                _ => Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+                placed => Ok(placed.map(drop)?),
             },
             Found::Placeholder(_) => {
                 report(&format!("{} stands for a file of another database than {}: move it away", path.display(), self.store));

@@ -171,26 +171,29 @@ pub fn is_anything(path: &Path, ours: Option<&Ours>) -> Outcome<bool> {
 pub fn open(ours: &Ours, flags: c_int, mode: u32) -> Outcome<Option<c_int>> {
     let mounted = mount::mounted()?;
     let creates = flags & libc::O_CREAT != 0;
-    if flags & (libc::O_PATH | libc::O_TMPFILE & !libc::O_DIRECTORY) != 0 {
-        report(&format!("{} cannot be opened with O_PATH or O_TMPFILE", ours.0.display()));
-        return Err(Errno(libc::EOPNOTSUPP));
-    }
     let (readable, writable) = access(flags)?;
+    let mut made = None;
     match is_there(mounted, ours)? {
         // A link is left only where it is not to be followed.
         Found::Link | Found::Special => return Ok(None),
         Found::Placeholder(_) | Found::Ordinary if flags & libc::O_DIRECTORY != 0 => return Err(Errno(libc::ENOTDIR)),
         Found::Nothing if !creates => return Err(Errno(libc::ENOENT)),
         Found::Placeholder(_) | Found::Ordinary if creates && flags & libc::O_EXCL != 0 => return Err(Errno(libc::EEXIST)),
+        _ if flags & libc::O_PATH != 0 => {
+            report(&format!("{} cannot be opened with O_PATH", ours.0.display()));
+            return Err(Errno(libc::EOPNOTSUPP));
+        }
         Found::Ordinary => mounted.take_over(&ours.0, &ours.0)?,
         Found::Placeholder(_) => mounted.place(&ours.0, mode)?,
         // The directory must be one in which the process may make files.
         Found::Nothing => match placeholder::create(&ours.0, mounted.id, &mounted.store, mode) {
-            Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error.into()),
-            _ => {}
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+            placed => made = Some(OwnedFd::from(placed?)),
         },
     }
-    let (stand_in, placeholder) = (stand_in(&ours.0)?, open_placeholder(&ours.0, readable, writable, flags)?);
+    // Who makes a file may write it whatever its mode is, and nobody after.
+    let placeholder = made.map_or_else(|| open_placeholder(&ours.0, readable, writable, flags), Ok)?;
+    let stand_in = stand_in(&ours.0)?;
     let file = mounted.open_file(ours.bytes(), OpenHow { create: creates, exclusive: creates && flags & libc::O_EXCL != 0 })?;
     if flags & libc::O_TRUNC != 0 && writable {
         mounted.files.truncate(&file, 0)?;

@@ -76,15 +76,16 @@ pub fn is_unfinished(path: &Path, id: u128, store: &str) -> io::Result<bool> {
     Ok(head.len() < text.len() && text.as_bytes().starts_with(&head))
 }
 
-/// Puts a placeholder where nothing is.
+/// Puts a placeholder where nothing is; open for reading and writing, whatever its mode lets others do.
 ///
 /// # Errors
 /// `AlreadyExists`, and others of the operating system: nothing is there then.
-pub fn create(path: &Path, id: u128, store: &str, mode: u32) -> io::Result<()> {
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(path)?;
+pub fn create(path: &Path, id: u128, store: &str, mode: u32) -> io::Result<fs::File> {
+    let mut file = OpenOptions::new().read(true).write(true).create_new(true).mode(mode).open(path)?;
     file.write_all(text(id, store).as_bytes()).inspect_err(|_| {
         let _removed = fs::remove_file(path);
-    })
+    })?;
+    Ok(file)
 }
 
 /// Puts a placeholder in the place of whatever file is there, at one stroke.

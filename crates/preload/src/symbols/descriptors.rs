@@ -258,14 +258,12 @@ pub unsafe extern "C" fn fcntl64(descriptor: c_int, command: c_int, argument: *m
             0
         }
         libc::F_GETFL => {
-            let mut own = 0;
             // SAFETY: the call takes no argument.
             let told = on_placeholder(descriptor, |placeholder| unsafe { real::fcntl64(placeholder, command, std::ptr::null_mut()) });
-            let _own = on_file(descriptor, |target| {
-                own = target.flags();
-                Ok(())
-            });
-            told.map_or(-1, |told| if told == -1 { -1 } else { told | own })
+            match told {
+                Some(told) if told != -1 => on_file(descriptor, |target| Ok(target.flags(told))).and_then(Result::ok).unwrap_or(-1),
+                _ => -1,
+            }
         }
         // Locks and the rest are the placeholder's, which is one inode to all who open the file.
         // SAFETY: the caller's promise.

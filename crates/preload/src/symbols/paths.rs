@@ -16,7 +16,7 @@ use crate::interpose::{Errno, Outcome};
 ///
 /// # Safety
 /// `path` is null or ends with a zero.
-unsafe fn on_path<T>(
+pub(super) unsafe fn on_path<T>(
     directory: c_int,
     path: *const c_char,
     links: Links,

@@ -3,9 +3,10 @@
 use std::fs::{self, File};
 use std::io::Write as _;
 use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::process::{Output, Stdio};
 
-use crate::setup::{Setup, printed};
+use crate::setup::{Setup, installed, printed};
 use crate::streams::{self, UnclosedStream, duplicate_onto};
 
 const CHILD: &str = "PRELOAD_DESCRIPTORS_CHILD";
@@ -169,4 +170,32 @@ fn what_is_asked_of_a_file_is_not_answered_of_its_placeholder() {
     }
     assert_eq!(streams::open_for_a_program("a.ours"), libc::EOPNOTSUPP);
     assert_eq!(streams::open_for_a_program("plain"), 0);
+}
+
+/// As `cp` makes a copy of a file that may only be read.
+#[test]
+fn who_makes_a_file_that_nobody_may_write_writes_it() {
+    let (Some(setpriv), Some(cp)) = (installed("setpriv"), installed("cp")) else { return };
+    let setup = Setup::new(&["*.ours"]);
+    fs::write(setup.files().join("plain"), "text").unwrap();
+    fs::set_permissions(setup.files().join("plain"), fs::Permissions::from_mode(0o444)).unwrap();
+    // Not even for root, without this capability.
+    let mut command = setup.command(setpriv);
+    command.args(["--bounding-set=-dac_override", "--inh-caps=-dac_override"]).arg(cp).args(["plain", "a.ours"]);
+    printed(&command.output().unwrap());
+    assert_eq!(content(&setup, "a.ours"), "text");
+}
+
+#[test]
+fn a_directory_whose_name_matches_is_a_directory() {
+    let setup = Setup::new(&["*.ours"]);
+    if as_program("a_directory_whose_name_matches_is_a_directory", &setup).is_some() {
+        return;
+    }
+    fs::create_dir("a.ours").unwrap();
+    let open = |name: &str, flags| fs::OpenOptions::new().read(true).write(flags == libc::O_TMPFILE).custom_flags(flags).open(name);
+    open("a.ours", libc::O_PATH).unwrap();
+    open("a.ours", libc::O_TMPFILE).unwrap();
+    fs::write("b.ours", "text").unwrap();
+    assert_eq!(open("b.ours", libc::O_PATH).unwrap_err().raw_os_error(), Some(libc::EOPNOTSUPP));
 }
