@@ -60,15 +60,19 @@ impl Files {
         if path.is_empty() || path.len() > PATH_BYTES_MAX {
             return Err(Error::new(ErrorKind::Invalid, "a path that is empty or too long").found(format!("{} bytes", path.len())));
         }
-        let (file, op) = self.begin_open(path, how)?;
-        if let Some(op) = op {
-            op.await?;
+        loop {
+            let (file, op) = self.begin_open(path, how)?;
+            if let Some(op) = op {
+                // The name is there already.
+                self.noted(op.await)?;
+            }
+            if self.load(&file).await? {
+                return Ok(file);
+            }
         }
-        self.load(&file).await?;
-        Ok(file)
     }
 
-    fn begin_open(&self, path: &[u8], how: OpenHow) -> Result<(Arc<File>, Option<Op<()>>)> {
+    pub(super) fn begin_open(&self, path: &[u8], how: OpenHow) -> Result<(Arc<File>, Option<Op<()>>)> {
         let mut catalog = self.catalog.lock();
         match catalog.get(path) {
             Ok(_) if how.create && how.exclusive => {
@@ -88,10 +92,11 @@ impl Files {
         Ok((file, Some(op)))
     }
 
-    /// Reads what the database holds of a file. Several may do so at once; nothing is written before one of them has.
-    async fn load(&self, file: &File) -> Result<()> {
+    /// Reads what the database holds of a file. Several may do so at once; nothing is written before one of them has. `false` when the file has
+    /// lost its name meanwhile, and its rows may have gone while they were read: nobody has seen it, and the path leads elsewhere.
+    pub(super) async fn load(&self, file: &File) -> Result<bool> {
         if file.state.read().image.is_some() {
-            return Ok(());
+            return Ok(true);
         }
         let mut image = Image::default();
         let mut cursor = self.extents.cursor(prefix(file.id));
@@ -104,10 +109,13 @@ impl Files {
         }
         let mut state = file.state.write();
         if state.image.is_none() {
+            if !state.named {
+                return Ok(false);
+            }
             self.memory.count(0, image.memory_bytes());
             state.image = Some(image);
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Drops the images of files that nobody has open: the database has what they hold. Not while batches are on their way to it.

@@ -149,38 +149,48 @@ impl Files {
     /// # Errors
     /// As [`Files::begin_write`].
     pub fn truncate(&self, file: &File, size: u64) -> Result<()> {
-        if size > FILE_BYTES_MAX {
-            return Err(too_large(size, 0));
-        }
-        while let Some(op) = self.begun(|| self.begin_truncate(file, size))? {
+        loop {
+            let (op, is_done) = self.begun(|| self.begin_truncate(file, size))?;
             self.settle(op)?;
+            if is_done {
+                return Ok(());
+            }
         }
-        Ok(())
     }
 
-    /// One step of [`Files::truncate`]; `None` when it has the size.
+    /// One step of [`Files::truncate`], and whether it is the last: the file has the size then, and what others write to it after that is not to
+    /// be cut off.
     ///
     /// # Errors
     /// As [`Files::begin_write`].
-    pub fn begin_truncate(&self, file: &File, size: u64) -> Result<Option<Op<()>>> {
-        let mut state = file.state.write();
-        let State { image, named, changes } = &mut *state;
-        let image = image.as_mut().ok_or_else(unopened)?;
-        if image.size() == size {
-            return self.check().map(|()| None);
-        }
-        let plan = image.plan_truncate(size, DELETES_MAX);
-        let op = self.change(file.id, image, *named, &plan)?;
-        *changes += 1;
-        Ok(Some(op))
+    pub fn begin_truncate(&self, file: &File, size: u64) -> Result<(Op<()>, bool)> {
+        self.begin_resize(file, size, |_| true)
     }
 
-    /// Makes the file at least `size` bytes long.
+    /// Makes the file at least `size` bytes long. One batch at most.
     ///
     /// # Errors
     /// As [`Files::begin_write`].
     pub fn extend(&self, file: &File, size: u64) -> Result<()> {
-        if file.size()? >= size { self.check() } else { self.truncate(file, size) }
+        let (op, _) = self.begun(|| self.begin_resize(file, size, |present| present < size))?;
+        self.settle(op)
+    }
+
+    /// Asks `is_wanted` about the present size under the file's lock.
+    fn begin_resize(&self, file: &File, size: u64, is_wanted: impl Fn(u64) -> bool) -> Result<(Op<()>, bool)> {
+        if size > FILE_BYTES_MAX {
+            return Err(too_large(size, 0));
+        }
+        let mut state = file.state.write();
+        let State { image, named, changes } = &mut *state;
+        let image = image.as_mut().ok_or_else(unopened)?;
+        if image.size() == size || !is_wanted(image.size()) {
+            return self.check().map(|()| (Op::ready(Ok(())), true));
+        }
+        let plan = image.plan_truncate(size, DELETES_MAX);
+        let op = self.change(file.id, image, *named, &plan)?;
+        *changes += 1;
+        Ok((op, image.size() == size))
     }
 
     /// Begins the batch of a plan, and applies it to the image once it was not refused.

@@ -7,6 +7,9 @@ use parking_lot::Mutex;
 use proptest::prelude::*;
 use tombolo::{Db, Env, Options};
 use tombolo_env::simulated::{Crash, World};
+use tombolo_storage::layer::RequestKind;
+use tombolo_storage::layer::fault::{Fault, FaultLogStore, FaultObjectStore, FaultPlan, Rule};
+use tombolo_storage::{Registry, Uri};
 
 use super::*;
 
@@ -85,7 +88,7 @@ async fn begin(files: &Files, step: &Step, fill: u8) -> Result<Op<()>> {
             Ok(op)
         }
         Step::Append(file, length) => Ok(files.begin_write(&*open(file).await?, At::End, &vec![fill; length])?.2),
-        Step::Truncate(file, size) => Ok(files.begin_truncate(&*open(file).await?, size)?.unwrap_or(Op::ready(Ok(())))),
+        Step::Truncate(file, size) => Ok(files.begin_truncate(&*open(file).await?, size)?.0),
         Step::Rename(from, to) => files.begin_rename(path(from), path(to)),
         Step::Unlink(file) => files.begin_unlink(path(file)),
         Step::Sync => Ok(files.db().sync()),
@@ -295,6 +298,29 @@ fn what_was_unlinked_is_read_on_and_leaves_no_rows() {
 }
 
 #[test]
+fn a_file_that_loses_its_name_before_it_was_read_is_not_shown_empty() {
+    let directory = tempfile::tempdir().unwrap();
+    let uri = format!("file://{}", directory.path().display());
+    let env = Env::real();
+    let files = env.block_on(mount(&env, &uri)).unwrap();
+    for (path, text) in [(b"/a", b"old"), (b"/b", b"new")] {
+        let file = env.block_on(files.open(path, OpenHow { create: true, exclusive: true })).unwrap();
+        files.write(&file, 0, text).unwrap();
+    }
+    files.sync().unwrap();
+    drop(files);
+    let files = env.block_on(mount(&env, &uri)).unwrap();
+    // An open that has found the file of that name, and not read it yet.
+    let (file, _) = files.begin_open(b"/a", OpenHow::default()).unwrap();
+    files.settle(files.begin_rename(b"/b", b"/a").unwrap()).unwrap();
+    env.block_on(files.delete_leftovers()).unwrap();
+    assert!(!env.block_on(files.load(&file)).unwrap());
+    let file = env.block_on(files.open(b"/a", OpenHow::default())).unwrap();
+    let mut bytes = [0; 3];
+    assert_eq!((file.read(0, &mut bytes).unwrap(), &bytes), (3, b"new"));
+}
+
+#[test]
 fn memory_is_bounded_and_closed_files_make_room() {
     let directory = tempfile::tempdir().unwrap();
     let uri = format!("file://{}", directory.path().display());
@@ -349,6 +375,101 @@ fn a_failure_that_is_noted_while_a_sync_waits_fails_it() {
         drop(turn);
         assert_eq!(sync.join().unwrap().unwrap_err().kind(), ErrorKind::OutcomeUnknown);
     });
+}
+
+/// Rounds of two threads that meet in a call.
+const MEETINGS: usize = 400;
+
+#[test]
+fn growing_a_file_takes_nothing_from_another_thread() {
+    let directory = tempfile::tempdir().unwrap();
+    let env = Env::real();
+    let files = env.block_on(mount(&env, &format!("file://{}", directory.path().display()))).unwrap();
+    let file = env.block_on(files.open(b"/a", OpenHow { create: true, exclusive: true })).unwrap();
+    files.write(&file, 0, &[1; 200]).unwrap();
+    files.extend(&file, 100).unwrap();
+    assert_eq!(file.size().unwrap(), 200);
+    for _ in 0..MEETINGS {
+        let (before, barrier) = (file.size().unwrap(), std::sync::Barrier::new(2));
+        let appended = std::thread::scope(|scope| {
+            let appender = scope.spawn(|| {
+                barrier.wait();
+                let (offset, length, op) = files.begun(|| files.begin_write(&file, At::End, &[2; 10])).unwrap();
+                files.settle(op).unwrap();
+                offset + length as u64
+            });
+            barrier.wait();
+            files.extend(&file, before + 100).unwrap();
+            appender.join().unwrap()
+        });
+        assert!(file.size().unwrap() >= appended.max(before + 100));
+    }
+}
+
+#[test]
+fn a_file_is_cut_once_by_one_call() {
+    let directory = tempfile::tempdir().unwrap();
+    let env = Env::real();
+    let files = env.block_on(mount(&env, &format!("file://{}", directory.path().display()))).unwrap();
+    let file = env.block_on(files.open(b"/a", OpenHow { create: true, exclusive: true })).unwrap();
+    for _ in 0..MEETINGS {
+        files.write(&file, 0, &[1; 200]).unwrap();
+        let barrier = std::sync::Barrier::new(2);
+        let offsets: Vec<u64> = std::thread::scope(|scope| {
+            let appender = scope.spawn(|| {
+                barrier.wait();
+                let append = |_| {
+                    let (offset, _, op) = files.begun(|| files.begin_write(&file, At::End, &[2; 10])).unwrap();
+                    files.settle(op).unwrap();
+                    offset
+                };
+                (0..300).map(append).collect()
+            });
+            barrier.wait();
+            files.truncate(&file, 0).unwrap();
+            appender.join().unwrap()
+        });
+        let cuts = offsets.windows(2).filter(|pair| pair[1] < pair[0]).count();
+        assert!(cuts <= 1, "{offsets:?}");
+    }
+}
+
+/// A name that the database refused after all: what is written to its file would be found in the next one that gets its number.
+#[test]
+fn a_creation_that_fails_late_ends_all_files() {
+    let world = World::new(1);
+    let process = world.process("program");
+    let env = process.env();
+    let ended = process.run(async move {
+        let (object_faults, log_faults) = (FaultPlan::scripted(), FaultPlan::scripted());
+        let (registry, uri) = (Registry::with_defaults(), Uri::parse("file:///db")?);
+        let objects = registry.open_object_store(&env, &uri)?;
+        let log = registry.open_log_store(&env, &uri, None, &objects)?;
+        let log = Arc::new(FaultLogStore::new(&env, log, log_faults.clone()));
+        let objects = Arc::new(FaultObjectStore::new(&env, objects, object_faults.clone()));
+        let db = Db::builder("file:///db").env(env.clone()).stores(objects, log).options(options()).open().await?;
+        let files = Files::mount(db, MEMORY_BYTES).await?;
+        let create = OpenHow { create: true, exclusive: true };
+        let file = files.open(b"/a", create).await?;
+        // While nothing can be flushed a write comes that waits for room.
+        let minutes = std::time::Duration::from_secs(600);
+        object_faults.inject(Rule::new(|asked| asked.kind != RequestKind::Read, Fault::Delay(minutes)));
+        let waiting = loop {
+            let (_, _, op) = files.begin_write(&file, At::End, &[7; 10_000])?;
+            if let Err(op) = op.try_take() {
+                break op;
+            }
+        };
+        let mut created = std::pin::pin!(files.open(b"/b", create));
+        assert!(std::future::poll_fn(|context| std::task::Poll::Ready(created.as_mut().poll(context).is_pending())).await);
+        log_faults.inject(Rule::of_kind(RequestKind::LogAppend, Fault::Error(ErrorKind::OutOfSpace)));
+        object_faults.clear();
+        assert!(created.await.is_err());
+        drop(waiting);
+        assert!(files.failure().is_some() || !files.exists(b"/b"));
+        Ok::<(), Error>(())
+    });
+    ended.unwrap().unwrap();
 }
 
 #[test]

@@ -126,6 +126,15 @@ impl Target {
         Ok(target)
     }
 
+    /// Bytes from where it is read next to its end.
+    ///
+    /// # Errors
+    /// Those of the files.
+    pub fn bytes_ahead(&self) -> Outcome<u64> {
+        let offset = *self.open.offset.lock();
+        Ok(self.open.file.size()?.saturating_sub(offset))
+    }
+
     /// `ftruncate(2)`.
     ///
     /// # Errors
@@ -191,11 +200,16 @@ impl Target {
         self.open.appends.store(flags & libc::O_APPEND != 0, Ordering::Relaxed);
     }
 
-    /// Flags of the file that its placeholder's descriptor does not have.
-    pub fn flags(&self) -> c_int {
+    /// Flags of the file, and how it may be used, in the place of those that its placeholder's descriptor has: `told`.
+    pub fn flags(&self, told: c_int) -> c_int {
+        let access = match (self.open.readable, self.open.writable) {
+            (true, true) => libc::O_RDWR,
+            (false, true) => libc::O_WRONLY,
+            _ => libc::O_RDONLY,
+        };
         let appends = if self.open.appends.load(Ordering::Relaxed) { libc::O_APPEND } else { 0 };
         let synchronous = if self.open.synchronous { libc::O_SYNC } else { 0 };
-        appends | synchronous
+        told & !libc::O_ACCMODE | access | appends | synchronous
     }
 
     /// Lets `duplicate`, a real duplicate of the placeholder's descriptor, stand for the same open file.

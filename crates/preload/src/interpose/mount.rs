@@ -41,8 +41,8 @@ static TAKING: Mutex<()> = Mutex::new(());
 /// Whether a process that is forked now has a mount in it, or half of one.
 static HAS_MOUNT: AtomicBool = AtomicBool::new(false);
 static IN_FORK: AtomicBool = AtomicBool::new(false);
-/// The process that has, or begins to have, the database open; 0 for none.
-static OWNER: AtomicU32 = AtomicU32::new(0);
+/// The process whose memory this is; 0 before the library was loaded whole.
+static PROCESS: AtomicU32 = AtomicU32::new(0);
 /// Descriptor of the lock that tells other processes of the host; -1 for none.
 static LOCK: AtomicI32 = AtomicI32::new(-1);
 
@@ -67,6 +67,7 @@ pub struct Mounted {
 /// What is wrong, for whoever started the program.
 pub fn configure() -> Result<(), String> {
     let settings = Settings::read(|name| std::env::var_os(name))?;
+    PROCESS.store(std::process::id(), Ordering::Relaxed);
     let _first = SETTINGS.set(settings);
     Ok(())
 }
@@ -77,16 +78,21 @@ pub fn settings() -> Option<&'static Settings> {
     SETTINGS.get()
 }
 
-/// Whether this process was forked from one that had the database open, in whatever way. Costs a system call once the database is open.
+/// Whether this process was forked from one that had the database open, or runs in another's memory. Costs a system call.
 pub fn is_in_fork() -> bool {
     IN_FORK.load(Ordering::Relaxed) || borrows_memory()
 }
 
-/// Whether this process runs in the memory of the one that has the database open, as a child of `vfork` does until it starts its program: what is
-/// kept in memory is not its own. Also in a child that was made past the C library, which cannot be told from it.
+/// Whether this process runs in the memory of another, as a child of `vfork` does until it starts its program: what is kept in memory is not its
+/// own, and a database that it opened would be closed with it. Also in a child that was made past the C library, which cannot be told from it.
 pub fn borrows_memory() -> bool {
-    let owner = OWNER.load(Ordering::Relaxed);
-    owner != 0 && !IN_FORK.load(Ordering::Relaxed) && owner != std::process::id()
+    let process = PROCESS.load(Ordering::Relaxed);
+    process != 0 && process != std::process::id()
+}
+
+/// Whether the database is still to be opened, and this process may do it.
+pub fn is_ahead() -> bool {
+    MOUNTED.get().is_none() && !is_in_fork()
 }
 
 /// Runs in a forked child, before anything else of it: no locks, no memory is allocated.
@@ -96,6 +102,7 @@ pub fn forked() -> Option<i32> {
     if HAS_MOUNT.load(Ordering::Relaxed) {
         IN_FORK.store(true, Ordering::Relaxed);
     }
+    PROCESS.store(std::process::id(), Ordering::Relaxed);
     let lock = LOCK.swap(-1, Ordering::Relaxed);
     (lock >= 0).then_some(lock)
 }
@@ -116,19 +123,15 @@ pub fn mounted() -> Outcome<&'static Mounted> {
     let _turn = MOUNTING.lock();
     if MOUNTED.get().is_none() {
         HAS_MOUNT.store(true, Ordering::Relaxed);
-        OWNER.store(std::process::id(), Ordering::Relaxed);
-        let mounted = Mounted::open(settings).inspect_err(|_| {
-            HAS_MOUNT.store(false, Ordering::Relaxed);
-            OWNER.store(0, Ordering::Relaxed);
-        })?;
+        let mounted = Mounted::open(settings).inspect_err(|_| HAS_MOUNT.store(false, Ordering::Relaxed))?;
         let _only = MOUNTED.set(mounted);
     }
     MOUNTED.get().ok_or(Errno(libc::EIO))
 }
 
-/// The files, if they are open in this very process.
+/// The files, if they are open in this very process. Costs a system call once they are.
 pub fn already() -> Option<&'static Mounted> {
-    if is_in_fork() { None } else { MOUNTED.get() }
+    MOUNTED.get().filter(|_| !is_in_fork())
 }
 
 /// Whether `descriptor` is one of the database's own, which a program that closes or replaces what it has not opened would take from it.
@@ -149,6 +152,11 @@ pub fn is_own(descriptor: i32) -> bool {
 /// First it runs `flush`, whose calls are served.
 pub fn ended(flush: impl FnOnce() + Send + 'static) {
     let Some(mounted) = already() else { return };
+    if guard::is_serving() {
+        // What it holds would be waited for, and never be released.
+        report("what was not synced before the end may be lost: a signal handler has ended the program within a call on its files");
+        return;
+    }
     let sync = move || {
         flush();
         let _serving = guard::enter();
@@ -242,15 +250,17 @@ impl Mounted {
         match placeholder::look(path)? {
             Found::Placeholder(id) if id == self.id => Ok(()),
             Found::Nothing => match placeholder::create(path, self.id, &self.store, mode) {
-                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error.into()),
-                _ => Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+                placed => Ok(placed.map(drop)?),
             },
             Found::Placeholder(_) => {
                 report(&format!("{} stands for a file of another database than {}: move it away", path.display(), self.store));
                 Err(Errno(libc::EIO))
             }
-            Found::Ordinary if self.is_copy(path)? => Ok(placeholder::replace(path, self.id, &self.store, mode)?),
-            Found::Ordinary | Found::Special => {
+            Found::Ordinary if placeholder::is_unfinished(path, self.id, &self.store)? || self.is_copy(path)? => {
+                Ok(placeholder::replace(path, self.id, &self.store, mode)?)
+            }
+            Found::Ordinary | Found::Link | Found::Special => {
                 let store = &self.store;
                 report(&format!(
                     "{} is in the database at {store}, and another file is on the disk under that name: move one of them away",

@@ -2,6 +2,7 @@
 
 use std::ffi::{OsStr, c_int};
 use std::fs;
+use std::io::ErrorKind;
 use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
@@ -16,6 +17,9 @@ use super::mount::{self, Mounted};
 use super::placeholder::{self, Found};
 use super::{Errno, Outcome, calls, report};
 use crate::files::OpenHow;
+
+/// Most links that one path leads through, as Linux has it.
+const LINKS_MAX: usize = 40;
 
 /// Whether the last component of a path may be a symbolic link that is followed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,13 +52,73 @@ pub fn may_be_ours(path: &[u8]) -> bool {
     mount::settings().is_some_and(|settings| settings.patterns.may_match(name))
 }
 
-/// The path as the database knows it, if it keeps it. A relative one begins at the directory `descriptor`, or where the process is.
+/// The path as the database knows it, if it keeps it. A relative one begins at the directory `descriptor`, or where the process is. Its
+/// directory need not be there: the database may know it.
 pub fn ours(descriptor: c_int, path: &[u8], links: Links) -> Option<Ours> {
     let settings = mount::settings()?;
     let path = absolute(descriptor, path)?;
-    let is_link = links == Links::Followed && fs::symlink_metadata(&path).is_ok_and(|metadata| metadata.file_type().is_symlink());
-    let path = if is_link { fs::canonicalize(&path).ok()? } else { fs::canonicalize(path.parent()?).ok()?.join(path.file_name()?) };
+    let path = match links {
+        Links::Followed => resolved(&path)?,
+        Links::Kept => resolved(path.parent()?)?.join(path.file_name()?),
+    };
     settings.patterns.matches(&path).then_some(Ours(path))
+}
+
+/// `path`, absolute, without links as far as it is there; what is missing keeps its name. `None` where the operating system would not get that far.
+pub fn resolved(path: &Path) -> Option<PathBuf> {
+    resolve(path, LINKS_MAX)
+}
+
+fn resolve(path: &Path, links_max: usize) -> Option<PathBuf> {
+    match fs::canonicalize(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => {}
+        found => return found.ok(),
+    }
+    let directory = path.parent()?;
+    match fs::read_link(path) {
+        // It leads to what is not there yet.
+        Ok(target) => resolve(&directory.join(target), links_max.checked_sub(1)?),
+        Err(_) => Some(resolve(directory, links_max)?.join(path.file_name()?)),
+    }
+}
+
+/// What a call wants to know of a path that may be a directory with files of the database in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asked {
+    /// Whether it is there.
+    Existence,
+    /// What is in it as well.
+    Entries,
+}
+
+/// Whether the answer about a directory at `path` could depend on the database, which is not open yet: judged by the path's end alone.
+#[inline]
+pub fn may_be_directory(path: &[u8]) -> bool {
+    let Some(settings) = mount::settings() else { return false };
+    let end = path.iter().rposition(|byte| *byte != b'/').map_or(0, |last| last + 1);
+    let name = path[..end].rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+    let is_relative = matches!(name, b"" | b"." | b"..") && !path.is_empty();
+    (is_relative || settings.patterns.may_lead(name)) && mount::is_ahead()
+}
+
+/// Opens the database, which puts directories and placeholders where they are missing, if what the disk says of a directory at `path` could be
+/// less than the database knows: a program that finds no directory, or nothing in it, begins anew, and puts new files in the place of those that
+/// the database has.
+///
+/// # Errors
+/// Those of opening: nobody knows the answer then.
+pub fn prepare(descriptor: c_int, path: &[u8], asked: Asked) -> Outcome<()> {
+    let Some(settings) = mount::settings() else { return Ok(()) };
+    let Some(path) = absolute(descriptor, path).and_then(|path| resolved(&path)) else { return Ok(()) };
+    let mut next_names = settings.patterns.next_names(&path);
+    let depends = match fs::metadata(&path) {
+        Err(_) => next_names.next().is_some(),
+        Ok(metadata) if metadata.is_dir() && asked == Asked::Entries => {
+            next_names.any(|name| name.is_none_or(|name| fs::symlink_metadata(path.join(name)).is_err()))
+        }
+        Ok(_) => false,
+    };
+    if depends { mount::mounted().map(drop) } else { Ok(()) }
 }
 
 /// `path` from the root; `None` when its directory is not known.
@@ -107,25 +171,29 @@ pub fn is_anything(path: &Path, ours: Option<&Ours>) -> Outcome<bool> {
 pub fn open(ours: &Ours, flags: c_int, mode: u32) -> Outcome<Option<c_int>> {
     let mounted = mount::mounted()?;
     let creates = flags & libc::O_CREAT != 0;
-    if flags & (libc::O_PATH | libc::O_TMPFILE & !libc::O_DIRECTORY) != 0 {
-        report(&format!("{} cannot be opened with O_PATH or O_TMPFILE", ours.0.display()));
-        return Err(Errno(libc::EOPNOTSUPP));
-    }
     let (readable, writable) = access(flags)?;
+    let mut made = None;
     match is_there(mounted, ours)? {
-        Found::Special => return Ok(None),
+        // A link is left only where it is not to be followed.
+        Found::Link | Found::Special => return Ok(None),
         Found::Placeholder(_) | Found::Ordinary if flags & libc::O_DIRECTORY != 0 => return Err(Errno(libc::ENOTDIR)),
         Found::Nothing if !creates => return Err(Errno(libc::ENOENT)),
         Found::Placeholder(_) | Found::Ordinary if creates && flags & libc::O_EXCL != 0 => return Err(Errno(libc::EEXIST)),
+        _ if flags & libc::O_PATH != 0 => {
+            report(&format!("{} cannot be opened with O_PATH", ours.0.display()));
+            return Err(Errno(libc::EOPNOTSUPP));
+        }
         Found::Ordinary => mounted.take_over(&ours.0, &ours.0)?,
         Found::Placeholder(_) => mounted.place(&ours.0, mode)?,
         // The directory must be one in which the process may make files.
         Found::Nothing => match placeholder::create(&ours.0, mounted.id, &mounted.store, mode) {
-            Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => return Err(error.into()),
-            _ => {}
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+            placed => made = Some(OwnedFd::from(placed?)),
         },
     }
-    let (stand_in, placeholder) = (stand_in(&ours.0)?, open_placeholder(&ours.0, readable, writable, flags)?);
+    // Who makes a file may write it whatever its mode is, and nobody after.
+    let placeholder = made.map_or_else(|| open_placeholder(&ours.0, readable, writable, flags), Ok)?;
+    let stand_in = stand_in(&ours.0)?;
     let file = mounted.open_file(ours.bytes(), OpenHow { create: creates, exclusive: creates && flags & libc::O_EXCL != 0 })?;
     if flags & libc::O_TRUNC != 0 && writable {
         mounted.files.truncate(&file, 0)?;
@@ -199,7 +267,7 @@ pub fn stat(ours: &Ours) -> Outcome<Option<Patch>> {
     let mounted = mount::mounted()?;
     match is_there(mounted, ours)? {
         Found::Nothing => Err(Errno(libc::ENOENT)),
-        Found::Ordinary | Found::Special => Ok(None),
+        Found::Ordinary | Found::Link | Found::Special => Ok(None),
         Found::Placeholder(_) => {
             mounted.place(&ours.0, 0o644)?;
             let file = mounted.open_file(ours.bytes(), OpenHow::default())?;
@@ -217,7 +285,7 @@ pub fn access_check(ours: &Ours) -> Outcome<()> {
     match is_there(mounted, ours)? {
         Found::Nothing => Err(Errno(libc::ENOENT)),
         Found::Placeholder(_) => mounted.place(&ours.0, 0o644),
-        Found::Ordinary | Found::Special => Ok(()),
+        Found::Ordinary | Found::Link | Found::Special => Ok(()),
     }
 }
 
@@ -230,7 +298,7 @@ pub fn truncate(ours: &Ours, size: i64) -> Outcome<Option<()>> {
     let mounted = mount::mounted()?;
     match is_there(mounted, ours)? {
         Found::Nothing => return Err(Errno(libc::ENOENT)),
-        Found::Special => return Ok(None),
+        Found::Link | Found::Special => return Ok(None),
         Found::Ordinary => mounted.take_over(&ours.0, &ours.0)?,
         Found::Placeholder(_) => mounted.place(&ours.0, 0o644)?,
     }
@@ -252,7 +320,7 @@ pub fn unlink(ours: &Ours) -> Outcome<Option<()>> {
             let _removed = fs::remove_file(&ours.0);
             return Err(Errno(libc::ENOENT));
         }
-        Found::Ordinary | Found::Special => return Ok(None),
+        Found::Ordinary | Found::Link | Found::Special => return Ok(None),
         Found::Placeholder(_) => mounted.place(&ours.0, 0o644)?,
     }
     // A directory that does not let go of the placeholder would not let go of the file.
@@ -276,18 +344,23 @@ pub fn rename(from: (&Path, Option<&Ours>), to: (&Path, Option<&Ours>)) -> Outco
                 Err(Errno(libc::EXDEV))
             }
             Found::Nothing => Err(Errno(libc::ENOENT)),
-            Found::Ordinary | Found::Special => Ok(None),
+            Found::Ordinary | Found::Link | Found::Special => Ok(None),
         },
         (None, Some(to)) => {
-            let metadata = fs::symlink_metadata(from.0)?;
+            let (metadata, mounted) = (fs::symlink_metadata(from.0)?, mount::mounted()?);
+            if metadata.is_symlink() {
+                return rename_link(mounted, from.0, to);
+            }
             if !metadata.is_file() {
                 report(&format!("{} is no ordinary file, and cannot be renamed to {}", from.0.display(), to.0.display()));
                 return Err(Errno(libc::EXDEV));
             }
-            let mounted = mount::mounted()?;
-            if is_there(mounted, to)? == Found::Special {
-                return Ok(None);
+            match is_there(mounted, to)? {
+                Found::Special => return Ok(None),
+                found => keep_replaced(mounted, to, &found)?,
             }
+            // What has no place there is not copied.
+            fs::metadata(to.0.parent().ok_or(Errno(libc::ENOENT))?)?;
             mounted.take_over(from.0, &to.0)?;
             fs::remove_file(from.0)?;
             Ok(Some(()))
@@ -301,11 +374,13 @@ fn rename_ours(from: &Ours, to: &Ours) -> Outcome<Option<()>> {
     match is_there(mounted, from)? {
         Found::Nothing => return Err(Errno(libc::ENOENT)),
         Found::Special => return Ok(None),
+        Found::Link => return rename_link(mounted, &from.0, to),
         Found::Ordinary => mounted.take_over(&from.0, &from.0)?,
         Found::Placeholder(_) => mounted.place(&from.0, 0o644)?,
     }
-    if is_there(mounted, to)? == Found::Special {
-        return Err(Errno(libc::EISDIR));
+    match is_there(mounted, to)? {
+        Found::Special => return Err(Errno(libc::EISDIR)),
+        found => keep_replaced(mounted, to, &found)?,
     }
     // A directory that does not take the placeholder would not take the file. The database decides; what the disk shows is put right by it.
     fs::rename(&from.0, &to.0)?;
@@ -313,6 +388,23 @@ fn rename_ours(from: &Ours, to: &Ours) -> Outcome<Option<()>> {
     mounted.files.sync()?;
     mounted.delete_leftovers()?;
     Ok(Some(()))
+}
+
+/// A link is renamed by the C library; not in the place of a file of the database, which would still be there.
+fn rename_link(mounted: &Mounted, from: &Path, to: &Ours) -> Outcome<Option<()>> {
+    match is_there(mounted, to)? {
+        Found::Placeholder(_) => {
+            report(&format!("{} is a symbolic link, and cannot take the place of {}", from.display(), to.0.display()));
+            Err(Errno(libc::EXDEV))
+        }
+        _ => Ok(None),
+    }
+}
+
+/// Takes an ordinary file over that a rename is about to replace. Else the disk would lose it before the database has what replaces it, or have it
+/// still when the database has.
+fn keep_replaced(mounted: &Mounted, to: &Ours, found: &Found) -> Outcome<()> {
+    if *found == Found::Ordinary { mounted.take_over(&to.0, &to.0) } else { Ok(()) }
 }
 
 /// Whether renaming the directory at `path` would take files of the database out of it.

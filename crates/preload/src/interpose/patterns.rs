@@ -41,6 +41,17 @@ impl Patterns {
         Ok(Patterns { patterns, excluded })
     }
 
+    /// With the directories as they are without links, as far as they have no wild cards: what matches has none.
+    pub fn resolved(mut self, resolve: impl Fn(&Path) -> Option<PathBuf>) -> Patterns {
+        for pattern in &mut self.patterns {
+            let plain = pattern.directory.iter().take_while(|part| is_plain(part)).count();
+            if let Some(path) = resolve(&joined(&pattern.directory[..plain])) {
+                pattern.directory.splice(..plain, path.components().filter_map(normal).map(<[u8]>::to_vec));
+            }
+        }
+        self
+    }
+
     /// Whether a path could match whose last component is `name`: cheap, for the many that do not.
     pub fn may_match(&self, name: &[u8]) -> bool {
         self.patterns.iter().any(|pattern| !pattern.takes_back && matches_name(&pattern.name, name))
@@ -62,15 +73,32 @@ impl Patterns {
         self.excluded.iter().any(|excluded| path.starts_with(excluded))
     }
 
+    /// Whether a directory whose name is `name` could be one of a pattern's, or lead to one: cheap, for the many that do not.
+    pub fn may_lead(&self, name: &[u8]) -> bool {
+        let mut parts = self.patterns.iter().filter(|pattern| !pattern.takes_back).flat_map(|pattern| &pattern.directory);
+        parts.any(|part| part == b"**" || matches_name(part, name))
+    }
+
+    /// What the directory at `path`, absolute and without links, has to do with files: for each pattern whose directory it is or leads to, the
+    /// name that comes next, `None` for any or when the files themselves do.
+    pub fn next_names(&self, path: &Path) -> impl Iterator<Item = Option<&OsStr>> {
+        let directory: Vec<&[u8]> = path.components().filter_map(normal).collect();
+        let is_excluded = self.is_excluded(path);
+        let patterns = self.patterns.iter().filter(move |pattern| !pattern.takes_back && !is_excluded);
+        let rests = patterns.filter_map(move |pattern| rest_behind(&pattern.directory, &directory));
+        rests.map(|rest| rest.first().filter(|part| is_plain(part)).map(|part| OsStr::from_bytes(part)))
+    }
+
     /// The directories of patterns that name theirs without wild cards.
     pub fn plain_directories(&self) -> impl Iterator<Item = PathBuf> {
-        let plain = |part: &Vec<u8>| !part.iter().any(|byte| matches!(byte, b'*' | b'?'));
-        let patterns = self.patterns.iter().filter(move |pattern| !pattern.takes_back && pattern.directory.iter().all(plain));
-        patterns.map(|pattern| {
-            let parts = pattern.directory.iter().map(|part| OsStr::from_bytes(part));
-            std::iter::once(OsStr::new("/")).chain(parts).collect()
-        })
+        let patterns = self.patterns.iter().filter(|pattern| !pattern.takes_back && pattern.directory.iter().all(|part| is_plain(part)));
+        patterns.map(|pattern| joined(&pattern.directory))
     }
+}
+
+fn joined(directory: &[Vec<u8>]) -> PathBuf {
+    let parts = directory.iter().map(|part| OsStr::from_bytes(part));
+    std::iter::once(OsStr::new("/")).chain(parts).collect()
 }
 
 fn normal(component: Component<'_>) -> Option<&[u8]> {
@@ -95,6 +123,10 @@ impl Pattern {
         }
         Ok(Pattern { takes_back, directory: parts, name })
     }
+}
+
+fn is_plain(part: &[u8]) -> bool {
+    !part.iter().any(|byte| matches!(byte, b'*' | b'?'))
 }
 
 /// Linear in time but for what a `*` is tried at: the last one only.
@@ -133,6 +165,17 @@ fn matches_directory(pattern: &[Vec<u8>], directory: &[&[u8]]) -> bool {
     }
 }
 
+/// The part of a pattern's directory behind `directory`; `None` when that does not lead there.
+fn rest_behind<'a>(pattern: &'a [Vec<u8>], directory: &[&[u8]]) -> Option<&'a [Vec<u8>]> {
+    let Some((name, below)) = directory.split_first() else { return Some(pattern) };
+    let (first, rest) = pattern.split_first()?;
+    // Behind it there may be any directory.
+    if first == b"**" {
+        return Some(pattern);
+    }
+    if matches_name(first, name) { rest_behind(rest, below) } else { None }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -153,6 +196,30 @@ mod tests {
         assert!(patterns.may_match(b"1.log") && !patterns.may_match(b"1.txt"));
         let plain: Vec<_> = patterns.plain_directories().collect();
         assert_eq!(plain, [PathBuf::from("/data"), PathBuf::from("/data")]);
+    }
+
+    #[test]
+    fn links_in_directories_are_resolved_up_to_the_first_wild_card() {
+        let resolve = |path: &Path| Some(path.strip_prefix("/var/run").map_or(path.to_path_buf(), |rest| Path::new("/run").join(rest)));
+        let patterns = patterns("/var/run/x/*.db:/var/run/*/a:/other/a:!/var/run/x/b*").resolved(resolve);
+        for path in ["/run/x/1.db", "/run/y/a", "/other/a"] {
+            assert!(patterns.matches(Path::new(path)), "{path}");
+        }
+        assert!(!patterns.matches(Path::new("/run/x/b.db")) && !patterns.matches(Path::new("/var/run/x/1.db")));
+    }
+
+    #[test]
+    fn which_directories_lead_to_files() {
+        let patterns = patterns("/data/*.db:/logs/**/*.log:/x/?/a*:!/taken/back/*");
+        let next = |path| patterns.next_names(Path::new(path)).collect::<Vec<_>>();
+        assert_eq!(next("/"), [Some(OsStr::new("data")), Some(OsStr::new("logs")), Some(OsStr::new("x"))]);
+        for path in ["/data", "/logs", "/logs/a/b", "/x", "/x/y"] {
+            assert_eq!(next(path), [None], "{path}");
+        }
+        for path in ["/data/sub", "/data/store", "/x/yy", "/x/y/z", "/taken", "/other"] {
+            assert!(next(path).is_empty(), "{path}");
+        }
+        assert!(patterns.may_lead(b"data") && patterns.may_lead(b"anything"));
     }
 
     #[test]

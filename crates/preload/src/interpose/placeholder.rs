@@ -26,6 +26,8 @@ pub enum Found {
     Placeholder(u128),
     /// A file of its own.
     Ordinary,
+    /// A symbolic link, wherever it leads.
+    Link,
     /// A directory, pipe, socket or device.
     Special,
 }
@@ -39,6 +41,9 @@ pub fn look(path: &Path) -> io::Result<Found> {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Found::Nothing),
         metadata => metadata?.file_type(),
     };
+    if kind.is_symlink() {
+        return Ok(Found::Link);
+    }
     if kind.is_dir() || kind.is_fifo() || kind.is_socket() || kind.is_char_device() || kind.is_block_device() {
         return Ok(Found::Special);
     }
@@ -59,13 +64,28 @@ fn text(id: u128, store: &str) -> String {
     )
 }
 
-/// Puts a placeholder where nothing is.
+/// Whether the file at `path` is empty, or ends within what [`create`] writes: a placeholder that was not finished. It is not synced when it is
+/// made, so a loss of power may leave that of it. Nothing is lost with such a file where the database has one of that name.
 ///
 /// # Errors
-/// `AlreadyExists`, and others of the operating system.
-pub fn create(path: &Path, id: u128, store: &str, mode: u32) -> io::Result<()> {
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(path)?;
-    file.write_all(text(id, store).as_bytes())
+/// Those of the operating system.
+pub fn is_unfinished(path: &Path, id: u128, store: &str) -> io::Result<bool> {
+    let text = text(id, store);
+    let mut head = Vec::new();
+    fs::File::open(path)?.take(text.len() as u64).read_to_end(&mut head)?;
+    Ok(head.len() < text.len() && text.as_bytes().starts_with(&head))
+}
+
+/// Puts a placeholder where nothing is; open for reading and writing, whatever its mode lets others do.
+///
+/// # Errors
+/// `AlreadyExists`, and others of the operating system: nothing is there then.
+pub fn create(path: &Path, id: u128, store: &str, mode: u32) -> io::Result<fs::File> {
+    let mut file = OpenOptions::new().read(true).write(true).create_new(true).mode(mode).open(path)?;
+    file.write_all(text(id, store).as_bytes()).inspect_err(|_| {
+        let _removed = fs::remove_file(path);
+    })?;
+    Ok(file)
 }
 
 /// Puts a placeholder in the place of whatever file is there, at one stroke.
@@ -94,6 +114,9 @@ mod tests {
         let path = directory.path().join("a");
         assert_eq!(look(&path).unwrap(), Found::Nothing);
         assert_eq!(look(directory.path()).unwrap(), Found::Special);
+        std::os::unix::fs::symlink("a", directory.path().join("link")).unwrap();
+        assert_eq!(look(&directory.path().join("link")).unwrap(), Found::Link);
+        fs::remove_file(directory.path().join("link")).unwrap();
         create(&path, 77, "mem://x", 0o644).unwrap();
         assert_eq!(look(&path).unwrap(), Found::Placeholder(77));
         assert_eq!(create(&path, 78, "mem://x", 0o644).unwrap_err().kind(), ErrorKind::AlreadyExists);
@@ -101,6 +124,12 @@ mod tests {
             fs::write(&path, content).unwrap();
             assert_eq!(look(&path).unwrap(), Found::Ordinary, "{content}");
         }
+        for (content, unfinished) in [("", true), ("TOMBOLO-PRELOAD 1 ", true), ("TOMBOLO-PRELOAD 2", false), ("SQLite format 3", false)] {
+            fs::write(&path, content).unwrap();
+            assert_eq!(is_unfinished(&path, 79, "mem://x").unwrap(), unfinished, "{content}");
+        }
+        fs::write(&path, text(79, "mem://x") + "more").unwrap();
+        assert!(!is_unfinished(&path, 79, "mem://x").unwrap());
         replace(&path, 79, "mem://x", 0o644).unwrap();
         assert_eq!(look(&path).unwrap(), Found::Placeholder(79));
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use tombolo::Options;
 
+use super::paths::resolved;
 use super::patterns::Patterns;
 
 /// The database's store, as a URI.
@@ -48,7 +49,7 @@ impl Settings {
         let log = text(LOG)?;
         let files = variable(FILES).ok_or_else(|| format!("{FILES} is not set: say which files, as /var/lib/app/*.db"))?;
         let excluded = [Some(&store), log.as_ref()].into_iter().flatten().filter_map(|uri| local_directory(uri)).collect();
-        let patterns = Patterns::parse(&files, excluded).map_err(|error| format!("{FILES}: {error}"))?;
+        let patterns = Patterns::parse(&files, excluded).map_err(|error| format!("{FILES}: {error}"))?.resolved(resolved);
         let file_memory_bytes = match text(FILE_MEMORY_BYTES)? {
             None => FILE_MEMORY_BYTES_DEFAULT,
             Some(bytes) => bytes.parse().map_err(|_| format!("{FILE_MEMORY_BYTES} is {bytes:?}, and no number of bytes"))?,
@@ -63,7 +64,7 @@ impl Settings {
 fn local_directory(uri: &str) -> Option<PathBuf> {
     let rest = uri.strip_prefix("file://")?;
     let path = PathBuf::from(rest.split('?').next()?);
-    Some(path.canonicalize().unwrap_or(path))
+    Some(resolved(&path).unwrap_or(path))
 }
 
 #[cfg(test)]

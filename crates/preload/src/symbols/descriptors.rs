@@ -258,14 +258,12 @@ pub unsafe extern "C" fn fcntl64(descriptor: c_int, command: c_int, argument: *m
             0
         }
         libc::F_GETFL => {
-            let mut own = 0;
             // SAFETY: the call takes no argument.
             let told = on_placeholder(descriptor, |placeholder| unsafe { real::fcntl64(placeholder, command, std::ptr::null_mut()) });
-            let _own = on_file(descriptor, |target| {
-                own = target.flags();
-                Ok(())
-            });
-            told.map_or(-1, |told| if told == -1 { -1 } else { told | own })
+            match told {
+                Some(told) if told != -1 => on_file(descriptor, |target| Ok(target.flags(told))).and_then(Result::ok).unwrap_or(-1),
+                _ => -1,
+            }
         }
         // Locks and the rest are the placeholder's, which is one inode to all who open the file.
         // SAFETY: the caller's promise.
@@ -334,9 +332,77 @@ pub unsafe extern "C" fn ioctl(descriptor: c_int, request: libc::c_ulong, argume
         fail(refuse("FICLONE", libc::EOPNOTSUPP));
         return -1;
     }
-    // SAFETY: the caller's promise, for either descriptor.
-    let ask = |descriptor| unsafe { real::ioctl(descriptor, request, argument) };
-    on_placeholder(descriptor, ask).unwrap_or_else(|| ask(descriptor))
+    if kind(descriptor) != Kind::File {
+        // SAFETY: the caller's promise.
+        return unsafe { real::ioctl(descriptor, request, argument) };
+    }
+    // SAFETY: as above.
+    unsafe { file_ioctl(descriptor, request, argument) }
+}
+
+/// What can be answered of a file of the database. Most requests are about where a file lies on a disk, or change that: the placeholder's part
+/// in it is not the file's.
+///
+/// # Safety
+/// As `ioctl`.
+unsafe fn file_ioctl(descriptor: c_int, request: libc::c_ulong, argument: *mut c_void) -> c_int {
+    /// Bytes of a block of the file system.
+    const FIGETBSZ: libc::c_ulong = 2;
+    const FS_IOC_GETFLAGS: libc::c_ulong = 0x8008_6601;
+    match request {
+        libc::FIOCLEX | libc::FIONCLEX => 0,
+        libc::FIONREAD if argument.is_null() => number(Err(Errno(libc::EFAULT))),
+        libc::FIONREAD => match on_file(descriptor, |target| target.bytes_ahead()) {
+            Some(Ok(bytes)) => {
+                // SAFETY: the caller's promise: the argument is the address of an `int`.
+                unsafe { argument.cast::<c_int>().write_unaligned(c_int::try_from(bytes).unwrap_or(c_int::MAX)) };
+                0
+            }
+            failed => number(failed.map_or(Err(Errno(libc::EIO)), |failed| failed.map(drop))),
+        },
+        FIGETBSZ | FS_IOC_GETFLAGS | libc::FIONBIO => {
+            // SAFETY: the caller's promise.
+            on_placeholder(descriptor, |placeholder| unsafe { real::ioctl(placeholder, request, argument) }).unwrap_or(-1)
+        }
+        // Requests of file systems have one of these letters, all others are of devices.
+        _ if matches!(request >> 8 & 0xff, 0x58 | 0x66) => number(Err(refuse("an ioctl of file systems", libc::EOPNOTSUPP))),
+        _ => number(Err(Errno(libc::ENOTTY))),
+    }
+}
+
+/// Locks from where the file is read or written next: the placeholder's, at that place.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn lockf64(descriptor: c_int, command: c_int, length: off_t) -> c_int {
+    if kind(descriptor) != Kind::File {
+        // SAFETY: it takes numbers.
+        return unsafe { real::lockf64(descriptor, command, length) };
+    }
+    let (how, what) = match command {
+        libc::F_LOCK => (libc::F_SETLKW, libc::F_WRLCK),
+        libc::F_TLOCK => (libc::F_SETLK, libc::F_WRLCK),
+        libc::F_ULOCK => (libc::F_SETLK, libc::F_UNLCK),
+        libc::F_TEST => (libc::F_GETLK, libc::F_WRLCK),
+        _ => return number(Err(Errno(libc::EINVAL))),
+    };
+    // SAFETY: it takes numbers.
+    let start = unsafe { lseek64(descriptor, 0, libc::SEEK_CUR) };
+    if start < 0 {
+        return -1;
+    }
+    let (kind, whence) = (libc::c_short::try_from(what).unwrap_or(0), libc::c_short::try_from(libc::SEEK_SET).unwrap_or(0));
+    let mut lock = libc::flock { l_type: kind, l_whence: whence, l_start: start, l_len: length, l_pid: 0 };
+    // SAFETY: the commands take the address of a lock, which lives through the call.
+    let told = unsafe { fcntl64(descriptor, how, (&raw mut lock).cast()) };
+    if told == 0 && command == libc::F_TEST && c_int::from(lock.l_type) != libc::F_UNLCK {
+        return number(Err(Errno(libc::EACCES)));
+    }
+    told
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn lockf(descriptor: c_int, command: c_int, length: off_t) -> c_int {
+    // SAFETY: the same function where offsets have 64 bits.
+    unsafe { lockf64(descriptor, command, length) }
 }
 
 #[unsafe(no_mangle)]
@@ -493,8 +559,9 @@ pub unsafe extern "C" fn pwritev64v2(descriptor: c_int, from: *const iovec, part
         // SAFETY: the caller's promise.
         return unsafe { real::pwritev64v2(descriptor, from, parts, offset, flags) };
     }
-    if flags & libc::RWF_APPEND != 0 {
-        fail(refuse("RWF_APPEND", libc::EOPNOTSUPP));
+    // Others say where or how it is written, as RWF_APPEND does.
+    if flags & !(libc::RWF_HIPRI | libc::RWF_DSYNC | libc::RWF_SYNC | libc::RWF_NOWAIT) != 0 {
+        fail(refuse("pwritev2 with such flags", libc::EOPNOTSUPP));
         return -1;
     }
     // SAFETY: as above.

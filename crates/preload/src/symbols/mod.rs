@@ -13,6 +13,7 @@ mod memory;
 mod paths;
 mod real;
 mod streams;
+mod temporary;
 mod threads;
 
 use std::ffi::{CStr, c_char, c_int};

@@ -1,22 +1,22 @@
 //! Functions that take a path.
 #![allow(clippy::missing_safety_doc, reason = "said once, in the module above")]
 
-use std::ffi::{c_char, c_int, c_uint};
+use std::ffi::{c_char, c_int, c_uint, c_void};
 
-use libc::{AT_FDCWD, mode_t, off_t, stat as stat_t, statx as statx_t};
+use libc::{AT_FDCWD, DIR, mode_t, off_t, stat as stat_t, statx as statx_t};
 
 use super::descriptors::patch_stat;
 use super::{bytes, fail, number, on_file, real, serve};
 use crate::interpose::calls::refuse;
 use crate::interpose::mount;
-use crate::interpose::paths::{self, Links, Ours, Patch};
+use crate::interpose::paths::{self, Asked, Links, Ours, Patch};
 use crate::interpose::{Errno, Outcome};
 
 /// Serves a call on a path; `None` when it is the C library's.
 ///
 /// # Safety
 /// `path` is null or ends with a zero.
-unsafe fn on_path<T>(
+pub(super) unsafe fn on_path<T>(
     directory: c_int,
     path: *const c_char,
     links: Links,
@@ -28,6 +28,18 @@ unsafe fn on_path<T>(
         return None;
     }
     serve(|| paths::ours(directory, path, links).map_or(Ok(None), |ours| work(&ours)))?.transpose()
+}
+
+/// Before a call that asks the operating system for a directory.
+///
+/// # Safety
+/// As [`on_path`].
+unsafe fn prepare(directory: c_int, path: *const c_char, asked: Asked) -> Outcome<()> {
+    // SAFETY: the caller's promise.
+    match unsafe { bytes(path) } {
+        Some(path) if paths::may_be_directory(path) => serve(|| paths::prepare(directory, path, asked)).unwrap_or(Ok(())),
+        _ => Ok(()),
+    }
 }
 
 /// A descriptor, or -1 with `errno`.
@@ -43,7 +55,8 @@ pub(super) fn descriptor(outcome: Outcome<c_int>) -> c_int {
 /// # Safety
 /// As `openat`.
 pub(super) unsafe fn open_ours(directory: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> Option<Outcome<c_int>> {
-    let links = if flags & (libc::O_NOFOLLOW | libc::O_EXCL) != 0 { Links::Kept } else { Links::Followed };
+    let is_new = flags & libc::O_CREAT != 0 && flags & libc::O_EXCL != 0;
+    let links = if is_new || flags & libc::O_NOFOLLOW != 0 { Links::Kept } else { Links::Followed };
     // The mode is only given when a file may be made.
     let mode = if flags & libc::O_CREAT != 0 { mode } else { 0o644 };
     // SAFETY: the caller's promise.
@@ -56,9 +69,15 @@ pub unsafe extern "C" fn openat64(directory: c_int, path: *const c_char, flags: 
     if let Some(outcome) = unsafe { open_ours(directory, path, flags, mode) } {
         return descriptor(outcome);
     }
+    let may_be_directory = flags & (libc::O_ACCMODE | libc::O_CREAT) == 0;
+    let asked = if flags & libc::O_PATH == 0 { Asked::Entries } else { Asked::Existence };
+    // SAFETY: the caller's promise.
+    if may_be_directory && let Err(errno) = unsafe { prepare(directory, path, asked) } {
+        return descriptor(Err(errno));
+    }
     // SAFETY: the caller's promise.
     let opened = unsafe { real::openat64(directory, path, flags, mode) };
-    let may_be_directory = flags & (libc::O_ACCMODE | libc::O_CREAT | libc::O_PATH) == 0;
+    let may_be_directory = may_be_directory && flags & libc::O_PATH == 0;
     if opened >= 0 && may_be_directory && mount::already().is_some() {
         let _noted = serve(|| {
             paths::note_directory(opened);
@@ -84,6 +103,38 @@ pub unsafe extern "C" fn open64(path: *const c_char, flags: c_int, mode: mode_t)
 pub unsafe extern "C" fn open(path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
     // SAFETY: the caller's promise.
     unsafe { openat64(AT_FDCWD, path, flags, mode) }
+}
+
+/// A name of it within the C library, which others may use.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __open(path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { openat64(AT_FDCWD, path, flags, mode) }
+}
+
+/// As above.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __open64(path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { openat64(AT_FDCWD, path, flags, mode) }
+}
+
+/// What a program that is started begins with is opened by the C library, past this one. It answers with the number of an error itself.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn posix_spawn_file_actions_addopen(
+    actions: *mut c_void,
+    descriptor: c_int,
+    path: *const c_char,
+    flags: c_int,
+    mode: mode_t,
+) -> c_int {
+    let refused = |_: &Ours| Err::<Option<()>, _>(refuse("opening a file for a program that is started", libc::EOPNOTSUPP));
+    // SAFETY: the caller's promise.
+    match unsafe { on_path(AT_FDCWD, path, Links::Followed, refused) } {
+        Some(Err(errno)) => errno.0,
+        // SAFETY: the caller's promise.
+        _ => unsafe { real::posix_spawn_file_actions_addopen(actions, descriptor, path, flags, mode) },
+    }
 }
 
 /// As `open` where the compiler knows that no mode is given.
@@ -123,27 +174,124 @@ pub unsafe extern "C" fn creat(path: *const c_char, mode: mode_t) -> c_int {
     unsafe { creat64(path, mode) }
 }
 
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mkdirat(directory: c_int, path: *const c_char, mode: mode_t) -> c_int {
+    // SAFETY: the caller's promise.
+    match unsafe { prepare(directory, path, Asked::Existence) } {
+        Err(errno) => number(Err(errno)),
+        // SAFETY: the caller's promise.
+        Ok(()) => unsafe { real::mkdirat(directory, path, mode) },
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mkdir(path: *const c_char, mode: mode_t) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { mkdirat(AT_FDCWD, path, mode) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn chdir(path: *const c_char) -> c_int {
+    // SAFETY: the caller's promise.
+    match unsafe { prepare(AT_FDCWD, path, Asked::Existence) } {
+        Err(errno) => number(Err(errno)),
+        // SAFETY: the caller's promise.
+        Ok(()) => unsafe { real::chdir(path) },
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn opendir(path: *const c_char) -> *mut DIR {
+    // SAFETY: the caller's promise.
+    if let Err(errno) = unsafe { prepare(AT_FDCWD, path, Asked::Entries) } {
+        fail(errno);
+        return std::ptr::null_mut();
+    }
+    // SAFETY: the caller's promise.
+    unsafe { real::opendir(path) }
+}
+
+/// The list and the functions are the caller's and the C library's: they are handed on as they are.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn scandirat64(
+    directory: c_int,
+    path: *const c_char,
+    list: *mut c_void,
+    filter: *const c_void,
+    compare: *const c_void,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    match unsafe { prepare(directory, path, Asked::Entries) } {
+        Err(errno) => number(Err(errno)),
+        // SAFETY: the caller's promise.
+        Ok(()) => unsafe { real::scandirat64(directory, path, list, filter, compare) },
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn scandirat(
+    directory: c_int,
+    path: *const c_char,
+    list: *mut c_void,
+    filter: *const c_void,
+    compare: *const c_void,
+) -> c_int {
+    // SAFETY: the same function where offsets have 64 bits.
+    unsafe { scandirat64(directory, path, list, filter, compare) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn scandir64(path: *const c_char, list: *mut c_void, filter: *const c_void, compare: *const c_void) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { scandirat64(AT_FDCWD, path, list, filter, compare) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn scandir(path: *const c_char, list: *mut c_void, filter: *const c_void, compare: *const c_void) -> c_int {
+    // SAFETY: the same function where offsets have 64 bits.
+    unsafe { scandir64(path, list, filter, compare) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn realpath(path: *const c_char, result: *mut c_char) -> *mut c_char {
+    // SAFETY: the caller's promise. What it asks of files of the database is whether their placeholders are there.
+    let asked = unsafe { on_path(AT_FDCWD, path, Links::Followed, |ours| paths::access_check(ours).map(Some)) };
+    // SAFETY: as above.
+    let asked = asked.unwrap_or_else(|| unsafe { prepare(AT_FDCWD, path, Asked::Existence) });
+    if let Err(errno) = asked {
+        fail(errno);
+        return std::ptr::null_mut();
+    }
+    // SAFETY: the caller's promise.
+    unsafe { real::realpath(path, result) }
+}
+
 /// What is to be put into the answer of a `stat` call; `None` when it is the C library's alone.
 ///
 /// # Safety
 /// As `fstatat`.
-unsafe fn stat_patch(directory: c_int, path: *const c_char, flags: c_int) -> Option<Outcome<Patch>> {
+unsafe fn stat_patch(directory: c_int, path: *const c_char, flags: c_int) -> Outcome<Option<Patch>> {
     // SAFETY: the caller's promise.
     let is_empty = unsafe { bytes(path) }.is_none_or(<[u8]>::is_empty);
     if is_empty && flags & libc::AT_EMPTY_PATH != 0 {
-        return on_file(directory, |target| target.stat());
+        return on_file(directory, |target| target.stat()).transpose();
     }
     let links = if flags & libc::AT_SYMLINK_NOFOLLOW == 0 { Links::Followed } else { Links::Kept };
     // SAFETY: the caller's promise.
-    unsafe { on_path(directory, path, links, paths::stat) }
+    let patch = unsafe { on_path(directory, path, links, paths::stat) };
+    if patch.is_none() {
+        // SAFETY: as above.
+        unsafe { prepare(directory, path, Asked::Existence) }?;
+    }
+    patch.transpose()
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fstatat64(directory: c_int, path: *const c_char, result: *mut stat_t, flags: c_int) -> c_int {
     // SAFETY: the caller's promise.
     let patch = match unsafe { stat_patch(directory, path, flags) } {
-        Some(Err(errno)) => return number(Err(errno)),
-        patch => patch.and_then(Result::ok),
+        Err(errno) => return number(Err(errno)),
+        Ok(patch) => patch,
     };
     // SAFETY: the caller's promise.
     let told = unsafe { real::fstatat64(directory, path, result, flags) };
@@ -197,8 +345,8 @@ pub unsafe extern "C" fn __fxstatat(_version: c_int, directory: c_int, path: *co
 pub unsafe extern "C" fn statx(directory: c_int, path: *const c_char, flags: c_int, mask: c_uint, result: *mut statx_t) -> c_int {
     // SAFETY: the caller's promise.
     let patch = match unsafe { stat_patch(directory, path, flags) } {
-        Some(Err(errno)) => return number(Err(errno)),
-        patch => patch.and_then(Result::ok),
+        Err(errno) => return number(Err(errno)),
+        Ok(patch) => patch,
     };
     // SAFETY: the caller's promise.
     let told = unsafe { real::statx(directory, path, flags, mask, result) };
@@ -219,10 +367,12 @@ pub unsafe extern "C" fn statx(directory: c_int, path: *const c_char, flags: c_i
 pub unsafe extern "C" fn faccessat(directory: c_int, path: *const c_char, mode: c_int, flags: c_int) -> c_int {
     let links = if flags & libc::AT_SYMLINK_NOFOLLOW == 0 { Links::Followed } else { Links::Kept };
     // SAFETY: the caller's promise.
-    match unsafe { on_path(directory, path, links, |ours| paths::access_check(ours).map(Some)) } {
-        Some(Err(errno)) => number(Err(errno)),
+    let asked = unsafe { on_path(directory, path, links, |ours| paths::access_check(ours).map(Some)) };
+    // SAFETY: as above.
+    match asked.unwrap_or_else(|| unsafe { prepare(directory, path, Asked::Existence) }) {
+        Err(errno) => number(Err(errno)),
         // SAFETY: the caller's promise.
-        _ => unsafe { real::faccessat(directory, path, mode, flags) },
+        Ok(()) => unsafe { real::faccessat(directory, path, mode, flags) },
     }
 }
 
@@ -283,6 +433,9 @@ fn rename_ours(from: (c_int, &[u8]), to: (c_int, &[u8]), flags: c_uint) -> Outco
     };
     let (source, target) = (find(from), find(to));
     if source.is_none() && target.is_none() {
+        if paths::may_be_directory(from.1) {
+            paths::prepare(from.0, from.1, Asked::Entries)?;
+        }
         if paths::has_files_below(from.0, from.1) {
             return Err(refuse("renaming a directory", libc::EBUSY));
         }
@@ -309,7 +462,7 @@ pub unsafe extern "C" fn renameat2(
 ) -> c_int {
     // SAFETY: the caller's promise.
     if let (Some(from), Some(to)) = unsafe { (bytes(old), bytes(path)) } {
-        let may_be_ours = paths::may_be_ours(from) || paths::may_be_ours(to) || mount::already().is_some();
+        let may_be_ours = paths::may_be_ours(from) || paths::may_be_ours(to) || paths::may_be_directory(from) || mount::already().is_some();
         let served = if may_be_ours { serve(|| rename_ours((old_directory, from), (directory, to), flags)) } else { None };
         if let Some(outcome) = served.and_then(Result::transpose) {
             return number(outcome);

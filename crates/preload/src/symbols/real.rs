@@ -6,7 +6,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use libc::{
-    FILE, aiocb, gid_t, iovec, mode_t, off_t, pthread_attr_t, pthread_t, sigevent, size_t, ssize_t, stat as stat_t, statx as statx_t,
+    DIR, FILE, aiocb, gid_t, iovec, mode_t, off_t, pthread_attr_t, pthread_t, sigevent, size_t, ssize_t, stat as stat_t, statx as statx_t,
     timespec, timeval, uid_t,
 };
 
@@ -111,6 +111,14 @@ real! {
     fn renameat2(old_directory: c_int, old: *const c_char, directory: c_int, path: *const c_char, flags: c_uint) -> c_int;
     fn unlinkat(directory: c_int, path: *const c_char, flags: c_int) -> c_int;
     fn remove(path: *const c_char) -> c_int;
+    fn mkostemps64(template: *mut c_char, suffix: c_int, flags: c_int) -> c_int;
+    fn posix_spawn_file_actions_addopen(actions: *mut c_void, descriptor: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int;
+    fn lockf64(descriptor: c_int, command: c_int, length: off_t) -> c_int;
+    fn mkdirat(directory: c_int, path: *const c_char, mode: mode_t) -> c_int;
+    fn chdir(path: *const c_char) -> c_int;
+    fn opendir(path: *const c_char) -> *mut DIR;
+    fn scandirat64(directory: c_int, path: *const c_char, list: *mut c_void, filter: *const c_void, compare: *const c_void) -> c_int;
+    fn realpath(path: *const c_char, result: *mut c_char) -> *mut c_char;
     fn linkat(old_directory: c_int, old: *const c_char, directory: c_int, path: *const c_char, flags: c_int) -> c_int;
     fn fopen64(path: *const c_char, mode: *const c_char) -> *mut FILE;
     fn fdopen(descriptor: c_int, mode: *const c_char) -> *mut FILE;

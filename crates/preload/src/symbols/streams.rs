@@ -10,11 +10,12 @@ use std::ffi::{c_char, c_int, c_void};
 use libc::{AT_FDCWD, FILE, off_t, size_t, ssize_t};
 use parking_lot::Mutex;
 
-use super::paths::open_ours;
+use super::paths::{on_path, open_ours};
 use super::{bytes, descriptors, fail, on_file, real};
-use crate::interpose::Errno;
 use crate::interpose::calls::refuse;
 use crate::interpose::descriptors::{Kind, kind};
+use crate::interpose::paths::Links;
+use crate::interpose::{Errno, mount};
 
 /// Descriptors of our streams, by the stream's address.
 static STREAMS: Mutex<BTreeMap<usize, c_int>> = Mutex::new(BTreeMap::new());
@@ -54,6 +55,13 @@ fn descriptor_of(cookie: *mut c_void) -> c_int {
     c_int::try_from(cookie as usize).unwrap_or(-1)
 }
 
+/// The descriptor of a stream of ours. None is before the database is open; in a forked child, which may have been given the lock locked, none is
+/// any more.
+fn descriptor_under(stream: *mut FILE) -> Option<c_int> {
+    mount::already()?;
+    STREAMS.lock().get(&(stream as usize)).copied()
+}
+
 unsafe extern "C" fn read_cookie(cookie: *mut c_void, into: *mut c_char, length: size_t) -> ssize_t {
     // SAFETY: the C library's promise is that of `read`.
     unsafe { descriptors::read(descriptor_of(cookie), into.cast(), length) }
@@ -80,7 +88,9 @@ unsafe extern "C" fn seek_cookie(cookie: *mut c_void, position: *mut off_t, when
 
 unsafe extern "C" fn close_cookie(cookie: *mut c_void) -> c_int {
     let descriptor = descriptor_of(cookie);
-    STREAMS.lock().retain(|_, of_stream| *of_stream != descriptor);
+    if mount::already().is_some() {
+        STREAMS.lock().retain(|_, of_stream| *of_stream != descriptor);
+    }
     // SAFETY: the stream owns its descriptor, and this is its end.
     unsafe { descriptors::close(descriptor) }
 }
@@ -144,6 +154,13 @@ pub unsafe extern "C" fn fopen(path: *const c_char, mode: *const c_char) -> *mut
     unsafe { fopen64(path, mode) }
 }
 
+/// A name of it within the C library, which others may use.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn _IO_fopen(path: *const c_char, mode: *const c_char) -> *mut FILE {
+    // SAFETY: the caller's promise.
+    unsafe { fopen64(path, mode) }
+}
+
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fdopen(descriptor: c_int, mode: *const c_char) -> *mut FILE {
     if kind(descriptor) != Kind::File {
@@ -165,9 +182,8 @@ pub unsafe extern "C" fn fdopen(descriptor: c_int, mode: *const c_char) -> *mut 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freopen64(path: *const c_char, mode: *const c_char, stream: *mut FILE) -> *mut FILE {
     // SAFETY: the caller's promise.
-    let becomes_ours = unsafe { bytes(path) }.is_some_and(crate::interpose::paths::may_be_ours);
-    let is_ours = STREAMS.lock().contains_key(&(stream as usize));
-    if is_ours || becomes_ours {
+    let becomes_ours = unsafe { on_path(AT_FDCWD, path, Links::Followed, |_| Ok(Some(()))) }.is_some();
+    if descriptor_under(stream).is_some() || becomes_ours {
         fail(refuse("freopen", libc::EOPNOTSUPP));
         return std::ptr::null_mut();
     }
@@ -183,9 +199,8 @@ pub unsafe extern "C" fn freopen(path: *const c_char, mode: *const c_char, strea
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fileno(stream: *mut FILE) -> c_int {
-    let ours = STREAMS.lock().get(&(stream as usize)).copied();
     // SAFETY: the caller's promise.
-    ours.unwrap_or_else(|| unsafe { real::fileno(stream) })
+    descriptor_under(stream).unwrap_or_else(|| unsafe { real::fileno(stream) })
 }
 
 #[unsafe(no_mangle)]

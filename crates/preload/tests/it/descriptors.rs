@@ -3,10 +3,11 @@
 use std::fs::{self, File};
 use std::io::Write as _;
 use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::process::{Output, Stdio};
 
-use crate::setup::{Setup, printed};
-use crate::streams::{UnclosedStream, duplicate_onto};
+use crate::setup::{Setup, installed, printed};
+use crate::streams::{self, UnclosedStream, duplicate_onto};
 
 const CHILD: &str = "PRELOAD_DESCRIPTORS_CHILD";
 
@@ -121,4 +122,80 @@ fn a_stream_that_is_not_closed_is_written_when_the_program_exits() {
     let file = File::create("a.ours").unwrap();
     UnclosedStream::write(&file, "w", "text");
     std::process::exit(0);
+}
+
+#[test]
+fn temporary_files_are_in_the_database_when_a_pattern_matches() {
+    let setup = Setup::new(&["*.ours"]);
+    if as_program("temporary_files_are_in_the_database_when_a_pattern_matches", &setup).is_some() {
+        let names = fs::read_dir(setup.files()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let (ours, others): (Vec<_>, Vec<_>) = names.partition(|name| name.ends_with(".ours"));
+        assert_eq!((ours.len(), others.len()), (1, 1));
+        assert!(fs::read(setup.files().join(&ours[0])).unwrap().starts_with(b"TOMBOLO-PRELOAD 1 "));
+        assert_eq!(content(&setup, &ours[0]), "text");
+        assert_eq!(fs::read_to_string(setup.files().join(&others[0])).unwrap(), "text");
+        return;
+    }
+    for (template, suffix) in [("temporary-XXXXXX.ours", 5), ("temporary-XXXXXX", 0)] {
+        let (mut file, name) = streams::temporary(template, suffix).unwrap();
+        file.write_all(b"text").unwrap();
+        assert!(!name.contains('X') && fs::read_to_string(&name).unwrap() == "text");
+    }
+    assert_eq!(streams::temporary("no-place.ours", 5).unwrap_err().raw_os_error(), Some(libc::EINVAL));
+}
+
+#[test]
+fn what_is_asked_of_a_file_is_not_answered_of_its_placeholder() {
+    /// How a file lies on its disk, and zeros in a part of it.
+    const FS_IOC_FIEMAP: libc::c_ulong = 0xc020_660b;
+    const FS_IOC_ZERO_RANGE: libc::c_ulong = 0x4030_5839;
+    const RWF_NOAPPEND: libc::c_int = 0x20;
+    let setup = Setup::new(&["*.ours"]);
+    if let Some(output) = as_program("what_is_asked_of_a_file_is_not_answered_of_its_placeholder", &setup) {
+        assert!(String::from_utf8_lossy(&output.stderr).contains("an ioctl of file systems is not supported"));
+        assert_eq!(content(&setup, "a.ours"), "some text");
+        return;
+    }
+    fs::write("a.ours", "some text").unwrap();
+    let mut file = fs::OpenOptions::new().read(true).write(true).open("a.ours").unwrap();
+    std::io::Read::read_exact(&mut file, &mut [0; 5]).unwrap();
+    assert_eq!(streams::ask(&file, libc::FIONREAD).unwrap(), 4);
+    for request in [FS_IOC_FIEMAP, FS_IOC_ZERO_RANGE] {
+        assert_eq!(streams::ask(&file, request).unwrap_err().raw_os_error(), Some(libc::EOPNOTSUPP));
+    }
+    assert_eq!(streams::write_flagged(&file, "TEXT", 5, RWF_NOAPPEND).unwrap_err().raw_os_error(), Some(libc::EOPNOTSUPP));
+    assert_eq!(streams::write_flagged(&file, "some", 0, libc::RWF_DSYNC).unwrap(), 4);
+    for command in [libc::F_LOCK, libc::F_TEST, libc::F_ULOCK] {
+        streams::lock(&file, command, 4).unwrap();
+    }
+    assert_eq!(streams::open_for_a_program("a.ours"), libc::EOPNOTSUPP);
+    assert_eq!(streams::open_for_a_program("plain"), 0);
+}
+
+/// As `cp` makes a copy of a file that may only be read.
+#[test]
+fn who_makes_a_file_that_nobody_may_write_writes_it() {
+    let (Some(setpriv), Some(cp)) = (installed("setpriv"), installed("cp")) else { return };
+    let setup = Setup::new(&["*.ours"]);
+    fs::write(setup.files().join("plain"), "text").unwrap();
+    fs::set_permissions(setup.files().join("plain"), fs::Permissions::from_mode(0o444)).unwrap();
+    // Not even for root, without this capability.
+    let mut command = setup.command(setpriv);
+    command.args(["--bounding-set=-dac_override", "--inh-caps=-dac_override"]).arg(cp).args(["plain", "a.ours"]);
+    printed(&command.output().unwrap());
+    assert_eq!(content(&setup, "a.ours"), "text");
+}
+
+#[test]
+fn a_directory_whose_name_matches_is_a_directory() {
+    let setup = Setup::new(&["*.ours"]);
+    if as_program("a_directory_whose_name_matches_is_a_directory", &setup).is_some() {
+        return;
+    }
+    fs::create_dir("a.ours").unwrap();
+    let open = |name: &str, flags| fs::OpenOptions::new().read(true).write(flags == libc::O_TMPFILE).custom_flags(flags).open(name);
+    open("a.ours", libc::O_PATH).unwrap();
+    open("a.ours", libc::O_TMPFILE).unwrap();
+    fs::write("b.ours", "text").unwrap();
+    assert_eq!(open("b.ours", libc::O_PATH).unwrap_err().raw_os_error(), Some(libc::EOPNOTSUPP));
 }

@@ -100,3 +100,18 @@ fn redis_survives_kills_and_rewrites() {
     let manifest = std::fs::read(setup.files().join("appendonlydir/appendonly.aof.manifest")).unwrap();
     assert!(manifest.starts_with(b"TOMBOLO-PRELOAD 1 "));
 }
+
+/// Redis begins anew where it finds no directory: it asks for that before it asks for any file.
+#[test]
+fn redis_finds_its_files_on_a_machine_without_its_directory() {
+    let Some(program) = installed("redis-server") else { return };
+    let setup = Setup::new(&["appendonlydir/*"]);
+    let mut server = Server::start(&setup, &program);
+    assert_eq!(server.ask("SET key value"), "+OK");
+    kill(server.child);
+    std::fs::remove_dir_all(setup.files().join("appendonlydir")).unwrap();
+    let mut server = Server::start(&setup, &program);
+    let found = server.ask("GET key");
+    kill(server.child);
+    assert_eq!(found, "value");
+}

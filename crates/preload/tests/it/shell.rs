@@ -1,5 +1,8 @@
 //! What shells do with files: children, redirections, several processes.
 
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+
 use crate::setup::{Setup, installed, printed};
 
 #[test]
@@ -108,4 +111,113 @@ fn programs_list_copy_and_move_files() {
     assert_eq!(run("/usr/bin/head -c 7 c.ours"), "a plain");
     run("/bin/rm c.ours");
     assert_eq!(run("/bin/ls"), "copy\nplain\n");
+}
+
+#[test]
+fn a_directory_is_found_and_listed_before_any_file_is_asked_for() {
+    let setup = Setup::new(&["sub/*", "deep/**/*.ours"]);
+    for directory in ["sub", "deep/er"] {
+        std::fs::create_dir_all(setup.files().join(directory)).unwrap();
+    }
+    let write = "echo text > sub/a; echo text > deep/er/b.ours";
+    printed(&setup.command("/bin/sh").args(["-c", write]).output().unwrap());
+    // As on another machine: without the directories, or with empty ones.
+    let lost = |kept: &[&str]| {
+        for directory in ["sub", "deep"] {
+            let _gone = std::fs::remove_dir_all(setup.files().join(directory));
+        }
+        for directory in kept {
+            std::fs::create_dir(setup.files().join(directory)).unwrap();
+        }
+    };
+    for kept in [&[][..], &["sub", "deep"]] {
+        for (words, expected) in [
+            (["/bin/ls", "sub"], "a\n"),
+            (["/bin/ls", "deep"], "er\n"),
+            (["/bin/cat", "sub/a"], "text\n"),
+            (["/bin/cat", "deep/er/b.ours"], "text\n"),
+        ] {
+            lost(kept);
+            assert_eq!(printed(&setup.command(words[0]).arg(words[1]).output().unwrap()), expected, "{words:?}, {kept:?}");
+        }
+    }
+    lost(&[]);
+    assert_eq!(printed(&setup.command("/usr/bin/stat").args(["-c", "%F", "sub"]).output().unwrap()), "directory\n");
+    lost(&[]);
+    let made = setup.command("/bin/mkdir").arg("sub").output().unwrap();
+    assert!(!made.status.success() && String::from_utf8_lossy(&made.stderr).contains("File exists"));
+    lost(&[]);
+    printed(&setup.command("/bin/sh").args(["-c", "cd sub"]).output().unwrap());
+}
+
+/// A loss of power leaves of a placeholder that was just made an empty file, or a part of it.
+#[test]
+fn a_placeholder_that_was_not_finished_is_written_again() {
+    let setup = Setup::new(&["*.ours"]);
+    printed(&setup.command("/bin/sh").args(["-c", "echo text > a.ours"]).output().unwrap());
+    for left in ["", "TOMBOLO-PR", "TOMBOLO-PRELOAD 1 "] {
+        std::fs::write(setup.files().join("a.ours"), left).unwrap();
+        assert_eq!(printed(&setup.command("/bin/cat").arg("a.ours").output().unwrap()), "text\n", "{left:?}");
+        assert!(std::fs::read(setup.files().join("a.ours")).unwrap().len() > 50);
+    }
+}
+
+/// A network namespace has its own names of local sockets: to the library its processes are another machine's.
+#[test]
+fn a_fenced_process_destroys_no_ordinary_file() {
+    let (Some(perl), Some(unshare)) = (installed("perl"), installed("unshare")) else { return };
+    if !std::process::Command::new(&unshare).args(["-n", "true"]).output().unwrap().status.success() {
+        eprintln!("skipped: this user cannot make a network namespace");
+        return;
+    }
+    let setup = Setup::new(&["*.ours"]);
+    for name in ["1.ours", "2.ours"] {
+        std::fs::write(setup.files().join(name), "old").unwrap();
+    }
+    std::fs::write(setup.files().join("plain"), "new").unwrap();
+    let script = "open F, '>', 'new.ours'; print F 'new'; close F; $| = 1; print qq(ready\n); <STDIN>; \
+                  print rename($_->[0], $_->[1]) ? 'renamed ' : 'refused ' for ['new.ours', '1.ours'], ['plain', '2.ours'];";
+    let mut first = setup.command(perl).args(["-e", script]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(first.stdout.take().unwrap()).lines();
+    assert_eq!(lines.next().unwrap().unwrap(), "ready");
+    let other = setup.command(&unshare).args(["-n", "/bin/cat", "none.ours"]).output().unwrap();
+    assert!(String::from_utf8_lossy(&other.stderr).contains("No such file"));
+    drop(first.stdin.take());
+    assert_eq!(lines.next().unwrap().unwrap(), "refused refused ");
+    first.wait().unwrap();
+    for name in ["1.ours", "2.ours"] {
+        assert_eq!(printed(&setup.command("/bin/cat").arg(name).output().unwrap()), "old", "{name}");
+    }
+}
+
+#[test]
+fn symbolic_links_whose_names_match_are_links() {
+    let setup = Setup::new(&["*.ours", "linked/*"]);
+    let run = |script: &str| setup.command("/bin/sh").args(["-c", script]).output().unwrap();
+    let link = |target: &str, name: &str| std::os::unix::fs::symlink(target, setup.files().join(name)).unwrap();
+    let on_disk = |name: &str| std::fs::read(setup.files().join(name)).unwrap();
+    // One that leads nowhere yet: the file is made where it leads.
+    link("1.ours", "current.ours");
+    let excluded = run("set -C; echo text > current.ours");
+    assert!(!excluded.status.success() && std::fs::symlink_metadata(setup.files().join("1.ours")).is_err());
+    printed(&run("echo text > current.ours"));
+    assert!(on_disk("1.ours").starts_with(b"TOMBOLO-PRELOAD 1 "));
+    assert_eq!(printed(&run("cat 1.ours; cat current.ours")), "text\ntext\n");
+    assert_eq!(printed(&setup.command("/usr/bin/stat").args(["-c", "%F", "current.ours"]).output().unwrap()), "symbolic link\n");
+    // Moving and removing are about the link.
+    printed(&setup.command("/bin/mv").args(["current.ours", "newest.ours"]).output().unwrap());
+    assert_eq!(std::fs::read_link(setup.files().join("newest.ours")).unwrap(), std::path::Path::new("1.ours"));
+    printed(&setup.command("/bin/rm").arg("newest.ours").output().unwrap());
+    assert!(std::fs::symlink_metadata(setup.files().join("newest.ours")).is_err());
+    assert_eq!(printed(&run("cat 1.ours")), "text\n");
+    // A file that is renamed to a link takes its place.
+    link("1.ours", "old.ours");
+    printed(&run("echo other > 2.ours"));
+    printed(&setup.command("/bin/mv").args(["2.ours", "old.ours"]).output().unwrap());
+    assert_eq!(printed(&run("cat old.ours 1.ours")), "other\ntext\n");
+    // A pattern whose directory is a link.
+    std::fs::create_dir(setup.files().join("real")).unwrap();
+    link("real", "linked");
+    printed(&run("echo text > linked/a"));
+    assert!(on_disk("real/a").starts_with(b"TOMBOLO-PRELOAD 1 "));
 }

@@ -76,6 +76,25 @@ fn sqlite_finds_its_files_on_a_machine_without_its_directory() {
     assert_eq!(found, "here\n");
 }
 
+/// SQLite takes an empty journal for none, and would then read half a transaction.
+#[test]
+fn sqlite_rolls_back_with_a_journal_whose_placeholder_was_not_finished() {
+    let Some(sqlite) = installed("sqlite3") else { return };
+    let setup = Setup::new(&["*.db", "*.db-journal"]);
+    let write = "CREATE TABLE t(x); INSERT INTO t SELECT hex(zeroblob(2000)) FROM generate_series(1, 100);";
+    printed(&setup.command(&sqlite).args(["a.db", write]).output().unwrap());
+    let mut child = setup.command(&sqlite).arg("a.db").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut input = child.stdin.take().unwrap();
+    // With so small a cache pages of the transaction go to the file before it ends.
+    writeln!(input, "PRAGMA cache_size=1; BEGIN; DELETE FROM t WHERE rowid % 2 = 0;").unwrap();
+    writeln!(input, "INSERT INTO t SELECT hex(zeroblob(2000)) FROM generate_series(1, 300); SELECT 'ready';").unwrap();
+    assert_eq!(BufReader::new(child.stdout.take().unwrap()).lines().next().unwrap().unwrap(), "ready");
+    kill(child);
+    std::fs::write(setup.files().join("a.db-journal"), "").unwrap();
+    let found = setup.command(&sqlite).args(["a.db", "PRAGMA integrity_check; SELECT count(*) FROM t;"]).output().unwrap();
+    assert_eq!(printed(&found), "ok\n100\n");
+}
+
 #[test]
 fn what_sqlite_cannot_have_here_fails_and_says_why() {
     let Some(sqlite) = installed("sqlite3") else { return };

@@ -3,7 +3,7 @@
 use std::ffi::CString;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd as _, RawFd};
+use std::os::fd::{AsRawFd as _, FromRawFd as _, RawFd};
 use std::ptr::NonNull;
 
 fn told(result: libc::c_int) -> io::Result<libc::c_int> {
@@ -19,6 +19,49 @@ pub fn duplicate_onto(source: RawFd, target: RawFd, flags: Option<libc::c_int>) 
             Some(flags) => libc::dup3(source, target, flags),
         }
     })
+}
+
+/// `mkstemps`: the file, and its name.
+pub fn temporary(template: &str, suffix: usize) -> io::Result<(File, String)> {
+    let template = CString::new(template).unwrap().into_raw();
+    // SAFETY: the template ends with a zero and may be written; it is taken back after.
+    let (made, name) = unsafe { (libc::mkstemps(template, suffix as libc::c_int), CString::from_raw(template)) };
+    // SAFETY: opened just now, and nobody else has it.
+    told(made).map(|made| (unsafe { File::from_raw_fd(made) }, name.into_string().unwrap()))
+}
+
+/// The number that `posix_spawn_file_actions_addopen` answers with.
+pub fn open_for_a_program(path: &str) -> libc::c_int {
+    let path = CString::new(path).unwrap();
+    let mut actions = std::mem::MaybeUninit::uninit();
+    // SAFETY: the actions are initialised first and destroyed last; the path ends with a zero.
+    unsafe {
+        libc::posix_spawn_file_actions_init(actions.as_mut_ptr());
+        let answer = libc::posix_spawn_file_actions_addopen(actions.as_mut_ptr(), 1, path.as_ptr(), libc::O_WRONLY, 0);
+        libc::posix_spawn_file_actions_destroy(actions.as_mut_ptr());
+        answer
+    }
+}
+
+/// `ioctl` with a request that takes the address of an `int`, or of a larger structure that is all zeros.
+pub fn ask(file: &File, request: libc::c_ulong) -> io::Result<i32> {
+    let mut answer = [0_i32; 64];
+    // SAFETY: the descriptor is open, and the memory is larger than what these requests take.
+    told(unsafe { libc::ioctl(file.as_raw_fd(), request, answer.as_mut_ptr()) }).map(|_| answer[0])
+}
+
+/// `lockf`.
+pub fn lock(file: &File, command: libc::c_int, length: i64) -> io::Result<()> {
+    // SAFETY: it takes numbers.
+    told(unsafe { libc::lockf(file.as_raw_fd(), command, length) }).map(drop)
+}
+
+/// `pwritev2` of one part.
+pub fn write_flagged(file: &File, text: &str, offset: i64, flags: libc::c_int) -> io::Result<usize> {
+    let part = libc::iovec { iov_base: text.as_ptr().cast_mut().cast(), iov_len: text.len() };
+    // SAFETY: one part, which is only read.
+    let written = unsafe { libc::pwritev2(file.as_raw_fd(), &raw const part, 1, offset, flags) };
+    usize::try_from(written).map_err(|_| io::Error::last_os_error())
 }
 
 /// A stream that was written to. Dropped, it stays open, as a program leaves it that ends without closing its streams.
