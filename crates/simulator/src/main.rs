@@ -30,7 +30,8 @@ The protocol of segments:   cargo xtask simulate --scenario segments --runs 1000
 The whole engine:           cargo xtask simulate --histories 20000
 One failure again:          cargo xtask simulate --scenario random --seed 17 --runs 1
 Every byte of bit-rot:      cargo xtask simulate --scenario bit-rot --whole
-Each rule taken out:        cargo xtask simulate --mutants
+Rules taken out:            cargo xtask simulate --mutants
+All others, by tests:       cargo xtask check --only mutants
 How one is noticed:         cargo xtask simulate --mutant SegmentTakesShortest --shrink
 The scenario `metamorphic` on a real store, in real time:
     cargo run --release -p tombolo-simulator --features cloud -- --store s3://bucket/test --seconds 60"
@@ -54,11 +55,12 @@ struct Arguments {
     /// Plays one history from its tape, as a failure that was shrunk names it, or from the file that holds it.
     #[arg(long, conflicts_with_all = ["runs", "histories", "whole"], requires = "scenario")]
     tape: Option<String>,
-    /// Takes each rule out and looks for the violation that follows.
-    #[arg(long)]
+    /// Takes out the rules whose mutants scenarios hunt, one at a time, and looks for the violation that follows. Most mutants are noticed by tests of the
+    /// crates that have the rule: `cargo xtask check --only mutants` runs those.
+    #[arg(long, conflicts_with_all = ["mutant", "histories", "whole", "tape"])]
     mutants: bool,
-    /// Takes out the rule of the mutant of this name.
-    #[arg(long)]
+    /// Takes out the rule of the mutant of this name. Without `--runs`, for as many seeds as it takes at most.
+    #[arg(long, conflicts_with_all = ["histories", "whole"])]
     mutant: Option<String>,
     /// With mutants: makes each history that notices small, and shows it. What fails without a mutant is always made small.
     #[arg(long)]
@@ -75,6 +77,24 @@ struct Arguments {
     list: bool,
 }
 
+/// Where mutants are noticed that no scenario hunts.
+const TESTS_HUNT: &str = "tests of the crates notice those that no scenario hunts: cargo xtask check --only mutants";
+
+impl Arguments {
+    /// What in them cannot be meant.
+    fn nonsense(&self) -> Option<String> {
+        match self.runs {
+            Some(0) => return Some("--runs 0 runs nothing".to_owned()),
+            Some(runs) if self.seed.checked_add(runs - 1).is_none() => {
+                return Some(format!("there are no {runs} seeds from {} on: the last one is {}", self.seed, u64::MAX));
+            }
+            _ => {}
+        }
+        let has_mutants = self.mutants || self.mutant.is_some();
+        (self.shrink && !has_mutants).then(|| "--shrink goes with --mutants or --mutant: any other failure is always made small".to_owned())
+    }
+}
+
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     scenario::quiet_panics();
@@ -83,6 +103,10 @@ fn main() -> ExitCode {
             println!("{:<36} {}", scenario.name, scenario.purpose);
         }
         return ExitCode::SUCCESS;
+    }
+    if let Some(nonsense) = arguments.nonsense() {
+        eprintln!("{nonsense}");
+        return ExitCode::from(2);
     }
     if let Some(store) = &arguments.store {
         return on_store(store, &arguments);
@@ -314,14 +338,18 @@ impl Progress {
 #[cfg(feature = "mutants")]
 fn mutants(chosen: &[Scenario], arguments: &Arguments) -> ExitCode {
     use tombolo_simulator::mutants::{self, Hunt};
-    let is_chosen = |hunt: &&Hunt| {
-        chosen.iter().any(|scenario| scenario.name == hunt.scenario)
-            && arguments.mutant.as_deref().is_none_or(|name| name == format!("{:?}", hunt.mutant))
-    };
+    let is_named = |hunt: &Hunt| arguments.mutant.as_deref().is_none_or(|name| name == format!("{:?}", hunt.mutant));
+    let is_chosen = |hunt: &&Hunt| chosen.iter().any(|scenario| scenario.name == hunt.scenario) && is_named(hunt);
     let hunts: Vec<Hunt> = mutants::ALL.iter().filter(is_chosen).copied().collect();
     if hunts.is_empty() {
-        let name = arguments.mutant.as_deref().unwrap_or_default();
-        eprintln!("no scenario hunts {name:?}: `cargo xtask simulate --mutants` names those that are hunted");
+        let hunters: Vec<&str> = mutants::ALL.iter().filter(|hunt| is_named(hunt)).map(|hunt| hunt.scenario).collect();
+        match (&arguments.mutant, arguments.scenario.as_deref()) {
+            (Some(name), Some(scenario)) if !hunters.is_empty() => {
+                eprintln!("the scenario {scenario} does not hunt {name:?}: {} does", hunters.join(", "));
+            }
+            (Some(name), _) => eprintln!("no scenario hunts {name:?}: --mutants names those that are hunted; {TESTS_HUNT}"),
+            (None, scenario) => eprintln!("the scenario {} hunts no mutants; {TESTS_HUNT}", scenario.unwrap_or_default()),
+        }
         return ExitCode::from(2);
     }
     if let Some(tape) = &arguments.tape {
@@ -332,11 +360,11 @@ fn mutants(chosen: &[Scenario], arguments: &Arguments) -> ExitCode {
     let mut survived = 0;
     let mut caught = Vec::new();
     let work = hunts.clone();
-    let timer = env.clone();
+    let (timer, first, runs) = (env.clone(), arguments.seed, arguments.runs);
     let hunted = move |nth: u64| {
         let hunt = usize::try_from(nth).ok().and_then(|nth| work.get(nth)).copied();
         let begun = timer.now();
-        (hunt, hunt.and_then(|hunt| hunt.run()), timer.now().since(begun).as_secs_f64())
+        (hunt, hunt.and_then(|hunt| hunt.run_from(first, runs.unwrap_or(hunt.seeds))), timer.now().since(begun).as_secs_f64())
     };
     pool::run(&env, hunts.len() as u64, hunted, |(hunt, found, took)| {
         let Some(hunt) = hunt else { return true };
@@ -347,12 +375,13 @@ fn mutants(chosen: &[Scenario], arguments: &Arguments) -> ExitCode {
             }
             None => {
                 survived += 1;
-                println!("{:?}: SURVIVED {} seeds of {} in {took:.1} s", hunt.mutant, hunt.seeds, hunt.scenario);
+                let seeds = runs.unwrap_or(hunt.seeds);
+                println!("{:?}: SURVIVED {seeds} seeds from {first} on of {} in {took:.1} s", hunt.mutant, hunt.scenario);
             }
         }
         true
     });
-    println!("{} mutants caught, {survived} survived", caught.len());
+    println!("{} mutants caught, {survived} survived; {TESTS_HUNT}", caught.len());
     for (hunt, failure) in caught.iter().filter(|_| arguments.shrink) {
         if let Some(scenario) = scenario::by_name(hunt.scenario) {
             let _out = hunt.take_out();
@@ -366,4 +395,37 @@ fn mutants(chosen: &[Scenario], arguments: &Arguments) -> ExitCode {
 fn mutants(_chosen: &[Scenario], _arguments: &Arguments) -> ExitCode {
     eprintln!("built without mutants: use `cargo xtask simulate --mutants`, or build with `--features mutants`");
     ExitCode::from(2)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn nonsense(line: &str) -> Option<String> {
+        let parsed = Arguments::try_parse_from(line.split(' '));
+        match parsed {
+            Ok(arguments) => arguments.nonsense(),
+            Err(error) => Some(error.to_string()),
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_meant_is_said() {
+        for line in [
+            "simulate --mutants --seed 7 --runs 100",
+            "simulate --scenario segments --mutant SegmentTakesShortest --seed 3 --runs 1 --shrink",
+            "simulate --scenario segments --seed 18446744073709551615 --runs 1",
+        ] {
+            assert_eq!(nonsense(line), None, "{line}");
+        }
+        for (line, said) in [
+            ("simulate --mutants --runs 0", "--runs 0 runs nothing"),
+            ("simulate --runs 2 --seed 18446744073709551615", "there are no 2 seeds"),
+            ("simulate --shrink", "--shrink goes with"),
+            ("simulate --mutants --histories 7", "cannot be used with"),
+            ("simulate --mutant LogObjectNotSealed --whole", "cannot be used with"),
+        ] {
+            assert!(nonsense(line).is_some_and(|words| words.contains(said)), "{line}");
+        }
+    }
 }

@@ -76,6 +76,8 @@ pub const ALL: &[Hunt] = &[
     hunt(Mutant::SegmentSettledIgnored, "segments", 20_000),
     hunt(Mutant::SegmentCountsUnsealed, "segments", 20_000),
     hunt(Mutant::SegmentListsBeforeClaim, "segments", 20_000),
+    hunt(Mutant::SegmentSealsBeforeClaim, "segments", 20_000),
+    hunt(Mutant::SegmentAppendsToOld, "segments", 20_000),
     hunt(Mutant::SegmentRegionNamesRepeated, "segments", 20_000),
     hunt(Mutant::RegionSealEpochFalls, "segments", 20_000),
     hunt(Mutant::RegionCheckedApart, "segments", 20_000),
@@ -98,11 +100,16 @@ impl Hunt {
         TakenOut { _guards: (mutant::enable(self.mutant), self.with.map(mutant::enable)) }
     }
 
-    /// Runs seeds with the rule taken out until one fails; says after how many, and how.
+    /// Runs the seeds that it takes at most, with the rule taken out, until one fails; says after how many, and how.
     pub fn run(&self) -> Option<(u64, Failure)> {
+        self.run_from(0, self.seeds)
+    }
+
+    /// As [`Hunt::run`], of so many seeds from `first` on.
+    pub fn run_from(&self, first: u64, seeds: u64) -> Option<(u64, Failure)> {
         let scenario = scenario::by_name(self.scenario)?;
         let _out = self.take_out();
-        let failure = (0..self.seeds).find_map(|seed| (scenario.run)(seed).err().map(|failure| (seed + 1, failure)));
+        let failure = (0..seeds).find_map(|nth| (scenario.run)(first.saturating_add(nth)).err().map(|failure| (nth + 1, failure)));
         let mutant = Some(format!("{:?}", self.mutant));
         failure.map(|(seeds, failure)| (seeds, Failure { mutant, ..failure }))
     }

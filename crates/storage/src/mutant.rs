@@ -204,7 +204,9 @@ pub enum Mutant {
     SegmentSettledIgnored,
     SegmentCountsUnsealed,
     SegmentListsBeforeClaim,
+    SegmentSealsBeforeClaim,
     SegmentRegionNamesRepeated,
+    SegmentAppendsToOld,
     NearSealsLastOnly,
     // When the regions of a segment that became an object are freed (rule 6)
     DestagedFreedBeforePut,

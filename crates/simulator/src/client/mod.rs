@@ -123,6 +123,8 @@ pub struct Setup {
     pub automatic_compaction: bool,
     /// Where the objects are; `None`: on the disk of the process's host.
     pub store: Option<SharedStore>,
+    /// Logs of the application's own.
+    pub application_logs: u32,
 }
 
 /// A store in memory that all hosts reach, and what goes wrong on the way to it.
@@ -161,11 +163,18 @@ impl SharedStore {
 impl Setup {
     /// Small memtables, so that few writes meet flush and compaction.
     pub fn small(form: Form) -> Setup {
-        Setup { form, memtable_bytes: 4 << 10, automatic_compaction: true, store: None }
+        Setup { form, memtable_bytes: 4 << 10, automatic_compaction: true, store: None, application_logs: 0 }
     }
 
     /// Where the database lies.
     pub const DIRECTORY: &str = "/data/orders";
+
+    /// The stores that its URIs name.
+    pub fn registry(&self) -> Registry {
+        let mut registry = self.store.as_ref().map_or_else(Registry::with_defaults, |store| store.registry.clone());
+        tombolo_near_compute_log::register(&mut registry, Ok(None));
+        registry
+    }
 
     /// A builder of the database for a process.
     pub fn builder(&self, process: &Process) -> Builder {
@@ -173,16 +182,13 @@ impl Setup {
         options.memory_bytes = 1 << 20;
         options.memtable_bytes = Some(self.memtable_bytes);
         options.automatic_compaction = self.automatic_compaction;
-        let (mut registry, objects) = match &self.store {
-            None => (Registry::with_defaults(), format!("file://{}", Setup::DIRECTORY)),
-            Some(store) => (store.registry.clone(), "mem://orders".to_owned()),
-        };
-        tombolo_near_compute_log::register(&mut registry, Ok(None));
+        let objects = if self.store.is_some() { "mem://orders".to_owned() } else { format!("file://{}", Setup::DIRECTORY) };
         Db::builder(objects)
-            .registry(registry)
+            .registry(self.registry())
             .log(self.form.uri(Setup::DIRECTORY))
             .env(process.env())
             .options(options)
+            .application_logs(self.application_logs)
             .mode(OpenMode::CreateOrOpen)
     }
 }

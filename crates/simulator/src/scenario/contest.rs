@@ -1,15 +1,17 @@
 //! What contests over one database have in common: writers whose writes name each other, and what all know of them.
 //!
 //! Every write is one batch over two keyspaces: its own number, and the value of one key. So a state says which write it ends with, and the
-//! chain of writes before that one says all that the state must hold.
+//! chain of writes before that one says all that the state must hold. Where the database has a log of the application's, each write is an entry of it as well.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use tombolo::{Batch, Db, Durability, Error, ErrorKind, Keyspace, KeyspaceOptions};
+use tombolo::{ApplicationLog, Batch, Db, Durability, Error, ErrorKind, Keyspace, KeyspaceOptions};
 use tombolo_env::simulated::Process;
 
+use super::entries::Log;
+use super::site::Site;
 use crate::client::Setup;
 use crate::failure::{Report, Violation};
 use crate::random::Random;
@@ -33,6 +35,8 @@ pub(super) struct History {
     pub(super) durable: Option<WriteId>,
     /// The newest write that a reader has shown.
     pub(super) shown: Option<WriteId>,
+    /// Entries of the application's log.
+    entries: Log,
     pub(super) report: Report,
 }
 
@@ -125,6 +129,11 @@ impl Contest {
         Contest { setup, history: Arc::default(), violation: Arc::new(Mutex::new(None)), over: Arc::new(Mutex::new(false)) }
     }
 
+    /// The same, of a database that is opened as at a site.
+    pub(super) fn at(&self, site: &Site<'_>) -> Contest {
+        Contest { setup: site.setup(&self.setup), ..self.clone() }
+    }
+
     pub(super) fn is_over(&self) -> bool {
         *self.over.lock() || self.violation.lock().is_some()
     }
@@ -174,6 +183,7 @@ pub(super) struct Writer<'a> {
     pub(super) db: Db,
     keys: Keyspace,
     other: Keyspace,
+    log: Option<ApplicationLog>,
     number: u64,
     last: Option<WriteId>,
 }
@@ -187,9 +197,13 @@ impl<'a> Writer<'a> {
             Err(_) => db.create_keyspace(OTHER, KeyspaceOptions::default()).await?,
         };
         let last = keys.get(LAST).await?.as_ref().and_then(|value| decode(value));
-        let writer = Writer { process, contest, db, keys, other, number: 0, last };
+        let log = (contest.setup.application_logs > 0).then(|| db.application_log(0)).transpose()?;
+        let writer = Writer { process, contest, db, keys, other, log, number: 0, last };
         writer.alive()?;
         contest.history.lock().found(writer.db.epoch().0, last)?;
+        if let Some(log) = &writer.log {
+            writer.read_entries(log).await?;
+        }
         Ok(writer)
     }
 
@@ -211,9 +225,62 @@ impl<'a> Writer<'a> {
         self.db.write_with(batch, durability).await?;
         self.alive()?;
         self.last = Some(id);
-        let mut history = self.contest.history.lock();
-        history.report.writes += 1;
-        if durability == Durability::Durable { history.acknowledged(id) } else { Ok(()) }
+        {
+            let mut history = self.contest.history.lock();
+            history.report.writes += 1;
+            if durability == Durability::Durable {
+                history.acknowledged(id)?;
+            }
+        }
+        match self.log.clone() {
+            Some(log) => self.append(&log, durability, random).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Looks at what earlier epochs left in the application's log.
+    async fn read_entries(&self, log: &ApplicationLog) -> Result<(), Stop> {
+        let epoch = self.db.epoch().0;
+        let mut entries = Vec::new();
+        let mut earlier = log.earlier();
+        loop {
+            match earlier.next_async().await {
+                Ok(Some(entry)) => entries.push((entry.end.epoch().0, entry.end.number(), entry.payload.to_vec())),
+                Ok(None) => break,
+                // What a successor gives up is nothing to one that it has fenced.
+                Err(_) if self.contest.history.lock().entries.may_be_gone(epoch) => {
+                    return Err(Stop::Error(Error::new(ErrorKind::Fenced, "a successor releases what this one reads")));
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        self.alive()?;
+        self.contest.history.lock().entries.found(epoch, &entries).map_err(Stop::Violation)
+    }
+
+    /// Appends to the application's log; now and then trims it, or releases what earlier epochs left.
+    async fn append(&self, log: &ApplicationLog, durability: Durability, random: &mut Random) -> Result<(), Stop> {
+        let epoch = self.db.epoch().0;
+        let number = self.contest.history.lock().entries.begin(epoch);
+        let position = log.append_with(Log::payload(epoch, number, random), durability).await?;
+        self.alive()?;
+        if position.number() != number {
+            return Err(Stop::Violation(format!("entry {number} of epoch {epoch} got the place {position:?}")));
+        }
+        if durability == Durability::Durable {
+            self.contest.history.lock().entries.acknowledged(epoch, number).map_err(Stop::Violation)?;
+            if random.percent(5) {
+                self.contest.history.lock().entries.trims(epoch, number);
+                log.trim(position).await?;
+                self.alive()?;
+                self.contest.history.lock().entries.trimmed(epoch, number);
+            }
+        }
+        if random.percent(3) {
+            self.contest.history.lock().entries.releases(epoch);
+            log.release_earlier().await?;
+        }
+        Ok(())
     }
 
     /// Reads as one who must know that nobody has taken over: nothing that was acknowledged before may be missing.

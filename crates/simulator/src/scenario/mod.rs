@@ -6,11 +6,14 @@ mod bit_rot;
 mod clones;
 mod contest;
 mod crash;
+mod entries;
 pub mod metamorphic;
 mod near_log;
+mod neighbours;
 mod random;
 mod readers;
 mod segments;
+mod site;
 mod stale_appender;
 mod standbys;
 mod two_writers;
@@ -312,6 +315,15 @@ fn form_of(seed: u64) -> Form {
 /// As [`form_of`], with the log as objects for one seed in four.
 fn log_of(seed: u64) -> Form {
     if seed % 4 == 3 { Form::Objects } else { form_of(seed) }
+}
+
+/// As [`log_of`], with the log on nodes for two seeds in eight.
+fn log_beside(seed: u64) -> Form {
+    match seed % 8 {
+        4 => Form::Near,
+        6 => Form::NearShared,
+        _ => log_of(seed),
+    }
 }
 
 fn crash_of(seed: u64) -> Crash {

@@ -1,24 +1,22 @@
 //! The whole engine on a near-compute log: processes that take one database from each other, paused and killed anywhere, and nodes of other hosts that are
-//! cut off, paused, killed and started again, that drain, lend less, and lose what they hold ([`neighbours`]).
+//! cut off, paused, killed and started again, that drain, lend less, and lose what they hold ([`neighbours`](super::neighbours)).
 //!
 //! The writers are on one host, with the database on its disk, or on several, with the database in a store that all reach and that has bad days. Clocks jump.
 //! In one seed of three the nodes are on the writers' host, and share their memory with them. One seed in eight is about nodes that are all started again under a writer that lives ([`rolling`]).
 //!
 //! Checked beside what the oracle knows: when all is well again every writer comes to its end within a stated time.
 
-mod neighbours;
 mod rolling;
 mod takeovers;
 
 use std::time::Duration;
 
 use tombolo_env::simulated::{Crash, Host, Process};
-use tombolo_storage::layer::fault::{Chances, FaultPlan};
 
-use self::neighbours::{Keeps, Neighbours};
 use self::takeovers::Takeovers;
+use super::neighbours::{Keeps, Neighbours};
 use super::two_writers::{Contest, stall, start};
-use super::{Run, guarded, mix};
+use super::{Run, guarded, mix, site};
 use crate::client::{Form, Setup, SharedStore};
 use crate::failure::{Failure, Report, Violation};
 use crate::random::Random;
@@ -120,7 +118,7 @@ impl Writers<'_> {
 }
 
 fn compete(run: &Run, form: Form, random: &mut Random) -> Result<(), Violation> {
-    let keeps = if form == Form::NearShared { Keeps::Nothing } else { [Keeps::Nothing, Keeps::Synced, Keeps::Copied][random.index(3)] };
+    let keeps = Keeps::any(form, random);
     let mut neighbours = Neighbours::start(run, form, keeps, random);
     let mut hosts = vec![run.world.host(0)];
     let mut store = None;
@@ -128,8 +126,7 @@ fn compete(run: &Run, form: Form, random: &mut Random) -> Result<(), Violation> 
         if form == Form::Near {
             hosts.extend((1..HOSTS).map(|number| run.world.add_host(&format!("writers-{number}"))));
         }
-        let chances = if random.percent(50) { Chances { lateness_max: Duration::from_secs(1), ..Chances::ROUGH } } else { Chances::NONE };
-        store = Some(SharedStore::new(FaultPlan::random(random.next(), chances)));
+        store = Some(site::store(random));
     }
     let contest = contest(run, form, store, random);
     let plan = contest.setup.store.clone();

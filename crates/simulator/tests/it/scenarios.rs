@@ -51,7 +51,7 @@ fn databases_that_share_tables() {
 
 #[test]
 fn standbys() {
-    passes("standbys", 0..4);
+    passes("standbys", 0..7);
 }
 
 #[test]

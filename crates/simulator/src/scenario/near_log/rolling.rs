@@ -9,8 +9,8 @@ use tombolo::Durability;
 use tombolo_env::TaskClass;
 use tombolo_env::simulated::{Crash, Process};
 
+use super::super::neighbours::{Keeps, Neighbour, SHARED_DIRECTORY};
 use super::Run;
-use super::neighbours::{Keeps, Neighbour, SHARED_DIRECTORY};
 use crate::client::{Client, Entry, Form, Setup, Step, Stop, key, large_write};
 use crate::failure::Violation;
 use crate::oracle::Shared;

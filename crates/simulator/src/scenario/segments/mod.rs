@@ -120,6 +120,7 @@ impl World {
     /// Lets a process go on, and takes what it says to the network.
     fn step_process(&mut self, at: usize) -> Result<(), Violation> {
         let Some(process) = self.processes[at].as_mut().filter(|process| !process.is_paused) else { return Ok(()) };
+        process.claim_late(&mut self.chain);
         let said = process.step(&mut self.checker, self.now)?;
         if let Some(Put { record: Record::Configuration { members, .. }, log, needed, .. }) = &said.put {
             self.checker.proposed(at, *log, members, *needed, self.shape.quorum)?;

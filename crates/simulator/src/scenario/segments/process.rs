@@ -61,6 +61,8 @@ pub(super) struct Process {
     tip: u64,
     old: Vec<(u64, Old)>,
     own: Option<Writer>,
+    /// The log that its own writer is of: that of its epoch.
+    own_log: u64,
     put: Option<Put>,
     shape: Shape,
     nodes: Vec<Node>,
@@ -75,7 +77,8 @@ impl Process {
     /// Claims on top of the chain.
     pub(super) fn begin(chain: &mut Chain, shape: Shape, nodes: &[Node], random: Random) -> Process {
         let before = chain.tip();
-        let epoch = chain.claim();
+        let seals_first = is_enabled(Mutant::SegmentSealsBeforeClaim);
+        let epoch = if seals_first { before + 1 } else { chain.claim() };
         // What was there before the claim is not all that older epochs have published.
         let known = if is_enabled(Mutant::SegmentListsBeforeClaim) { before.saturating_sub(1) } else { before };
         let old = chain.logs(known).into_iter().map(|(log, members, settled)| {
@@ -84,9 +87,10 @@ impl Process {
         });
         Process {
             epoch,
-            tip: epoch,
+            tip: if seals_first { before } else { epoch },
             old: old.collect(),
             own: None,
+            own_log: epoch,
             put: None,
             shape,
             nodes: nodes.to_vec(),
@@ -94,6 +98,19 @@ impl Process {
             blocked: None,
             has_ended: false,
             is_paused: false,
+        }
+    }
+
+    /// Whether its epoch has begun: always, but with a mutant.
+    fn has_claimed(&self) -> bool {
+        self.tip >= self.epoch
+    }
+
+    /// What one would do who seals in the name of an epoch that has not begun: it claims when all is sealed, on top of whatever was published meanwhile.
+    pub(super) fn claim_late(&mut self, chain: &mut Chain) {
+        if !self.has_claimed() && !self.old.iter().any(|(_, old)| matches!(old, Old::Recovering { .. })) {
+            self.epoch = chain.claim();
+            (self.tip, self.own_log) = (self.epoch, self.epoch);
         }
     }
 
@@ -118,12 +135,12 @@ impl Process {
 
     /// Appends a record, if it is that far.
     pub(super) fn append(&mut self, checker: &mut Checker, now: Instant) {
-        let epoch = self.epoch;
+        let (epoch, log) = (self.epoch, self.own_log);
         let payload = [self.random.next().to_le_bytes(), epoch.to_le_bytes()].concat();
         let bytes = 1 + self.random.index(payload.len());
         if let Some(own) = self.own.as_mut().filter(|own| own.ended().is_none() && own.has_room(bytes)) {
             let end = own.append(&payload[..bytes], &[], now);
-            checker.written(epoch, end, own.digest());
+            checker.written(log, end, own.digest());
         }
     }
 
@@ -141,7 +158,7 @@ impl Process {
     }
 
     pub(super) fn answered(&mut self, (log, is_takeover): Tag, id: CallId, outcome: Outcome, now: Instant) {
-        if log == self.epoch {
+        if log == self.own_log && !is_takeover {
             if let Some(own) = &mut self.own {
                 own.answered(id, outcome, now);
             }
@@ -163,7 +180,7 @@ impl Process {
         if outcome != Published::Unknown || is_enabled(Mutant::SegmentUnknownTakenAsFailed) {
             self.put = None;
         }
-        if put.log == self.epoch {
+        if put.log == self.own_log {
             if let Some(own) = &mut self.own {
                 own.published(outcome, now);
             }
@@ -185,28 +202,28 @@ impl Process {
         for at in 0..self.old.len() {
             self.step_old(at, &mut said, checker, now)?;
         }
-        if self.own.is_none() && self.is_serving() {
+        if self.own.is_none() && self.is_serving() && self.has_claimed() {
             let job = self.job(self.epoch);
             let mut own = Writer::new(job, &self.nodes);
             own.tick(now);
             self.own = Some(own);
         }
-        let epoch = self.epoch;
+        let log = self.own_log;
         if let Some(own) = &mut self.own {
-            checker.acknowledged(epoch, own.acknowledged())?;
-            if own.has_proposal() && (self.put.is_none() || self.put.as_ref().is_some_and(|put| put.log == epoch)) {
+            checker.acknowledged(log, own.acknowledged())?;
+            if own.has_proposal() && (self.put.is_none() || self.put.as_ref().is_some_and(|put| put.log == log)) {
                 let members = own.take_proposal().unwrap_or_default();
                 let needed = own.acknowledged();
-                said.put = Some(propose(&mut self.put, self.tip, &mut self.random, (epoch, members, None), needed));
+                said.put = Some(propose(&mut self.put, self.tip, &mut self.random, (log, members, None), needed));
             }
-            said.calls.extend(own.take_calls().into_iter().map(|call| ((epoch, false), call)));
+            said.calls.extend(own.take_calls().into_iter().map(|call| ((log, false), call)));
             self.has_ended |= own.ended().is_some();
         }
         Ok(said)
     }
 
     fn step_old(&mut self, at: usize, said: &mut Said, checker: &mut Checker, now: Instant) -> Result<(), Violation> {
-        let log = self.old[at].0;
+        let (log, has_claimed) = (self.old[at].0, self.has_claimed());
         if let Old::Recovering { takeover, members } = &mut self.old[at].1 {
             said.calls.extend(takeover.take_calls().into_iter().map(|call| ((log, true), call)));
             match takeover.progress() {
@@ -233,7 +250,7 @@ impl Process {
         }
         if let Old::Copying { writer, members, length, digest } = &mut self.old[at].1 {
             let is_own_put = self.put.as_ref().is_some_and(|put| put.log == log);
-            if writer.has_proposal() && (self.put.is_none() || is_own_put) {
+            if has_claimed && writer.has_proposal() && (self.put.is_none() || is_own_put) {
                 let regions = writer.take_proposal().unwrap_or_default();
                 let settled = Some((*length, *digest));
                 said.put = Some(propose(&mut self.put, self.tip, &mut self.random, (log, regions, settled), *length));
@@ -242,7 +259,13 @@ impl Process {
             self.has_ended |= writer.ended().is_some();
             if !writer.configured().is_empty() && self.put.as_ref().is_none_or(|put| put.log != log) {
                 said.calls.extend(free(log, members, self.epoch));
-                self.old[at].1 = Old::Served;
+                let served = std::mem::replace(&mut self.old[at].1, Old::Served);
+                if let Old::Copying { writer, .. } = served
+                    && is_enabled(Mutant::SegmentAppendsToOld)
+                    && self.own.is_none()
+                {
+                    (self.own, self.own_log) = (Some(writer), log);
+                }
             }
         }
         Ok(())

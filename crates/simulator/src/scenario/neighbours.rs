@@ -40,6 +40,13 @@ pub(super) enum Keeps {
     Synced,
 }
 
+impl Keeps {
+    /// What those of a form of the log may have.
+    pub(super) fn any(form: Form, random: &mut Random) -> Keeps {
+        if form == Form::NearShared { Keeps::Nothing } else { [Keeps::Nothing, Keeps::Synced, Keeps::Copied][random.index(3)] }
+    }
+}
+
 /// A node that runs, within reach of whoever plays its operator.
 type Slot = Arc<Mutex<Option<Node>>>;
 
