@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tombolo::{Builder, Db, Env, Error, ErrorKind, Op, OpenMode, Options, ReaderOptions, Registry};
+use tombolo::{Builder, CloneState, Db, Env, Error, ErrorKind, Op, OpenMode, Options, ReaderOptions, Registry, sweep};
 use tombolo_env::TaskClass;
 use tombolo_env::simulated::{Process, World};
 use tombolo_format::log_object::SEAL_BYTES;
@@ -235,4 +235,86 @@ fn what_a_destroy_that_failed_left_of_the_logs_goes_when_it_is_destroyed_again()
             assert_eq!(stores.builder(&[]).destroy().await.unwrap_err().kind(), ErrorKind::NotFound);
         });
     }
+}
+
+/// What `tombolo gc --delete` does.
+async fn collect_garbage(env: &Env) {
+    let store = Registry::with_defaults().open_object_store(env, &Uri::parse("file:///db").unwrap()).unwrap();
+    sweep::expire(env, &store).await.unwrap();
+    let garbage = sweep::survey(env, &store).await.unwrap();
+    sweep::delete(env, &store, &garbage).await.unwrap();
+}
+
+/// A reader of a life that has ended keeps its tables while it lives, another life or not; once it has died, they are garbage.
+#[test]
+fn what_a_reader_of_an_earlier_life_kept_is_garbage_once_it_has_died() {
+    let world = World::new(5);
+    let (process, reader) = (world.process("p"), world.process("reader"));
+    let env = process.env();
+    process.run({
+        let env = env.clone();
+        async move { make(&env).await }
+    });
+    start_reader(&reader, LEASE);
+    world.run_for(Duration::from_secs(5));
+    process
+        .run({
+            let env = env.clone();
+            async move {
+                assert_eq!(builder(&env).destroy().await.unwrap().readers, 1);
+                make(&env).await;
+                let tables = count(&env, "0000000000000001/table/").await;
+                collect_garbage(&env).await;
+                assert!(tables > 0 && count(&env, "0000000000000001/table/").await == tables, "while it lives");
+            }
+        })
+        .unwrap();
+    reader.kill();
+    process
+        .run(async move {
+            let of_the_next = count(&env, "0000000000000002/").await;
+            collect_garbage(&env).await;
+            assert_eq!((count(&env, "0000000000000001/table/").await, count(&env, "0000000000000001/pin/").await), (0, 0));
+            assert_eq!(count(&env, "0000000000000002/").await, of_the_next);
+            let db = builder(&env).open().await.unwrap();
+            assert_eq!(db.default_keyspace().get([7]).await.unwrap().unwrap(), [7; 300]);
+        })
+        .unwrap();
+}
+
+/// The same of a clone: once nothing of its ended life is pinned, its source need not keep what it shared.
+#[test]
+fn what_a_reader_of_an_earlier_life_of_a_clone_kept_at_its_source_is_not_needed_once_it_has_died() {
+    let world = World::new(6);
+    let (process, reader) = (world.process("p"), world.process("reader"));
+    let env = process.env();
+    let source = |env: &Env| Db::builder("file:///source").env(env.clone());
+    process
+        .run({
+            let env = env.clone();
+            async move {
+                let db = source(&env).open().await.unwrap();
+                db.default_keyspace().put(b"k", b"v").await.unwrap();
+                db.share_to(builder(&env)).await.unwrap();
+                db.close().await.unwrap();
+            }
+        })
+        .unwrap();
+    start_reader(&reader, LEASE);
+    world.run_for(Duration::from_secs(5));
+    process.run({
+        let env = env.clone();
+        async move {
+            assert_eq!(builder(&env).destroy().await.unwrap().readers, 1);
+            make(&env).await;
+        }
+    });
+    reader.kill();
+    process
+        .run(async move {
+            assert_eq!(source(&env).clones().await.unwrap()[0].state, CloneState::Needed);
+            collect_garbage(&env).await;
+            assert_eq!(source(&env).clones().await.unwrap()[0].state, CloneState::Unneeded);
+        })
+        .unwrap();
 }
