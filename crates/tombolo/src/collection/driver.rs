@@ -289,7 +289,13 @@ impl Collector {
             })
             .collect();
         let expired: BTreeSet<u128> = self.memory.lock().leases.observe(began, ended, LEASE_MARGIN, &seen).into_iter().collect();
-        let listed = |pin: Arc<Pin>| ListedPin { id: pin.id, tables: pin.tables.clone(), expired: expired.contains(&pin.id) };
+        let state = self.manifest.state();
+        let listed = |pin: Arc<Pin>| ListedPin {
+            id: pin.id,
+            tables: pin.tables.clone(),
+            expired: expired.contains(&pin.id),
+            named: pin.tables.iter().all(|name| state.table(*name).is_some()),
+        };
         Ok(pins.into_iter().map(listed).collect())
     }
 
