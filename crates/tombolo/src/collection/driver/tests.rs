@@ -325,6 +325,26 @@ fn an_expired_pin_that_is_deleted_before_its_tables_is_noticed() {
     tombolo_storage::mutant::notices(Mutant::LeasePinDeletedUnlost, a_reader_that_lost_nothing_goes_on_with_its_pin);
 }
 
+/// A collector that has never looked at the pins condemns nothing that one of them keeps: were its process to end then, nobody would take that back.
+#[test]
+fn the_first_pass_of_a_collector_looks_at_the_pins_before_it_condemns() {
+    let database = Database::new();
+    database.env.block_on(async {
+        let names = database.tables(2).await;
+        let checkpoint = pin(&database.env, &database.store, CHECKPOINT, |_| names[..1].to_vec()).await.unwrap();
+        database.make_obsolete(&names[..1]).await;
+        let slot = database.manifest.state().slot();
+        let collector = Collector::new(database.manifest.clone());
+        assert_eq!(collector.collect(|_| false).await.unwrap().kept, names[..1]);
+        assert_eq!(database.manifest.state().slot(), slot);
+        // What comes free is deleted by the same pass as what is kept is not.
+        database.make_obsolete(&names[1..]).await;
+        let collected = Collector::new(database.manifest.clone()).collect(|_| false).await.unwrap();
+        assert_eq!(collected, Collected { deleted: names[1..].to_vec(), kept: names[..1].to_vec() });
+        checkpoint.release().await.unwrap();
+    });
+}
+
 /// A pin is derived from another while a collection runs: what the first keeps is never without a pin.
 fn a_collection_runs_while_a_pin_is_derived() {
     let database = Database::new();
