@@ -29,7 +29,7 @@ Examples:
   tombolo gc s3://bucket --live orders --live eu/users --delete
 
 Databases are found by their names, at any depth. Without --delete nothing is changed. Live databases, checkpoints, pins of readers and clones
-keep what they use; the pin of a clone that shares tables is given back once the clone's place shows that nobody needs it, and never because nothing is
+keep what they use; of a destroyed database, with --delete, a reader's pin is waited for until it is renewed or its lease has run out. The pin of a clone that shares tables is given back once the clone's place shows that nobody needs it, and never because nothing is
 found there. Logs and records are their writers' to delete; what belongs to no database is counted as foreign, and never touched.
 
 With --live the databases that are not named are destroyed, by the rules of `tombolo db destroy`: those with checkpoints are not, nor those with which
@@ -104,6 +104,9 @@ pub fn run(arguments: &Arguments, output: &Output) -> Result<()> {
             continue;
         }
         let swept = env.block_on(async {
+            if arguments.delete {
+                sweep::expire(&env, &store).await?;
+            }
             let garbage = sweep::survey(&env, &store).await?;
             if arguments.delete {
                 sweep::delete(&env, &store, &garbage).await?;
@@ -112,7 +115,7 @@ pub fn run(arguments: &Arguments, output: &Output) -> Result<()> {
         });
         match swept {
             Ok(garbage) => report(&uri.to_string(), &garbage, arguments.delete, output)?,
-            // Destroyed, or never completed: what is left of it is for the next life's opening.
+            // Destroyed, or never completed: what is left of it goes when it is destroyed again.
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 output.result(|| json!({ "database": uri.to_string(), "ended": true }), || format!("{uri}: {}", error.message()))?;
             }

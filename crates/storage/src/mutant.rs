@@ -20,6 +20,7 @@ pub enum Mutant {
     ManifestSeveralPutsOutstanding,
     ManifestIgnoreIncarnation,
     ManifestIgnoreHash,
+    IncarnationReused,
     // Rule 2
     ManifestDeleteClaims,
     ManifestDeleteDescending,
@@ -29,9 +30,11 @@ pub enum Mutant {
     ManifestNewestFirstScan,
     ManifestTruncatesUnderWalks,
     ManifestBelievesLongWalks,
+    FollowNeverConfirms,
     // Rule 4
     ClaimWithoutConfirmingList,
     ClaimContinueForeignEpoch,
+    ClaimSucceedsAnotherLife,
     // Rule 5
     PutUnknownTakenAsFailed,
     PutForeignRecordRetriedNext,
@@ -95,6 +98,7 @@ pub enum Mutant {
     // Rule 12
     PinWithoutProvingTip,
     PinAcceptsCondemned,
+    PinUnknownTakenAsLanded,
     PinDerivedReleasesSource,
     // Rule 13
     LeaseByWallClock,
@@ -106,6 +110,7 @@ pub enum Mutant {
     LeaseTakesMissedBeat,
     LeaseWithoutMargin,
     LeaseRenewedUnproven,
+    LeasePinDeletedUnlost,
     // A reader's cut, and what keeps it
     ReaderKeepsFlushedEntries,
     ReaderViewNotPinned,

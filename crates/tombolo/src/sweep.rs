@@ -15,10 +15,13 @@ use tombolo_env::Env;
 use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Epoch, Incarnation, ObjectName, ObjectStore, Purpose, Result, probe};
 
+use crate::collection::expire_pins;
 use crate::collection::machine::Orphans;
 use crate::manifest::chain::Tip;
+use crate::manifest::chain::load::{Load, Proof};
 use crate::manifest::driver::follow::ChainFollower;
 use crate::manifest::driver::io::{Io, Patience};
+use crate::manifest::driver::newest_life;
 use crate::manifest::names;
 
 /// Names of one page of a list.
@@ -242,6 +245,27 @@ impl Garbage {
             self.foreign_names.push(name);
         }
     }
+}
+
+/// Deletes the pins of readers that have died since the life that they looked at was destroyed: what they kept is garbage then, to a [`survey`] that begins
+/// later. How many there were.
+///
+/// With pins under a life that has ended it takes as long as the longest of their leases and a margin, a bit more than two minutes at most, and less when a
+/// reader lives; else a load of each life's end.
+///
+/// # Errors
+/// `Corrupt`; those of the store.
+pub async fn expire(env: &Env, store: &Arc<dyn ObjectStore>) -> Result<u64> {
+    let io = Io { env: env.clone(), store: Arc::clone(store), epoch: Epoch::NONE, purpose: Purpose::Collection };
+    let Some((newest, _)) = newest_life(&io).await? else { return Ok(0) };
+    let mut deleted = 0;
+    for life in (1..=newest.0).map(Incarnation) {
+        let tip = io.run(&mut Load::new(life, Proof::List), Patience::Bounded).await.flatten()?;
+        if tip.is_some_and(|tip| tip.state.is_destroyed()) {
+            deleted += expire_pins(&io, life).await?.1;
+        }
+    }
+    Ok(deleted)
 }
 
 /// Deletes what [`survey`] found, however long ago: names are never used again.

@@ -44,7 +44,7 @@ struct Memory {
     leases: LeaseWatch,
     /// Pins never change: each is read once.
     pins: BTreeMap<u128, Arc<Pin>>,
-    /// The last pass found pinned tables: the next one looks at the pins before it condemns those again.
+    /// The last pass found pinned tables, or there was none: the next one looks at the pins before it condemns anything.
     pinned: bool,
     /// Named no more, but their deletion failed: tried again by the next pass.
     undeleted: Vec<(TableName, Error)>,
@@ -79,21 +79,25 @@ impl Collector {
     /// A collector for an open manifest.
     pub fn new(manifest: Manifest) -> Collector {
         let io = Io { purpose: Purpose::Collection, ..manifest.io().clone() };
-        Collector { manifest, io, memory: Mutex::default() }
+        Collector { manifest, io, memory: Mutex::new(Memory { pinned: true, ..Memory::default() }) }
     }
 
     /// One pass over the tables that left the version: deletes those that neither this process nor a pin uses.
     ///
     /// `used` says whether an iterator, snapshot or version of this process still reads a table. Costs two manifest records, one list of
-    /// the pins and one delete per table; one list while pins keep what there is; nothing when there is nothing to delete.
+    /// the pins and one delete per table, and one list more in the first pass and after one in which pins kept something; one list while pins keep what
+    /// there is; nothing when there is nothing to delete.
     ///
     /// # Errors
     /// `Fenced` and `OutcomeUnknown` of the manifest: what was condemned is the next epoch's to finish. `Busy` when a pass is running.
     pub async fn collect(&self, used: impl Fn(TableName) -> bool) -> Result<Collected> {
         let _running = self.begin()?;
         self.delete_leftovers().await;
-        let pinned = self.pinned_before().await?;
         let state = self.manifest.state();
+        if state.unneeded().next().is_none() {
+            return Ok(Collected::default());
+        }
+        let pinned = self.pinned_before().await?;
         let of = |status: TableStatus| {
             let tables = state.unneeded().filter(move |table| table.status == status);
             tables.map(|table| table.description.name)
@@ -109,7 +113,6 @@ impl Collector {
         }
         kept.extend(pass.kept);
         self.memory.lock().pinned = !kept.is_empty();
-        self.release_sources().await?;
         Ok(Collected { deleted: pass.deleted, kept })
     }
 
@@ -136,8 +139,9 @@ impl Collector {
         Ok(())
     }
 
-    /// Tables that need not be condemned, because a pin kept them when it was last looked at and keeps them still. Proves nothing, and
-    /// spares two records for each pass while a pin lasts.
+    /// Tables that need not be condemned, because a pin keeps them. Proves nothing, and spares two records for each pass while a pin lasts, in the first pass
+    /// of an epoch too: were it to end between the two, what a pin keeps would stay condemned until somebody opens the database, and its reader is told that
+    /// its pin is lost.
     async fn pinned_before(&self) -> Result<BTreeSet<TableName>> {
         if !self.memory.lock().pinned {
             return Ok(BTreeSet::new());
@@ -289,7 +293,13 @@ impl Collector {
             })
             .collect();
         let expired: BTreeSet<u128> = self.memory.lock().leases.observe(began, ended, LEASE_MARGIN, &seen).into_iter().collect();
-        let listed = |pin: Arc<Pin>| ListedPin { id: pin.id, tables: pin.tables.clone(), expired: expired.contains(&pin.id) };
+        let state = self.manifest.state();
+        let listed = |pin: Arc<Pin>| ListedPin {
+            id: pin.id,
+            tables: pin.tables.clone(),
+            expired: expired.contains(&pin.id),
+            named: pin.tables.iter().all(|name| state.table(*name).is_some()),
+        };
         Ok(pins.into_iter().map(listed).collect())
     }
 

@@ -53,35 +53,50 @@ struct Left {
     beat: u64,
 }
 
-/// Deletes what a life that ended with the record in slot `last` has left, unless a pin keeps it.
+/// Deletes what a life that ended with the record in slot `last` has left, unless a pin keeps it; `None` when there was nothing. Its logs went before.
+///
+/// Takes as long as [`expire_pins`].
+///
+/// # Errors
+/// Of the store.
+pub(crate) async fn delete_life(env: &Env, store: &Arc<dyn ObjectStore>, life: Incarnation, last: u64) -> Result<Option<Destroyed>> {
+    let io = Io { env: env.clone(), store: Arc::clone(store), epoch: Epoch::NONE, purpose: Purpose::Collection };
+    let (kept, expired) = expire_pins(&io, life).await?;
+    let is_found = if kept.is_deleted() { delete_all(&io, life, last).await? > 0 } else { true };
+    Ok((is_found || expired > 0).then_some(kept))
+}
+
+/// Deletes the pins of a life that has ended whose leases have run out; what keeps its tables still, and how many were deleted.
 ///
 /// Without pins at once; with leased ones within the longest of their leases and a margin, or [`WAIT_MAX`]: as soon as one is renewed, its reader lives.
 ///
 /// # Errors
 /// Of the store.
-pub(crate) async fn delete_life(env: &Env, store: &Arc<dyn ObjectStore>, life: Incarnation, last: u64) -> Result<Destroyed> {
-    let io = Io { env: env.clone(), store: Arc::clone(store), epoch: Epoch::NONE, purpose: Purpose::Collection };
+pub(crate) async fn expire_pins(io: &Io, life: Incarnation) -> Result<(Destroyed, u64)> {
+    let env = &io.env;
     let mut leases = LeaseWatch::default();
     let mut first: BTreeMap<u128, u64> = BTreeMap::new();
     let until = env.now() + WAIT_MAX;
+    let mut deleted = 0;
     loop {
         let began = env.now();
-        let left = pins(&io, life).await?;
+        let left = pins(io, life).await?;
         if left.is_empty() {
-            delete_all(&io, life, last).await?;
-            return Ok(Destroyed::default());
+            return Ok((Destroyed::default(), deleted));
         }
         let seen: Vec<Seen> = left.iter().map(|(id, pin)| Seen { id: *id, lease: pin.lease, beat: pin.beat }).collect();
         let expired = leases.observe(began, env.now(), LEASE_MARGIN, &seen);
         for id in &expired {
-            delete_pin(&io, life, *id).await?;
+            delete_pin(io, life, *id).await?;
+            deleted += 1;
         }
         let renewed = left.iter().any(|(id, pin)| *first.entry(*id).or_insert(pin.beat) < pin.beat);
         let lasting = left.values().filter(|pin| pin.lease.is_none()).count() as u64;
         let is_late = expired.is_empty() && env.now() >= until;
         if renewed || lasting > 0 || is_late {
             let leases = || left.iter().filter(|(id, _)| !expired.contains(id)).filter_map(|(_, pin)| pin.lease);
-            return Ok(Destroyed { readers: leases().count() as u64, lease_max: leases().max().unwrap_or_default(), lasting });
+            let kept = Destroyed { readers: leases().count() as u64, lease_max: leases().max().unwrap_or_default(), lasting };
+            return Ok((kept, deleted));
         }
         if expired.is_empty() {
             let shortest = left.values().filter_map(|pin| pin.lease).min().unwrap_or_default();

@@ -70,6 +70,8 @@ pub struct ListedPin {
     pub tables: Vec<TableName>,
     /// Its lease has expired: it may be ignored.
     pub expired: bool,
+    /// All that it keeps is named.
+    pub named: bool,
 }
 
 /// How an effect ended.
@@ -121,7 +123,8 @@ pub struct Pass {
     pub deleted: Vec<TableName>,
     /// Tables that pins keep: obsolete again.
     pub kept: Vec<TableName>,
-    /// Pins whose lease has expired: they can be deleted.
+    /// Pins whose lease has expired, and of which a table is named no more: they can be deleted. Of others the reader may live, whose clock stood still. It
+    /// finds all its tables named, and goes on with its pin.
     pub expired: Vec<u128>,
 }
 
@@ -177,9 +180,11 @@ impl Collect {
 
     fn decide(&mut self) -> Step<Result<Pass>> {
         let (expired, valid): (Vec<_>, Vec<_>) = self.pins.drain(..).partition(|pin| pin.expired);
-        self.pass.expired = expired.into_iter().map(|pin| pin.id).collect();
         let pinned: BTreeSet<TableName> = valid.into_iter().flat_map(|pin| pin.tables).collect();
         (self.pass.kept, self.doomed) = self.condemned.drain(..).partition(|name| pinned.contains(name));
+        let goes_on = |pin: &ListedPin| pin.named && !pin.tables.iter().any(|name| self.doomed.contains(name));
+        let is_lost = |pin: &&ListedPin| !goes_on(pin) || pin.tables.is_empty() || is_enabled(Mutant::LeasePinDeletedUnlost);
+        self.pass.expired = expired.iter().filter(is_lost).map(|pin| pin.id).collect();
         let restored = self.pass.kept.iter().map(|name| TableEdit::Restore(*name));
         let unnamed = self.doomed.iter().map(|name| TableEdit::Unname(*name));
         let edits: Vec<TableEdit> =
@@ -383,6 +388,7 @@ impl Machine for PutPin {
                 self.phase = PinPhase::Read;
                 Step::Do(Effect::ReadPin(self.pin.id))
             }
+            (PinPhase::Put, Answer::Put(PutAnswer::Unknown)) if is_enabled(Mutant::PinUnknownTakenAsLanded) => self.landed(),
             (PinPhase::Put, Answer::Put(PutAnswer::Unknown)) => {
                 self.unknown = true;
                 self.put()

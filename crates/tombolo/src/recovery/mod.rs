@@ -31,8 +31,7 @@ use tombolo_format::key::SequenceNumber;
 use tombolo_format::manifest::Edit;
 use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{
-    ConfigurationChain, Epoch, Error, ErrorKind, Log, LogContext, LogId, LogOffset, LogRecord, LogStore, ObjectStore, Purpose, Result,
-    probe,
+    ConfigurationChain, Epoch, Error, ErrorKind, Log, LogContext, LogId, LogOffset, LogRecord, LogStore, ObjectStore, Result, probe,
 };
 
 use crate::budget::{LogBooks, Membership, MemoryBudget};
@@ -44,7 +43,8 @@ use crate::event::Listener;
 use crate::flash::{FlashCache, FlashUse};
 use crate::guard::guarded;
 use crate::manifest::chain::Tip;
-use crate::manifest::driver::Attempt;
+use crate::manifest::chain::open::check_log;
+use crate::manifest::driver::{Attempt, EndedLife};
 use crate::manifest::{LogState, Manifest, ManifestOptions, Place, Places, State};
 use crate::memtable::Memtable;
 use crate::options::{KeyspaceOptions, OpenMode, Options};
@@ -201,11 +201,11 @@ async fn judge(context: &LogContext, error: Error) -> Error {
 ///
 /// Refused while it has checkpoints: they would keep their tables, with nobody left who knows of them.
 pub(crate) async fn destroy(request: Request) -> Result<Destroyed> {
-    let Request { env, objects, log_store, budget, .. } = request;
-    let loaded = match manifest::load(&env, &objects).await {
-        Err(error) if error.kind() == ErrorKind::NotFound => return destroy_rest(&env, &objects).await?.ok_or(error),
+    let loaded = match manifest::load(&request.env, &request.objects).await {
+        Err(error) if error.kind() == ErrorKind::NotFound => return destroy_rest(&request).await?.ok_or(error),
         loaded => loaded?,
     };
+    let Request { env, objects, log_store, budget, .. } = request.clone();
     let checkpoints = Checkpoints::new(&env, &objects, loaded.incarnation, Epoch::NONE);
     let refuse = async || {
         refuse_with(&checkpoints).await?;
@@ -214,11 +214,16 @@ pub(crate) async fn destroy(request: Request) -> Result<Destroyed> {
     refuse().await?;
     let manifest_options = ManifestOptions { mode: manifest::OpenMode::Open, log_identity: log_store.identity() };
     let (manifest, _) = Manifest::open(&env, Arc::clone(&objects), manifest_options).await?;
+    // Nobody has asked for that one's end, nor whether somebody needs it.
+    if manifest.incarnation() != loaded.incarnation {
+        manifest.close().await;
+        let error = Error::new(ErrorKind::Conflict, "the database was destroyed, and another one made in its place meanwhile");
+        return Err(error.advice("destroy it again if that one is meant as well"));
+    }
     let context = manifest.log_context(chain(&manifest), Arc::new(LogBooks::new(&budget)));
-    let logs = match seal_logs(&manifest, &*log_store, &context, &budget).await {
-        Ok(logs) => logs,
-        Err(error) => return Err(judge(&context, error).await),
-    };
+    if let Err(error) = seal_logs(&manifest, &*log_store, &context, &budget).await {
+        return Err(judge(&context, error).await);
+    }
     // One may have been made until the logs were fenced.
     if let Err(error) = refuse().await {
         manifest.close().await;
@@ -226,17 +231,35 @@ pub(crate) async fn destroy(request: Request) -> Result<Destroyed> {
     }
     let state = manifest.state();
     let last = manifest.destroy().await?;
+    let ended = EndedLife { incarnation: manifest.incarnation(), last, state: Some(state) };
+    delete_ended(&request, &ended).await.map(Option::unwrap_or_default)
+}
+
+/// Deletes what a life has left that has ended, whose logs are sealed: logs, then what a pin may keep, then the chain, which says where the logs are. `None`
+/// when there is nothing. An end in between leaves the rest to the next call.
+async fn delete_ended(request: &Request, ended: &EndedLife) -> Result<Option<Destroyed>> {
+    let Request { env, objects, log_store, budget, .. } = request;
+    let EndedLife { incarnation, last, state } = ended;
     // Nobody makes one any more: what is half made stays so.
-    checkpoints.sweep(std::future::ready(Ok(()))).await?;
-    for log in &logs {
-        log_store.free(&context, &log.record).await?;
+    Checkpoints::new(env, objects, *incarnation, Epoch::NONE).sweep(std::future::ready(Ok(()))).await?;
+    let fixed = |state: &Arc<State>| {
+        let refusal = Error::new(ErrorKind::NotFound, "the database was destroyed");
+        Manifest::fixed(env, Arc::clone(objects), *incarnation, Arc::clone(state), refusal)
+    };
+    let manifest = state.as_ref().map(fixed);
+    if let Some(manifest) = &manifest {
+        check_log(&manifest.state(), &log_store.identity())?;
+        let context = manifest.log_context(Arc::new(manifest.clone()), Arc::new(LogBooks::new(budget)));
+        for log in manifest.state().log_records() {
+            log_store.free(&context, &log).await?;
+        }
+        log_store.clear(&context).await?;
     }
-    log_store.clear(&context).await?;
-    let destroyed = delete_life(&env, &objects, manifest.incarnation(), last).await?;
-    // The chain has ended, and nobody looks at what it named. What still keeps it, or an end in between, leaves the pins to `tombolo gc`, which asks here.
-    if destroyed.is_deleted() {
-        for source in state.sources() {
-            release_source(manifest.io(), &Place::of(&objects, source)?).await?;
+    let destroyed = delete_life(env, objects, *incarnation, *last).await?;
+    // The chain has ended, and nobody looks at what it named. What still keeps it leaves the pins to the next call, an end in between to `tombolo gc`, which asks here.
+    if let Some(manifest) = manifest.filter(|_| destroyed.is_some_and(|destroyed| destroyed.is_deleted())) {
+        for source in manifest.state().sources() {
+            release_source(manifest.io(), &Place::of(objects, source)?).await?;
         }
     }
     Ok(destroyed)
@@ -266,16 +289,11 @@ async fn refuse_with(checkpoints: &Checkpoints) -> Result<()> {
 }
 
 /// Deletes what a database that was destroyed before has left; `None` when there is nothing.
-async fn destroy_rest(env: &Env, objects: &Arc<dyn ObjectStore>) -> Result<Option<Destroyed>> {
-    let Some((life, last)) = manifest::driver::ended_life(env, objects).await? else { return Ok(None) };
-    let request = tombolo_storage::Request::new(Purpose::Collection, Epoch::NONE);
-    let prefixes = [manifest::names::table_prefix(life), manifest::names::pin_prefix(life), manifest::names::application_prefix(life)];
-    for prefix in prefixes {
-        if !objects.list(request, &prefix, None, 1).await?.objects.is_empty() {
-            return delete_life(env, objects, life, last).await.map(Some);
-        }
+async fn destroy_rest(request: &Request) -> Result<Option<Destroyed>> {
+    match manifest::driver::ended_life(&request.env, &request.objects).await? {
+        Some(ended) => delete_ended(request, &ended).await,
+        None => Ok(None),
     }
-    Ok(None)
 }
 
 async fn create_default_keyspace(manifest: &Manifest) -> Result<()> {

@@ -1,13 +1,19 @@
 //! Destroying a database that somebody reads.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use tombolo::{Builder, Db, Env, Error, ErrorKind, Op, OpenMode, Options, ReaderOptions, Registry};
+use tombolo::{Builder, CloneState, Db, Env, Error, ErrorKind, Op, OpenMode, Options, ReaderOptions, Registry, sweep};
 use tombolo_env::TaskClass;
 use tombolo_env::simulated::{Process, World};
-use tombolo_storage::{Epoch, Purpose, Request, Uri};
+use tombolo_format::log_object::SEAL_BYTES;
+use tombolo_storage::backend::memory::MemoryObjectStore;
+use tombolo_storage::backend::object_log::ObjectLogStore;
+use tombolo_storage::layer::RequestKind;
+use tombolo_storage::layer::fault::{Asked, Fault, FaultObjectStore, Rule};
+use tombolo_storage::{Epoch, ObjectStore, Purpose, Request, Uri};
 
-use crate::stores::slow_registry;
+use crate::stores::{Stores, run, slow_registry};
 
 const LEASE: Duration = Duration::from_secs(20);
 
@@ -99,9 +105,9 @@ fn what_a_reader_that_died_kept_is_deleted_after_its_lease() {
         .unwrap();
 }
 
-/// Of a database whose log lies among its objects: `begin` is called with a store in which that log takes a minute, and stands still behind its claim
-/// while `meanwhile` does what it does.
-fn behind_a_claim<A, B>(begin: fn(Builder) -> Op<A>, meanwhile: impl FnOnce(Builder) -> B + Send + 'static) -> Error
+/// Of a database whose log lies among its objects: `begin` is called with a store in which requests for names with this part take a minute, as those of the log
+/// that come behind its claim, and stands still while `meanwhile` does what it does.
+fn beside<A, B>(part: &'static str, begin: fn(Builder) -> Op<A>, meanwhile: impl FnOnce(Builder) -> B + Send + 'static) -> Error
 where
     A: Send + std::fmt::Debug + 'static,
     B: Future<Output = ()> + Send,
@@ -114,7 +120,7 @@ where
             let db = far(Registry::with_defaults()).open().await.unwrap();
             db.default_keyspace().put([1], [1]).await.unwrap();
             drop(db);
-            let stale = begin(far(slow_registry(&Registry::with_defaults(), "file", "/log-objects/")));
+            let stale = begin(far(slow_registry(&Registry::with_defaults(), "file", part)));
             env.sleep(Duration::from_secs(5)).await;
             meanwhile(far(Registry::with_defaults())).await;
             stale.await.unwrap_err()
@@ -125,19 +131,32 @@ where
 /// The logs that are gone when it goes on are no damage.
 #[test]
 fn whoever_opens_a_database_that_is_destroyed_meanwhile_is_told_that() {
-    let error = behind_a_claim(Builder::open, async |other| assert!(other.destroy().await.unwrap().is_deleted()));
+    let error = beside("/log-objects/", Builder::open, async |other| assert!(other.destroy().await.unwrap().is_deleted()));
     assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
 }
 
 #[test]
 fn whoever_destroys_a_database_that_is_taken_over_meanwhile_is_told_that() {
-    let error = behind_a_claim(Builder::destroy, async |other| {
+    let error = beside("/log-objects/", Builder::destroy, async |other| {
         let db = other.open().await.unwrap();
         db.flush().await.unwrap();
         assert_eq!(db.default_keyspace().get([1]).await.unwrap().unwrap(), [1]);
         db.close().await.unwrap();
     });
     assert_eq!(error.kind(), ErrorKind::Fenced, "{error}");
+}
+
+/// It was asked for one life's end, and has looked for what needs that one.
+#[test]
+fn whoever_destroys_a_database_in_whose_place_another_was_made_leaves_that_one() {
+    let error = beside("/checkpoint/", Builder::destroy, async |other| {
+        assert!(other.clone().destroy().await.unwrap().is_deleted());
+        let db = other.open().await.unwrap();
+        db.default_keyspace().put([2], [2]).await.unwrap();
+        db.checkpoint("of the next life").await.unwrap();
+        db.close().await.unwrap();
+    });
+    assert_eq!(error.kind(), ErrorKind::Conflict, "{error}");
 }
 
 #[test]
@@ -179,6 +198,123 @@ fn what_unfinished_checkpoints_have_left_keeps_nothing() {
             drop(tombolo::collection::pin(&env, &store, options, all).await.unwrap());
             assert!(builder(&env).destroy().await.unwrap().is_deleted());
             assert_eq!((count(&env, "/table/").await, count(&env, "/pin/").await), (0, 0));
+        })
+        .unwrap();
+}
+
+/// A destroy that fails while it frees the logs, and is made again: nothing of them is left but their seals, wherever they lie.
+#[test]
+fn what_a_destroy_that_failed_left_of_the_logs_goes_when_it_is_destroyed_again() {
+    for (is_paired, flushes) in [(true, true), (true, false), (false, true), (false, false)] {
+        run(&["memory_bytes=1048576", "memtable_bytes=4096"], move |mut stores: Stores| async move {
+            let at: Arc<dyn ObjectStore> = match is_paired {
+                true => Arc::clone(&stores.objects),
+                false => {
+                    Arc::new(FaultObjectStore::new(&stores.env, Arc::new(MemoryObjectStore::unnamed(&stores.env)), stores.plan.clone()))
+                }
+            };
+            stores.log = Arc::new(ObjectLogStore::new(&stores.env, Arc::clone(&at), is_paired));
+            let db = stores.open(&[]).await;
+            for number in 0..10u8 {
+                db.default_keyspace().put([number], [number; 300]).await.unwrap();
+            }
+            if flushes {
+                db.flush().await.unwrap();
+                db.default_keyspace().put([10], [10]).await.unwrap();
+            }
+            drop(db);
+            let of_log = |asked: &Asked<'_>| asked.kind == RequestKind::Delete && asked.name.contains("/log-objects/");
+            stores.plan.inject(Rule::new(of_log, Fault::Error(ErrorKind::PermissionDenied)));
+            let failed = stores.builder(&[]).destroy().await.unwrap_err();
+            assert_eq!(failed.kind(), ErrorKind::PermissionDenied, "{failed}");
+            stores.plan.clear();
+            assert!(stores.builder(&[]).destroy().await.unwrap().is_deleted());
+            let listed = at.list(Request::new(Purpose::Verify, Epoch::NONE), "", None, 10_000).await.unwrap();
+            let logs: Vec<_> = listed.objects.iter().filter(|object| object.name.as_str().contains("/log-objects/")).collect();
+            assert!(!logs.is_empty() && logs.iter().all(|object| object.length == SEAL_BYTES as u64), "{is_paired} {flushes}: {logs:?}");
+            assert_eq!(stores.builder(&[]).destroy().await.unwrap_err().kind(), ErrorKind::NotFound);
+        });
+    }
+}
+
+/// What `tombolo gc --delete` does.
+async fn collect_garbage(env: &Env) {
+    let store = Registry::with_defaults().open_object_store(env, &Uri::parse("file:///db").unwrap()).unwrap();
+    sweep::expire(env, &store).await.unwrap();
+    let garbage = sweep::survey(env, &store).await.unwrap();
+    sweep::delete(env, &store, &garbage).await.unwrap();
+}
+
+/// A reader of a life that has ended keeps its tables while it lives, another life or not; once it has died, they are garbage.
+#[test]
+fn what_a_reader_of_an_earlier_life_kept_is_garbage_once_it_has_died() {
+    let world = World::new(5);
+    let (process, reader) = (world.process("p"), world.process("reader"));
+    let env = process.env();
+    process.run({
+        let env = env.clone();
+        async move { make(&env).await }
+    });
+    start_reader(&reader, LEASE);
+    world.run_for(Duration::from_secs(5));
+    process
+        .run({
+            let env = env.clone();
+            async move {
+                assert_eq!(builder(&env).destroy().await.unwrap().readers, 1);
+                make(&env).await;
+                let tables = count(&env, "0000000000000001/table/").await;
+                collect_garbage(&env).await;
+                assert!(tables > 0 && count(&env, "0000000000000001/table/").await == tables, "while it lives");
+            }
+        })
+        .unwrap();
+    reader.kill();
+    process
+        .run(async move {
+            let of_the_next = count(&env, "0000000000000002/").await;
+            collect_garbage(&env).await;
+            assert_eq!((count(&env, "0000000000000001/table/").await, count(&env, "0000000000000001/pin/").await), (0, 0));
+            assert_eq!(count(&env, "0000000000000002/").await, of_the_next);
+            let db = builder(&env).open().await.unwrap();
+            assert_eq!(db.default_keyspace().get([7]).await.unwrap().unwrap(), [7; 300]);
+        })
+        .unwrap();
+}
+
+/// The same of a clone: once nothing of its ended life is pinned, its source need not keep what it shared.
+#[test]
+fn what_a_reader_of_an_earlier_life_of_a_clone_kept_at_its_source_is_not_needed_once_it_has_died() {
+    let world = World::new(6);
+    let (process, reader) = (world.process("p"), world.process("reader"));
+    let env = process.env();
+    let source = |env: &Env| Db::builder("file:///source").env(env.clone());
+    process
+        .run({
+            let env = env.clone();
+            async move {
+                let db = source(&env).open().await.unwrap();
+                db.default_keyspace().put(b"k", b"v").await.unwrap();
+                db.share_to(builder(&env)).await.unwrap();
+                db.close().await.unwrap();
+            }
+        })
+        .unwrap();
+    start_reader(&reader, LEASE);
+    world.run_for(Duration::from_secs(5));
+    process.run({
+        let env = env.clone();
+        async move {
+            assert_eq!(builder(&env).destroy().await.unwrap().readers, 1);
+            make(&env).await;
+        }
+    });
+    reader.kill();
+    process
+        .run(async move {
+            assert_eq!(source(&env).clones().await.unwrap()[0].state, CloneState::Needed);
+            collect_garbage(&env).await;
+            assert_eq!(source(&env).clones().await.unwrap()[0].state, CloneState::Unneeded);
         })
         .unwrap();
 }

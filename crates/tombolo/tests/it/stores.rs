@@ -46,15 +46,20 @@ impl Stores {
 
 /// A registry in whose stores of `scheme` requests for names with this part take a minute.
 pub(crate) fn slow_registry(registry: &Registry, scheme: &str, part: &'static str) -> Registry {
-    let whole = registry.clone();
-    let mut slow = registry.clone();
+    let plan = FaultPlan::scripted();
+    plan.inject(Rule::new(move |asked: &Asked<'_>| asked.name.contains(part), Fault::Delay(Duration::from_secs(60))));
+    faulty_registry(registry, scheme, &plan)
+}
+
+/// A registry whose stores of `scheme` have these faults.
+pub(crate) fn faulty_registry(registry: &Registry, scheme: &str, plan: &FaultPlan) -> Registry {
+    let (whole, plan) = (registry.clone(), plan.clone());
+    let mut faulty = registry.clone();
     let factory = move |env: &Env, uri: &Uri| {
-        let plan = FaultPlan::scripted();
-        plan.inject(Rule::new(move |asked: &Asked<'_>| asked.name.contains(part), Fault::Delay(Duration::from_secs(60))));
-        Ok(Arc::new(FaultObjectStore::new(env, whole.open_object_store(env, uri)?, plan)) as Arc<dyn ObjectStore>)
+        Ok(Arc::new(FaultObjectStore::new(env, whole.open_object_store(env, uri)?, plan.clone())) as Arc<dyn ObjectStore>)
     };
-    slow.register_object_store(scheme, Arc::new(factory));
-    slow
+    faulty.register_object_store(scheme, Arc::new(factory));
+    faulty
 }
 
 /// Runs a test in a process of a world of its own.

@@ -286,6 +286,65 @@ fn a_heartbeat_without_proof_is_noticed() {
     tombolo_storage::mutant::notices(Mutant::LeaseRenewedUnproven, a_heartbeat_finds_out_that_the_pin_was_ignored);
 }
 
+/// A reader whose clock stood still for longer than the lease, while nothing of what it keeps was deleted: it goes on with its pin, which is there.
+fn a_reader_that_lost_nothing_goes_on_with_its_pin() {
+    let database = Database::new();
+    database.env.block_on(async {
+        let names = database.tables(3).await;
+        let [kept, pinned, free] = names[..] else { unreachable!() };
+        let reader = pin(&database.env, &database.store, READER, |_| vec![kept]).await.unwrap();
+        let _checkpoint = pin(&database.env, &database.store, CHECKPOINT, |_| vec![pinned]).await.unwrap();
+        database.make_obsolete(&[pinned]).await;
+        assert!(database.collector.collect(|_| false).await.unwrap().deleted.is_empty());
+        database.env.sleep(LEASE * 2).await;
+        database.make_obsolete(&[free]).await;
+        assert_eq!(database.collector.collect(|_| false).await.unwrap().deleted, [free]);
+        // By its own clock no time has passed.
+        *reader.lease.as_ref().unwrap().lock() = Lease::new(LEASE, database.env.now());
+        reader.heartbeat().await.unwrap();
+        database.make_obsolete(&[kept]).await;
+        assert!(database.collector.collect(|_| false).await.unwrap().deleted.is_empty());
+        reader.heartbeat().await.unwrap();
+        assert!(database.collector.collect(|_| false).await.unwrap().deleted.is_empty() && database.exists(kept).await);
+        // The pin of one that stood still and lost something goes.
+        database.env.sleep(LEASE * 2).await;
+        assert_eq!(database.collector.collect(|_| false).await.unwrap().deleted, [kept]);
+        let pins = database.collector.io.list_all(&names::pin_prefix(database.manifest.incarnation())).await.unwrap();
+        assert_eq!(pins.len(), 1, "the checkpoint's: {pins:?}");
+    });
+}
+
+#[test]
+fn an_expired_pin_stays_while_its_tables_do() {
+    a_reader_that_lost_nothing_goes_on_with_its_pin();
+}
+
+#[cfg(feature = "mutants")]
+#[test]
+fn an_expired_pin_that_is_deleted_before_its_tables_is_noticed() {
+    tombolo_storage::mutant::notices(Mutant::LeasePinDeletedUnlost, a_reader_that_lost_nothing_goes_on_with_its_pin);
+}
+
+/// A collector that has never looked at the pins condemns nothing that one of them keeps: were its process to end then, nobody would take that back.
+#[test]
+fn the_first_pass_of_a_collector_looks_at_the_pins_before_it_condemns() {
+    let database = Database::new();
+    database.env.block_on(async {
+        let names = database.tables(2).await;
+        let checkpoint = pin(&database.env, &database.store, CHECKPOINT, |_| names[..1].to_vec()).await.unwrap();
+        database.make_obsolete(&names[..1]).await;
+        let slot = database.manifest.state().slot();
+        let collector = Collector::new(database.manifest.clone());
+        assert_eq!(collector.collect(|_| false).await.unwrap().kept, names[..1]);
+        assert_eq!(database.manifest.state().slot(), slot);
+        // What comes free is deleted by the same pass as what is kept is not.
+        database.make_obsolete(&names[1..]).await;
+        let collected = Collector::new(database.manifest.clone()).collect(|_| false).await.unwrap();
+        assert_eq!(collected, Collected { deleted: names[1..].to_vec(), kept: names[..1].to_vec() });
+        checkpoint.release().await.unwrap();
+    });
+}
+
 /// A pin is derived from another while a collection runs: what the first keeps is never without a pin.
 fn a_collection_runs_while_a_pin_is_derived() {
     let database = Database::new();

@@ -75,7 +75,8 @@ impl Machine for Follow {
                         if self.newest > self.read.slot {
                             return Step::Done(Ok(Followed::Lost));
                         }
-                        return if self.confirm || self.read != self.proven { self.prove() } else { Step::Done(Ok(Followed::Unchanged)) };
+                        let confirms = self.confirm && !is_enabled(Mutant::FollowNeverConfirms);
+                        return if confirms || self.read != self.proven { self.prove() } else { Step::Done(Ok(Followed::Unchanged)) };
                     };
                     match self.read.follow(&bytes) {
                         Ok(tip) => self.read = tip,

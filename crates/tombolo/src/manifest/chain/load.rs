@@ -68,6 +68,11 @@ impl Load {
         Load { incarnation, proof, newest: 0, head: 0, phase: Phase::Find }
     }
 
+    /// Loads the state of `slot`, which is below the newest one and in the chain. Where that was truncated it comes to the newest state instead.
+    pub fn of_slot(incarnation: Incarnation, slot: u64) -> Load {
+        Load { incarnation, proof: Proof::Claim, newest: slot, head: slot, phase: Phase::Head }
+    }
+
     fn find(&mut self) -> Step<Output> {
         self.phase = Phase::Find;
         Step::Do(Effect::NewestRecord(self.incarnation))
@@ -208,7 +213,10 @@ impl Machine for Load {
     type Output = Output;
 
     fn begin(&mut self) -> Step<Output> {
-        self.find()
+        match self.phase {
+            Phase::Head => self.start(self.newest),
+            _ => self.find(),
+        }
     }
 
     fn step(&mut self, answer: Answer) -> Step<Output> {

@@ -4,6 +4,7 @@
 //! destroyed it. Creating again begins the next one. Nothing is claimed before the checks pass: a process with a wrong log store, say,
 //! does not disturb the writer.
 
+use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Epoch, Error, ErrorKind, Incarnation, Result};
 
 use super::claim::{Claim, Claimed};
@@ -77,9 +78,9 @@ enum Phase {
 pub struct Open {
     policy: Policy,
     incarnation: Incarnation,
-    /// A proven tip that is claimed at once, and the epoch that must be the newest still.
+    /// A proven tip that is claimed at once, and the epoch that must be the newest still, in the life whose it is: epochs of each count from 1.
     known: Option<Tip>,
-    succeeds: Option<Epoch>,
+    succeeds: Option<(Incarnation, Epoch)>,
     phase: Phase,
 }
 
@@ -92,7 +93,8 @@ impl Open {
     /// Claims on top of a tip that was proven before, and succeeds its epoch and no later one: whatever was added to the chain since is
     /// read, and the load is spared.
     pub fn succeeding(policy: Policy, known: Tip) -> Open {
-        Open { succeeds: Some(known.epoch()), incarnation: known.incarnation, known: Some(known), ..Open::new(policy) }
+        let succeeds = Some((known.incarnation, known.epoch()));
+        Open { succeeds, incarnation: known.incarnation, known: Some(known), ..Open::new(policy) }
     }
 
     fn incarnation(&mut self, destroyed: Option<Incarnation>) -> Step<Result<Tip>> {
@@ -132,12 +134,21 @@ impl Open {
     }
 
     fn claim(&mut self, tip: Tip) -> Step<Result<Tip>> {
+        if tip.state.is_destroyed() && is_enabled(Mutant::IncarnationReused) && self.policy.mode != OpenMode::Open {
+            // What the mutant does: the life goes on behind its last record.
+            let state = State::from_snapshot(tip.slot, tip.epoch(), &[]).unwrap_or_default();
+            return self.claim(Tip { state: state.into(), ..tip });
+        }
         if tip.state.is_destroyed() {
             return self.incarnation(Some(self.incarnation));
         }
-        if let Some(epoch) = self.succeeds.filter(|epoch| *epoch != tip.epoch()) {
-            let error = Error::new(ErrorKind::Conflict, format!("epoch {} has succeeded epoch {epoch} already", tip.epoch()));
-            return Step::Done(Err(error));
+        if let Some((life, epoch)) = self.succeeds {
+            let is_of_life = tip.incarnation == life || is_enabled(Mutant::ClaimSucceedsAnotherLife);
+            if !is_of_life || tip.epoch() != epoch {
+                let message =
+                    format!("epoch {} of life {} has succeeded epoch {epoch} of life {life} already", tip.epoch(), tip.incarnation);
+                return Step::Done(Err(Error::new(ErrorKind::Conflict, message)));
+            }
         }
         if let Err(error) = self.policy.check(&tip.state) {
             return Step::Done(Err(error));

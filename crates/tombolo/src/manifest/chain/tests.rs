@@ -8,6 +8,7 @@ use super::append::{Append, Appended};
 use super::claim::{Claim, Claimed};
 use super::follow::{Follow, Followed};
 use super::load::{Load, Proof};
+use super::open::{Open, OpenMode, Policy};
 use super::truncate::Truncate;
 use super::*;
 
@@ -256,6 +257,66 @@ fn a_follower_stays_on_the_chain() {
     assert_eq!(store.run(Follow::new(newer, true)).unwrap(), Followed::Current(newest));
 }
 
+/// A life in which a database was created, and its tip.
+fn created(store: &mut Store, life: Incarnation) -> Tip {
+    let Ok(Claimed::Effective(tip)) = store.run(Claim::new(Tip::empty(life))) else { panic!("claimed") };
+    let created = Edit::DatabaseCreated { id: life.0, log_identity: "memory".into(), created_unix_seconds: 0 };
+    store.append(&tip, RecordKind::Edits(vec![created]))
+}
+
+/// Whoever stood by for a life that has ended takes over no other one, though its epoch has the same number.
+fn a_standby_of_an_earlier_life_claims_nothing() {
+    let mut lives = [Store::default(), Store::default()];
+    let known = created(&mut lives[0], Incarnation(1));
+    // The writer goes on, and the database is destroyed.
+    let tip = lives[0].edit_twice(&known);
+    let Ok(Claimed::Effective(tip)) = lives[0].run(Claim::new(tip)) else { panic!("claimed") };
+    let last = lives[0].append(&tip, RecordKind::Destroyed);
+    lives[0].run(Truncate::new(Incarnation(1), last.slot - 1)).unwrap();
+    let newest = created(&mut lives[1], Incarnation(2));
+    assert_eq!(newest.epoch(), known.epoch());
+    let mut open = Open::succeeding(Policy { mode: OpenMode::Open, log_identity: None }, known);
+    let mut step = open.begin();
+    let outcome = loop {
+        let effect = match step {
+            Step::Done(outcome) => break outcome,
+            Step::Do(effect) => effect,
+        };
+        let answer = match effect {
+            Effect::NewestIncarnation => Answer::Newest(Some(2)),
+            Effect::NewestRecord(Incarnation(2)) | Effect::ReadRecords(Incarnation(2), _) | Effect::PutRecord(Incarnation(2), ..) => {
+                lives[1].perform(effect)
+            }
+            _ => lives[0].perform(effect),
+        };
+        step = open.step(answer);
+    };
+    assert_eq!(outcome.unwrap_err().kind(), ErrorKind::Conflict);
+    assert_eq!(lives[1].slots.len() as u64, newest.slot, "its writer is not disturbed");
+}
+
+#[test]
+fn a_standby_takes_over_no_other_life() {
+    a_standby_of_an_earlier_life_claims_nothing();
+}
+
+/// The state before the last record is found as long as the chain below is there, and not taken for another once it is gone.
+#[test]
+fn the_state_that_a_life_ended_with_is_found_until_it_is_truncated() {
+    let (mut store, tip) = long_chain();
+    let last = store.append(&tip, RecordKind::Destroyed);
+    let before = |store: &mut Store| store.run(Load::of_slot(INCARNATION, last.slot - 1)).unwrap().unwrap();
+    let found = before(&mut store);
+    assert_eq!((&found, &*found.state), (&tip, &*tip.state));
+    for effects in [2, 5, 10, 12] {
+        store.run_part(Truncate::new(INCARNATION, last.slot - 1), effects);
+        let found = before(&mut store);
+        assert!(found == tip || found == last && found.state.is_destroyed(), "{found:?}");
+    }
+    store.run(Truncate::new(INCARNATION, last.slot - 1)).unwrap();
+    assert_eq!(before(&mut store), last);
+}
+
 /// Another epoch's claim in the slot: fenced.
 #[test]
 fn a_foreign_record_fences() {
@@ -270,7 +331,19 @@ fn a_foreign_record_fences() {
 #[cfg(feature = "mutants")]
 mod mutants {
     use super::*;
-    use tombolo_storage::mutant::{Mutant, enable};
+    use tombolo_storage::mutant::{Mutant, enable, notices};
+
+    /// Rule 3 without the list of a follower that finds nothing new: where its chain was truncated, it stays for ever.
+    #[test]
+    fn rule_3_a_follower_that_never_confirms_is_caught() {
+        notices(Mutant::FollowNeverConfirms, a_follower_stays_on_the_chain);
+    }
+
+    /// Rule 4, of whoever stood by: an epoch of another life is none that it succeeds.
+    #[test]
+    fn rule_4_a_standby_that_claims_another_life_is_caught() {
+        notices(Mutant::ClaimSucceedsAnotherLife, a_standby_of_an_earlier_life_claims_nothing);
+    }
 
     /// Rule 2 without the order: what an interrupted truncation leaves is never found again.
     #[test]

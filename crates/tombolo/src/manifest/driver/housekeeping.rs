@@ -38,7 +38,7 @@ pub(super) async fn snapshot_and_truncate(inner: &Inner, tip: &Tip) -> Result<()
         inner.io.run(&mut Truncate::new(inner.incarnation, through), Patience::Bounded).await.flatten()?;
     }
     let older = |name: &ObjectName| names::parse_snapshot(inner.incarnation, name).is_some_and(|(slot, _)| slot < tip.slot);
-    delete_under(&inner.io, &names::snapshot_prefix(inner.incarnation), older).await
+    delete_under(&inner.io, &names::snapshot_prefix(inner.incarnation), older).await.map(drop)
 }
 
 impl Inner {
@@ -84,24 +84,24 @@ async fn write_snapshot(io: &Io, tip: &Tip, random: u64) -> Result<SnapshotEnd> 
     Ok(end)
 }
 
-/// Deletes the objects under a prefix that `doomed` says.
-async fn delete_under(io: &Io, prefix: &str, doomed: impl Fn(&ObjectName) -> bool) -> Result<()> {
+/// Deletes the objects under a prefix that `doomed` says; how many there were.
+async fn delete_under(io: &Io, prefix: &str, doomed: impl Fn(&ObjectName) -> bool) -> Result<u64> {
+    let mut deleted = 0;
     for name in io.list_all(prefix).await? {
         if doomed(&name) {
             io.delete(&name).await?;
+            deleted += 1;
         }
     }
-    Ok(())
+    Ok(deleted)
 }
 
-/// Deletes what an incarnation that ended with the record in slot `last` leaves, but for its claims and that record. No pin of it is left: see
-/// [`crate::collection`].
-pub(crate) async fn delete_all(io: &Io, incarnation: Incarnation, last: u64) -> Result<()> {
-    delete_under(io, &names::table_prefix(incarnation), |_| true).await?;
-    delete_under(io, &names::snapshot_prefix(incarnation), |_| true).await?;
-    delete_under(io, &names::application_prefix(incarnation), |_| true).await?;
-    delete_under(io, &names::alive_prefix(incarnation), |_| true).await?;
-    delete_under(io, &names::standby_prefix(incarnation), |_| true).await?;
-    io.run(&mut Truncate::new(incarnation, last - 1), Patience::Bounded).await.flatten()?;
-    Ok(())
+/// Deletes what an incarnation that ended with the record in slot `last` leaves, but for its claims and that record; how many objects there were. No pin of
+/// it is left: see [`crate::collection`]. Nor is a log: what says where they are, the snapshot and the records, goes last.
+pub(crate) async fn delete_all(io: &Io, incarnation: Incarnation, last: u64) -> Result<u64> {
+    let mut deleted = 0;
+    for prefix in [names::table_prefix, names::application_prefix, names::alive_prefix, names::standby_prefix, names::snapshot_prefix] {
+        deleted += delete_under(io, &prefix(incarnation), |_| true).await?;
+    }
+    Ok(deleted + io.run(&mut Truncate::new(incarnation, last - 1), Patience::Bounded).await.flatten()?)
 }

@@ -572,14 +572,27 @@ pub async fn load(env: &Env, store: &Arc<dyn ObjectStore>) -> Result<Loaded> {
     Ok(Loaded { incarnation: tip.incarnation, state: tip.state })
 }
 
-/// The newest life of a database if that has ended, and the slot of its last record.
+/// A life of a database that has ended.
+#[derive(Clone, Debug)]
+pub(crate) struct EndedLife {
+    pub(crate) incarnation: Incarnation,
+    /// The slot of its last record.
+    pub(crate) last: u64,
+    /// The state that ended there; `None` once the chain below is gone, which is deleted after all that the state names.
+    pub(crate) state: Option<Arc<State>>,
+}
+
+/// The newest life of a database if that has ended.
 ///
 /// # Errors
 /// As [`load`], but for `NotFound`.
-pub(crate) async fn ended_life(env: &Env, store: &Arc<dyn ObjectStore>) -> Result<Option<(Incarnation, u64)>> {
+pub(crate) async fn ended_life(env: &Env, store: &Arc<dyn ObjectStore>) -> Result<Option<EndedLife>> {
     let io = Io { env: env.clone(), store: Arc::clone(store), epoch: Epoch::NONE, purpose: Purpose::Open };
     let tip = newest_life(&io).await?.and_then(|(_, tip)| tip);
-    Ok(tip.filter(|tip| tip.state.is_destroyed()).map(|tip| (tip.incarnation, tip.slot)))
+    let Some(tip) = tip.filter(|tip| tip.state.is_destroyed()) else { return Ok(None) };
+    let (incarnation, last) = (tip.incarnation, tip.slot);
+    let before = io.run(&mut Load::of_slot(incarnation, last - 1), Patience::Bounded).await.flatten()?;
+    Ok(Some(EndedLife { incarnation, last, state: before.filter(|before| before.slot < last).map(|before| before.state) }))
 }
 
 /// The newest life of a database, and its proven tip; `None` for the tip when its chain has no record, and for all when no life has begun.

@@ -351,6 +351,12 @@ fn destroyed_and_created_again() {
     });
 }
 
+#[cfg(feature = "mutants")]
+#[test]
+fn a_life_that_goes_on_behind_its_end_is_noticed() {
+    tombolo_storage::mutant::notices(Mutant::IncarnationReused, destroyed_and_created_again);
+}
+
 /// A log store publishes through the manifest, and finds what it published.
 #[test]
 fn publishes_log_configurations() {

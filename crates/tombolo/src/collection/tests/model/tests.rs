@@ -27,6 +27,7 @@ fn clean(name: &str, world: World) {
 }
 
 const FIRST: TableName = TableName { epoch: 1, random: 0 };
+const SECOND: TableName = TableName { epoch: 1, random: 1 };
 
 /// A writer under way, and two processes that take over.
 fn takeover() -> World {
@@ -73,6 +74,13 @@ fn pinning_and_takeover() -> World {
     World::new(vec![writer, successor, Process::new(&[Task::Pin(FIRST)])], 3)
 }
 
+/// A writer that deletes one table after the other, and a reader that renews its lease of the other one when it has run out.
+fn leasing() -> World {
+    let collects = [Task::Obsolete(SECOND), Task::Collect, Task::Obsolete(FIRST), Task::Collect];
+    let writer = Process::new(&[&[Task::Open, Task::Table(0), Task::Table(1)][..], &collects].concat());
+    World::new(vec![writer, Process::new(&[Task::Lease(FIRST), Task::Renew])], 4)
+}
+
 /// A writer that makes tables, a process that takes over, a job's output, and a collector of orphans.
 fn orphans() -> World {
     let writer = Process::new(&[Task::Open, Task::Table(0), Task::Output(5), Task::Table(1)]);
@@ -104,6 +112,7 @@ fn truncations_lose_nothing() {
 fn deletion_spares_what_is_pinned() {
     clean("pinning", pinning());
     clean("pinning and takeover", pinning_and_takeover());
+    clean("leasing", leasing());
 }
 
 #[test]
@@ -157,7 +166,9 @@ mod mutants {
         rule_11_pins_listed_before_condemning: DeleteListsPinsBeforeCondemning in pinning,
         rule_11_deleted_before_unnamed: DeleteBeforeUnnamed in pinning,
         rule_12_pin_without_proof: PinWithoutProvingTip in pinning,
+        rule_12_unknown_taken_as_landed: PinUnknownTakenAsLanded in pinning,
         rule_12_condemned_table_pinned: PinAcceptsCondemned in pinning,
+        rule_13_pin_deleted_before_its_tables: LeasePinDeletedUnlost in leasing,
         rule_14_current_epoch_collected: CollectCurrentEpoch in orphans,
         rule_14_unproven_state_collected: CollectUnprovenState in orphans_and_truncation,
     }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tombolo_format::key::SequenceNumber;
 use tombolo_format::manifest::{Edit, RecordKind, TableDescription, TableName, decode_record, record_hash};
-use tombolo_format::pin::decode_pin;
+use tombolo_format::pin::{Pin, decode_pin};
 use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Error, ErrorKind, Incarnation};
 
@@ -41,6 +41,8 @@ pub enum Name {
     Slot(u64),
     /// A pin.
     Pin(u128),
+    /// A heartbeat of a leased pin.
+    Beat(u128),
     /// A table's object.
     Table(u64, u64),
 }
@@ -76,8 +78,20 @@ pub enum Task {
     Collect,
     /// Pin a table, if it is named.
     Pin(TableName),
+    /// The same with a lease, which has run out for whoever lists the pins before a heartbeat.
+    Lease(TableName),
+    /// Put a heartbeat of the leased pin, and prove that it is kept.
+    Renew,
     /// Delete what no proven state names.
     Orphans,
+}
+
+/// What a pin is put or proven for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Pinning {
+    Lasting,
+    Leased,
+    Renewed,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -93,7 +107,10 @@ enum Activity {
     FindOutput(TableName),
     Collect(Collect),
     CollectCommit(Collect, Append),
-    Pin(PutPin),
+    /// Pins that are left to be deleted.
+    DeletePins(Vec<u128>),
+    Pin(PutPin, Pinning),
+    PutBeat,
     Orphans(Orphans),
     Ended,
 }
@@ -104,7 +121,8 @@ enum Pending {
     Nothing,
     Chain(Effect),
     Collection(collection::Effect),
-    PutTable(TableName),
+    /// An object without content.
+    Put(Name),
 }
 
 /// A process.
@@ -116,6 +134,8 @@ pub struct Process {
     epoch: u64,
     activity: Activity,
     pending: Pending,
+    /// The leased pin that this process put and proved.
+    leased: Option<Pin>,
     /// Of a read of several slots: what was read so far.
     read: Vec<Option<Bytes>>,
     /// Of a list that is not atomic (a mutant): everything above was passed.
@@ -135,6 +155,7 @@ impl Process {
             epoch: 0,
             activity: Activity::Idle,
             pending: Pending::Nothing,
+            leased: None,
             read: Vec::new(),
             passed: None,
             begun: None,
@@ -416,7 +437,15 @@ impl World {
             collection::Effect::ListPins => {
                 let pins = self.held.iter().filter(|(name, _)| matches!(name, Name::Pin(_)));
                 let pins = pins.map(|(_, bytes)| decode_pin(bytes).expect("the model damages nothing"));
-                collection::Answer::Pins(pins.map(|pin| ListedPin { id: pin.id, tables: pin.tables, expired: false }).collect())
+                let state = self.processes[process].tip.as_ref().map(|tip| &tip.state);
+                let is_named = |name: &TableName| state.is_some_and(|state| state.table(*name).is_some());
+                let listed = pins.map(|pin| ListedPin {
+                    id: pin.id,
+                    expired: pin.lease_ms > 0 && !self.held.contains_key(&Name::Beat(pin.id)),
+                    named: pin.tables.iter().all(is_named),
+                    tables: pin.tables,
+                });
+                collection::Answer::Pins(listed.collect())
             }
             collection::Effect::PutPin(id, bytes) => collection::Answer::Put(self.put(Name::Pin(*id), bytes, answered)?),
             collection::Effect::ReadPin(id) => collection::Answer::Bytes(self.held.get(&Name::Pin(*id)).cloned()),
@@ -443,8 +472,8 @@ impl World {
     fn perform(&mut self, process: usize, answered: bool) -> Checked {
         match self.processes[process].pending.clone() {
             Pending::Nothing => Ok(()),
-            Pending::PutTable(name) => {
-                let answer = self.put(Name::from(name), &Bytes::new(), answered)?;
+            Pending::Put(name) => {
+                let answer = self.put(name, &Bytes::new(), answered)?;
                 self.answer_collection(process, collection::Answer::Put(answer))
             }
             Pending::Chain(effect) => match self.chain(process, &effect, answered)? {
@@ -516,10 +545,16 @@ impl World {
                 let step = collect.step(answer);
                 self.collecting(process, collect, step)
             }
-            Activity::Pin(mut pin) => {
+            Activity::DeletePins(left) => self.delete_pins(process, left),
+            Activity::Pin(mut pin, what) => {
                 let step = pin.step(answer);
-                self.pinning(process, pin, step)
+                self.pinning(process, pin, what, step)
             }
+            Activity::PutBeat => match answer {
+                // It is tried again with the next number, of which nothing here depends.
+                collection::Answer::Put(PutAnswer::Unknown) => self.next_task(process),
+                _ => self.renew(process),
+            },
             Activity::Orphans(mut orphans) => {
                 let step = orphans.step(answer);
                 self.finding_orphans(process, orphans, step)
@@ -571,7 +606,7 @@ impl Pending {
         use collection::Effect as Other;
         match self {
             Pending::Nothing => false,
-            Pending::PutTable(_) => true,
+            Pending::Put(_) => true,
             Pending::Chain(effect) | Pending::Collection(Other::Chain(effect)) => {
                 matches!(effect, Effect::PutRecord(..) | Effect::DeleteRecord(..))
             }

@@ -8,7 +8,7 @@ use tombolo_format::pin::{Pin, PinKind};
 use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Epoch, Error, ErrorKind, Result};
 
-use super::{Activity, Checked, INCARNATION, Pending, Task, Violation, World, violated};
+use super::{Activity, Checked, INCARNATION, Name, Pending, Pinning, Task, Violation, World, violated};
 use crate::collection::machine::{self as collection, Collect, Machine as _, Orphans, PinOutcome, PutPin};
 use crate::manifest::chain::append::{Append, Appended};
 use crate::manifest::chain::follow::{Follow, Followed};
@@ -17,6 +17,19 @@ use crate::manifest::chain::open::{Open, OpenMode, Policy};
 use crate::manifest::chain::truncate::Truncate;
 use crate::manifest::chain::{Machine as _, Step, Tip};
 use crate::manifest::state::TableStatus;
+
+/// A reader's pin of a process, which has one.
+fn leased(process: usize, tables: &[TableName]) -> Pin {
+    Pin {
+        incarnation: INCARNATION.0,
+        id: process as u128,
+        kind: PinKind::Reader,
+        lease_ms: 1,
+        created_unix_seconds: 0,
+        tables: tables.to_vec(),
+        clone: None,
+    }
+}
 
 impl World {
     pub(super) fn opening(&mut self, process: usize, open: Open, step: Step<Result<Tip>>) -> Checked {
@@ -161,10 +174,18 @@ impl World {
                 self.processes[process].pending = Pending::Collection(effect);
                 Ok(())
             }
-            collection::Step::Done(Ok(_)) => self.next_task(process),
+            collection::Step::Done(Ok(pass)) => self.delete_pins(process, pass.expired),
             collection::Step::Done(Err(error)) if error.kind() == ErrorKind::Fenced => self.end(process),
             collection::Step::Done(Err(error)) => self.failed(process, &error),
         }
+    }
+
+    pub(super) fn delete_pins(&mut self, process: usize, mut left: Vec<u128>) -> Checked {
+        let Some(next) = left.pop() else { return self.next_task(process) };
+        let state = &mut self.processes[process];
+        state.activity = Activity::DeletePins(left);
+        state.pending = Pending::Collection(collection::Effect::DeletePin(next));
+        Ok(())
     }
 
     pub(super) fn committing(&mut self, process: usize, mut collect: Collect, append: Append, step: Step<Result<Appended>>) -> Checked {
@@ -187,16 +208,20 @@ impl World {
         }
     }
 
-    pub(super) fn pinning(&mut self, process: usize, pin: PutPin, step: collection::Step<Result<PinOutcome>>) -> Checked {
+    pub(super) fn pinning(&mut self, process: usize, pin: PutPin, what: Pinning, step: collection::Step<Result<PinOutcome>>) -> Checked {
         match step {
             collection::Step::Do(effect) => {
-                self.processes[process].activity = Activity::Pin(pin);
+                self.processes[process].activity = Activity::Pin(pin, what);
                 self.processes[process].pending = Pending::Collection(effect);
                 Ok(())
             }
             collection::Step::Done(Ok(PinOutcome::Effective(_))) => {
                 self.processes[process].begun = None;
-                self.pinned.extend(pin.tables());
+                match what {
+                    // Its lease may run out at any moment: the reader asks before it believes what it reads.
+                    Pinning::Leased => self.processes[process].leased = Some(leased(process, pin.tables())),
+                    Pinning::Lasting | Pinning::Renewed => self.pinned.extend(pin.tables()),
+                }
                 self.next_task(process)
             }
             collection::Step::Done(Ok(PinOutcome::Void | PinOutcome::Undecided)) => self.next_task(process),
@@ -231,7 +256,7 @@ impl World {
     pub(super) fn put_table(&mut self, process: usize, name: TableName, named: bool) -> Checked {
         let state = &mut self.processes[process];
         state.activity = Activity::PutTable(name, named);
-        state.pending = Pending::PutTable(name);
+        state.pending = Pending::Put(Name::from(name));
         Ok(())
     }
 
@@ -292,18 +317,16 @@ impl World {
             Task::Obsolete(name) => self.append(process, vec![Edit::TableObsolete { name }]),
             Task::Collect => self.collect(process),
             Task::Pin(name) => {
-                let pin = Pin {
-                    incarnation: INCARNATION.0,
-                    id: process as u128,
-                    kind: PinKind::Checkpoint,
-                    lease_ms: 0,
-                    created_unix_seconds: 0,
-                    tables: vec![name],
-                    clone: None,
-                };
-                let mut pin = PutPin::new(pin).expect("one table is not too many");
-                let step = pin.begin();
-                self.pinning(process, pin, step)
+                let pin = Pin { kind: PinKind::Checkpoint, lease_ms: 0, ..leased(process, &[name]) };
+                self.pin(process, pin, Pinning::Lasting)
+            }
+            Task::Lease(name) => self.pin(process, leased(process, &[name]), Pinning::Leased),
+            Task::Renew => {
+                let state = &mut self.processes[process];
+                let Some(pin) = &state.leased else { return self.end(process) };
+                state.pending = Pending::Put(Name::Beat(pin.id));
+                state.activity = Activity::PutBeat;
+                Ok(())
             }
             Task::Orphans => {
                 let mut orphans = Orphans::new(INCARNATION);
@@ -311,6 +334,20 @@ impl World {
                 self.finding_orphans(process, orphans, step)
             }
         }
+    }
+
+    fn pin(&mut self, process: usize, pin: Pin, what: Pinning) -> Checked {
+        let mut pin = PutPin::new(pin).expect("one table is not too many");
+        let step = pin.begin();
+        self.pinning(process, pin, what, step)
+    }
+
+    /// Proves the leased pin once more, of which a heartbeat has landed.
+    pub(super) fn renew(&mut self, process: usize) -> Checked {
+        let Some(pin) = self.processes[process].leased.clone() else { return self.end(process) };
+        let mut pin = PutPin::renewed(pin).expect("one table is not too many");
+        let step = pin.begin();
+        self.pinning(process, pin, Pinning::Renewed, step)
     }
 
     pub(super) fn snapshot(&mut self, process: usize) -> Checked {
