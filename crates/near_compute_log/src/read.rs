@@ -313,7 +313,7 @@ async fn follow_segment(
             let message = format!("{} of the {} nodes that hold segment {} answer", said.len(), members.len(), segment.number);
             return Err(Error::new(ErrorKind::Retry, message).object(place(log)).advice("`tombolo log status` names them"));
         };
-        // What some region has may be acknowledged already: the writer tells soon.
+        // What some region has may be acknowledged already: the writer tells soon, unless it died or stands still. Then it shows after a takeover only.
         let seen = said.iter().map(|bytes| worth_telling(first, bytes)).max().unwrap_or(0);
         let wanted = *wanted.get_or_insert(seen);
         if best.end >= wanted || look == LOOKS {

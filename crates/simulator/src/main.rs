@@ -77,6 +77,7 @@ struct Arguments {
     list: bool,
 }
 
+#[cfg(feature = "mutants")]
 /// Where mutants are noticed that no scenario hunts.
 const TESTS_HUNT: &str = "tests of the crates notice those that no scenario hunts: cargo xtask check --only mutants";
 

@@ -148,7 +148,8 @@ impl LogContext {
 /// 3. Up to the sealed length the entries read back are those appended, in order, whole; damage in between is `Corrupt`, never an end.
 /// 4. No epoch appends to another's log.
 /// 5. What [`LogStore::tail`] shows lies within every length that a fence returns, and holds everything acknowledged as durable before it. An
-///    entry whose append failed is not shown, as long as nobody has fenced the log.
+///    entry whose append failed is not shown, as long as nobody has fenced the log. (A near-compute log lacks what a writer acknowledged last and did not
+///    live to tell its nodes; a takeover finds it.)
 pub trait LogStore: Send + Sync + fmt::Debug {
     /// Begins this epoch's log: makes its lanes, publishes one record for each through the chain, and returns when both are durable.
     /// What logs of older epochs that the chain does not name still keep is freed, in the background where that takes long.

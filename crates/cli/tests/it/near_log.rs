@@ -121,7 +121,8 @@ fn nodes_that_announce_themselves_in_the_databases_store_keep_its_log() {
     assert_eq!(ok(&["db", "get", &store, "a", "--log", log]).trim(), "1");
     let mut on: Vec<String> = regions(&store).into_iter().map(|(node, _)| node).collect();
     let mut addresses: Vec<String> = nodes.iter().map(|node| node.address.clone()).collect();
-    (on.sort(), addresses.sort());
+    on.sort();
+    addresses.sort();
     assert_eq!(on, addresses);
     fails(&["db", "get", &store, "a", "--log", "near://nobody"], 7, &["0 of the"]);
 }

@@ -205,7 +205,7 @@ impl Builder {
     }
 
     /// Opens for reading beside a live writer, and follows it: see [`Reader`]. On return everything is visible that was acknowledged as
-    /// durable before the call. Takes no claim; puts a leased pin and its heartbeats, so that it needs the permission to put and delete.
+    /// durable before the call (over a near-compute log: unless its writer died, or stood still, before it told the nodes). Takes no claim; puts a leased pin and its heartbeats, so that it needs the permission to put and delete.
     ///
     /// # Errors
     /// `NotFound` when there is no such database; `Invalid` for an option out of range, a checkpoint, or another log than that of the database;

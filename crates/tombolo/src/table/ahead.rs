@@ -493,7 +493,7 @@ mod tests {
     fn a_block_of_two_coming_pieces_comes_from_both() {
         let env = World::new(1).process("walker").env();
         let budget = MemoryBudget::new(1 << 20).unwrap();
-        let data = Bytes::from((0..300u32).map(|at| at as u8).collect::<Vec<_>>());
+        let data = Bytes::from((0..=255).chain(0..44).collect::<Vec<u8>>());
         let piece = |range: Range<usize>| (range.start as u64..range.end as u64, data.slice(range));
         for (backward, pieces) in [(false, [0..100, 100..200, 200..300]), (true, [200..300, 100..200, 0..100])] {
             for ready in [true, false] {
@@ -521,8 +521,8 @@ mod tests {
                     env.block_on(ahead.wait(handle, Reach::NEAR))
                 };
                 let (bytes, start) = taken.unwrap();
-                let at = (handle.offset - start) as usize;
-                let whole = handle.offset as usize..handle.end() as usize;
+                let [at, from, to] = [handle.offset - start, handle.offset, handle.end()].map(|at| usize::try_from(at).unwrap());
+                let whole = from..to;
                 assert_eq!(bytes.get(at..at + whole.len()), data.get(whole), "backward {backward}, ready {ready}");
             }
         }
