@@ -113,7 +113,6 @@ impl Collector {
         }
         kept.extend(pass.kept);
         self.memory.lock().pinned = !kept.is_empty();
-        self.release_sources().await?;
         Ok(Collected { deleted: pass.deleted, kept })
     }
 

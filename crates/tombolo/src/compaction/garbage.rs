@@ -42,7 +42,18 @@ fn repeatable(error: Error) -> Error {
     }
 }
 
+/// What may fail for long, by a pin that cannot be read or a source that refuses, comes last, and keeps nothing else from being done.
 async fn pass(engine: &Engine, collector: &Collector, has_swept: &mut bool) -> Result<()> {
+    while let Some(table) = engine.left_behind.next() {
+        if let Err(error) = collector.discard(table).await {
+            engine.left_behind.add(table);
+            return Err(error);
+        }
+    }
+    if !*has_swept {
+        collector.collect_orphans().await?;
+        *has_swept = true;
+    }
     // One pass takes so many and no more.
     while collector.has_undeleted() || engine.manifest.state().unneeded().next().is_some() {
         if collector
@@ -55,17 +66,6 @@ async fn pass(engine: &Engine, collector: &Collector, has_swept: &mut bool) -> R
         }
     }
     collector.check_deleted()?;
-    // What an epoch before has left of a clone's last steps.
-    collector.release_sources().await?;
-    while let Some(table) = engine.left_behind.next() {
-        if let Err(error) = collector.discard(table).await {
-            engine.left_behind.add(table);
-            return Err(error);
-        }
-    }
-    if !*has_swept {
-        collector.collect_orphans().await?;
-        *has_swept = true;
-    }
-    Ok(())
+    // Of which no table is named any more, by this pass or by an epoch before, whose last steps they are.
+    collector.release_sources().await
 }

@@ -37,6 +37,8 @@ use crate::write;
 /// Pauses between attempts: doubled from the first to the last.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LAST_PAUSE: Duration = Duration::from_secs(5);
+/// The last pause of collection where somebody has to do something first: nobody waits for it, and an idle database stays idle.
+const LASTING_PAUSE: Duration = Duration::from_secs(300);
 /// A flush that ended with a bug so often in a row is not made again: two seconds after the first.
 const BUGS_MAX: u32 = 8;
 /// The flush of a memtable of so much, or an eighth of the largest, tells how fast flushes go; that of a smaller one, what a request takes.
@@ -165,7 +167,9 @@ impl Retries {
         if engine.is_stopping() || !sleep(engine, self.pause, work, stop).await {
             return Err(error);
         }
-        self.pause = (self.pause * 2).min(LAST_PAUSE);
+        let no_pause_heals = matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::PermissionDenied | ErrorKind::Unsupported);
+        let last = if work == Work::COLLECTION && no_pause_heals { LASTING_PAUSE } else { LAST_PAUSE };
+        self.pause = (self.pause * 2).min(last);
         Ok(false)
     }
 }

@@ -7,9 +7,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use tombolo::{Builder, CloneState, Db, Env, ErrorKind, Options, ReaderOptions, Registry, Result, SharedClone};
 use tombolo_env::simulated::World;
-use tombolo_storage::{Epoch, ObjectName, ObjectStore, Purpose, Request, Uri};
+use tombolo_storage::layer::RequestKind;
+use tombolo_storage::layer::fault::{Asked, Fault, FaultPlan, Rule};
+use tombolo_storage::{Epoch, Life, ObjectKind, ObjectName, ObjectStore, Placement, Purpose, Request, Uri};
 
-use crate::stores::slow_registry;
+use crate::stores::{faulty_registry, slow_registry};
 
 type Contents = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -164,6 +166,36 @@ fn a_clone_that_was_compacted_keeps_nothing_of_its_source() {
         bucket.builder("source").destroy().await.unwrap();
         drop(clone);
         assert!(bucket.open("clone").await.verify().await.unwrap().damage.is_empty());
+    });
+}
+
+/// A source that lets nothing be deleted keeps what was shared, and what a pass has to do beside that is done.
+#[test]
+fn a_source_that_refuses_keeps_no_garbage_of_the_clone() {
+    run(|bucket| async move {
+        let source = bucket.open("source").await;
+        fill(&source, 1).await.unwrap();
+        source.share_to(bucket.builder("clone")).await.unwrap();
+        let plan = FaultPlan::scripted();
+        let release = |asked: &Asked<'_>| asked.kind == RequestKind::Delete && asked.name.contains("/pin/");
+        plan.inject(Rule::new(release, Fault::Error(ErrorKind::PermissionDenied)));
+        let refusing = faulty_registry(&bucket.registry, "mem", &plan);
+        let open = || bucket.builder("clone").log("mem://bucket/clone").registry(refusing.clone()).open();
+        let clone = open().await.unwrap();
+        clone.compact().await.unwrap();
+        drop(clone);
+        let orphan = ObjectName::new("0000000000000001/table/0000000000000001-00000000000000aa").unwrap();
+        let placement = Placement::new(ObjectKind::Table, Life::Long);
+        let request = Request::new(Purpose::Verify, Epoch::NONE);
+        bucket.store("clone").put_if_absent(request, &orphan, placement, Bytes::from_static(b"x")).await.unwrap();
+        let clone = open().await.unwrap();
+        bucket.settle().await;
+        assert!(!bucket.objects("clone", "/table/").await.contains(&orphan));
+        assert!(clone.stats().background_error.is_some_and(|told| told.contains("collection")));
+        assert!(plan.injected() > 0);
+        plan.clear();
+        bucket.env.sleep(Duration::from_secs(60)).await;
+        assert!(bucket.clones("source").await.is_empty() && clone.stats().background_error.is_none());
     });
 }
 

@@ -5,10 +5,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tombolo::{Batch, Durability, ErrorKind};
+use tombolo::{Batch, Db, Durability, ErrorKind};
 use tombolo_storage::layer::RequestKind;
 use tombolo_storage::layer::fault::{Asked, Fault, FaultLogStore, Rule};
-use tombolo_storage::{Epoch, Life, ObjectKind, Placement, Purpose, Registry, Request, Uri};
+use tombolo_storage::{Epoch, Life, ObjectKind, ObjectName, Placement, Purpose, Registry, Request, Uri};
 
 use crate::stores::{Stores, run as run_with};
 
@@ -221,21 +221,43 @@ fn tables_that_could_not_be_deleted_are_deleted_once_they_can_be() {
     }
 }
 
+/// A database with a table that is not needed any more, and a pin that cannot be read.
+async fn with_a_damaged_pin(stores: &Stores) -> (Db, ObjectName) {
+    let db = stores.open(&[]).await;
+    let keys = db.default_keyspace();
+    keys.put(b"k", b"1").await.unwrap();
+    db.checkpoint("c").await.unwrap();
+    let request = Request::new(Purpose::Verify, Epoch::NONE);
+    let listed = stores.objects.list(request, "", None, 100_000).await.unwrap();
+    let pin = listed.objects.iter().map(|object| &object.name).find(|name| name.as_str().contains("/pin/")).unwrap().clone();
+    stores.objects.delete(request, &pin).await.unwrap();
+    let placement = Placement::new(ObjectKind::Pin, Life::Medium);
+    stores.objects.put_if_absent(request, &pin, placement, vec![7; 100].into()).await.unwrap();
+    keys.put(b"k", b"2").await.unwrap();
+    db.compact().await.unwrap();
+    (db, pin)
+}
+
+/// What no pause heals is tried again ever more rarely: an idle database stays idle.
+#[test]
+fn a_lasting_error_of_collection_keeps_no_idle_database_busy() {
+    run(|stores| async move {
+        let (db, _) = with_a_damaged_pin(&stores).await;
+        stores.env.sleep(Duration::from_secs(600)).await;
+        let before = stores.plan.requests();
+        stores.env.sleep(Duration::from_secs(600)).await;
+        let requests = stores.plan.requests() - before;
+        // One a minute looks whether somebody stands by.
+        assert!(requests <= 20, "{requests} requests in ten minutes");
+        assert!(db.stats().background_error.is_some_and(|told| told.contains("collection")));
+    });
+}
+
 #[test]
 fn a_damaged_pin_keeps_all_tables_and_is_told_of() {
     run(|stores| async move {
-        let db = stores.open(&[]).await;
-        let keys = db.default_keyspace();
-        keys.put(b"k", b"1").await.unwrap();
-        db.checkpoint("c").await.unwrap();
+        let (db, pin) = with_a_damaged_pin(&stores).await;
         let request = Request::new(Purpose::Verify, Epoch::NONE);
-        let listed = stores.objects.list(request, "", None, 100_000).await.unwrap();
-        let pin = listed.objects.iter().map(|object| &object.name).find(|name| name.as_str().contains("/pin/")).unwrap().clone();
-        stores.objects.delete(request, &pin).await.unwrap();
-        let placement = Placement::new(ObjectKind::Pin, Life::Medium);
-        stores.objects.put_if_absent(request, &pin, placement, vec![7; 100].into()).await.unwrap();
-        keys.put(b"k", b"2").await.unwrap();
-        db.compact().await.unwrap();
         stores.env.sleep(Duration::from_secs(60)).await;
         let told = db.stats().background_error.unwrap_or_default();
         assert!(told.contains("collection") && told.contains(pin.as_str()), "{told:?}");
