@@ -185,7 +185,8 @@ impl Io {
 
     /// The smallest name under a prefix: one atomic answer, or a walk as good as one.
     ///
-    /// A walk may miss a name that is deleted while it goes on. But for the destruction of a database, after which a load looks again, no record is deleted within [`TRUNCATION_AGE_MIN`] of the
+    /// A walk may miss a name that is deleted while it goes on. But for the destruction of a database, after which a load looks again, and a claim does not
+    /// (`docs/manifest.md`, limits), no record is deleted within [`TRUNCATION_AGE_MIN`] of the
     /// moment when it was the newest, so that a walk of less than half that shows the record that was the newest when it began, or a newer one.
     async fn first_name(&self, prefix: &str, patience: Patience) -> Result<Option<ObjectName>> {
         let list = || -> BoxFuture<'_, Result<Listed>> {
