@@ -564,6 +564,9 @@ impl Engine {
     pub(crate) fn work_ended(&self, work: Work) {
         if let Some(event) = self.troubles.ended(work) {
             self.events.tell(|| event);
+            // What has passed may have kept collection from going well, whose pauses are long.
+            self.troubles.hurry(std::iter::once(Work::COLLECTION));
+            self.work.raise();
         }
     }
 
