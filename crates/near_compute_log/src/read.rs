@@ -44,6 +44,8 @@ pub(crate) struct Reader {
     kept: BTreeMap<u32, Bytes>,
     /// The segment that is being read.
     open: Option<Open>,
+    /// Why there may be more.
+    lacks: Option<Error>,
 }
 
 #[derive(Debug)]
@@ -75,6 +77,7 @@ impl Reader {
             kept: kept.into_iter().map(|kept| (kept.number, kept.records)).collect(),
             segments,
             open: None,
+            lacks: None,
         };
         let is_last =
             |segment: &NearSegment| segment.number == to.segment() && segment.settled.is_none_or(|(length, _)| length >= to.byte());
@@ -179,6 +182,10 @@ impl Open {
 }
 
 impl LogReader for Reader {
+    fn lacks(&self) -> Option<Error> {
+        self.lacks.clone()
+    }
+
     fn next(&mut self) -> BoxFuture<'_, Result<Option<(LogEntry, LogOffset)>>> {
         Box::pin(async move { Ok(self.run(1).await?.and_then(|run| run.entries.first().map(|entry| run.entry(entry)))) })
     }
@@ -286,8 +293,8 @@ fn worth_telling(first: Digest, records: &[u8]) -> u32 {
     narrow(end)
 }
 
-/// What is committed of a segment that nobody may have sealed yet, as its regions say. What a writer acknowledged and died before it told anybody is
-/// not among it: that shows once the log is taken over.
+/// What is committed of a segment that nobody may have sealed yet, as its regions say, and how much more some region has. Of that nobody but a takeover can
+/// tell whether a writer acknowledged it and died before it told anybody.
 ///
 /// # Errors
 /// `Retry` when so few regions answer that they may all have missed what `quorum` of them acknowledged.
@@ -297,7 +304,7 @@ async fn follow_segment(
     log: &LogRecord,
     segment: &NearSegment,
     quorum: usize,
-) -> Result<Bytes> {
+) -> Result<(Bytes, u32)> {
     let first = first_digest(context.database, &identity(context, log, segment.number));
     let mut wanted = None;
     for look in 0..=LOOKS {
@@ -313,15 +320,24 @@ async fn follow_segment(
             let message = format!("{} of the {} nodes that hold segment {} answer", said.len(), members.len(), segment.number);
             return Err(Error::new(ErrorKind::Retry, message).object(place(log)).advice("`tombolo log status` names them"));
         };
-        // What some region has may be acknowledged already: the writer tells soon, unless it died or stands still. Then it shows after a takeover only.
+        // What some region has may be acknowledged already: the writer tells soon, if it lives.
         let seen = said.iter().map(|bytes| worth_telling(first, bytes)).max().unwrap_or(0);
         let wanted = *wanted.get_or_insert(seen);
         if best.end >= wanted || look == LOOKS {
-            return Ok(bytes.slice(..best.end as usize));
+            return Ok((bytes.slice(..best.end as usize), wanted.saturating_sub(best.end)));
         }
         context.env.sleep(LOOK_PAUSE).await;
     }
-    Ok(Bytes::new())
+    Ok((Bytes::new(), wanted.unwrap_or(0)))
+}
+
+/// What a follower is told when a region has records of which nobody says whether they are committed.
+fn undecided(log: &LogRecord, segment: u32, bytes: u32) -> Error {
+    let error = Error::new(
+        ErrorKind::Retry,
+        format!("the last {bytes} bytes of segment {segment} may be acknowledged, and the writer does not say so"),
+    );
+    error.object(place(log)).advice("wait until the writer goes on, or a standby, or whoever opens the database, has taken the log over; open_read_only shows what tables hold")
 }
 
 /// A reader of what is committed from `from` on.
@@ -330,11 +346,11 @@ pub(crate) async fn tail(context: &LogContext, neighbours: &Arc<Neighbours>, log
     if lane.segments.first().is_some_and(|first| first.number > from.segment()) {
         return Err(Error::new(ErrorKind::NotFound, "the log was trimmed beyond where it is to be followed from").object(place(log)));
     }
-    let (mut kept, mut to) = (Vec::new(), from);
+    let (mut kept, mut to, mut lacks) = (Vec::new(), from, None);
     for segment in lane.segments.iter().filter(|segment| segment.number >= from.segment()) {
-        let records = match segment.settled {
+        let (records, more) = match segment.settled {
             // Whoever settled it knew how long it is.
-            Some(_) => load(context, neighbours, log, segment).await?,
+            Some(_) => (load(context, neighbours, log, segment).await?, 0),
             None => follow_segment(context, neighbours, log, segment, usize::from(lane.quorum)).await?,
         };
         let has_end = {
@@ -347,6 +363,7 @@ pub(crate) async fn tail(context: &LogContext, neighbours: &Arc<Neighbours>, log
         }
         kept.push((segment.number, records));
         if !has_end {
+            lacks = (more > 0).then(|| undecided(log, segment.number, more));
             break;
         }
     }
@@ -366,5 +383,6 @@ pub(crate) async fn tail(context: &LogContext, neighbours: &Arc<Neighbours>, log
         segments,
         kept,
         open: None,
+        lacks,
     })
 }

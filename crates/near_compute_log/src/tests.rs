@@ -184,8 +184,8 @@ fn an_append_that_nodes_answer_at_once_is_durable_when_it_returns_and_one_after_
     assert!(!log.wants_gathered(0), "it was not answered as one that is held");
 }
 
-/// A follower on a machine of its own.
-fn follower(env: &Env, nodes: &Local, history: &LogHistory<'_>) -> Result<usize> {
+/// A follower on a machine of its own: how many entries it shows, and what it says that it lacks.
+fn follower(env: &Env, nodes: &Local, history: &LogHistory<'_>) -> Result<(usize, Option<Error>)> {
     let store = NearLogStore::new(env, Arc::new(nodes.clone()), Neighbours::at(&NODES), Replication::default());
     let (context, record) = (history.context(5), history.record(5, 0));
     env.block_on(async {
@@ -194,8 +194,30 @@ fn follower(env: &Env, nodes: &Local, history: &LogHistory<'_>) -> Result<usize>
         while reader.next().await?.is_some() {
             count += 1;
         }
-        Ok(count)
+        Ok((count, reader.lacks()))
     })
+}
+
+/// It was acknowledged, and nobody but its dead writer knows.
+#[test]
+fn a_follower_says_that_it_lacks_what_nobody_tells() {
+    let world = World::new(7);
+    let nodes = Local::with(&NODES);
+    let writer = world.process("writer");
+    let subject = subject(&writer.env(), &nodes, 64 << 10);
+    let history = LogHistory::new(&subject);
+    let log = history.open(5, 1).expect("opening");
+    let env = world.process("follower").env();
+    for number in 0..10 {
+        append(&subject.env, &*log, 0, &entry(number, 900)).expect("appending");
+    }
+    let (shown, lacks) = follower(&env, &nodes, &history).expect("all nodes answer");
+    assert!(shown == 10 && lacks.is_none(), "a writer that lives tells: {shown} entries, {lacks:?}");
+    let appended = log.append(0, &entry(10, 900)).expect("appending");
+    assert_eq!(log.durable_through(0), appended.end);
+    writer.kill();
+    let (shown, lacks) = follower(&env, &nodes, &history).expect("all nodes answer");
+    assert_eq!((shown, lacks.map(|error| error.kind())), (10, Some(ErrorKind::Retry)));
 }
 
 #[test]
@@ -214,7 +236,7 @@ fn a_follower_that_reaches_one_node_of_three_shows_nothing_as_all() {
     for (count, expected) in [(3, true), (2, true), (1, false), (0, false)] {
         *reached.0.lock() = all.iter().take(count).map(|(address, node)| (address.clone(), Arc::clone(node))).collect();
         match follower(&env, &reached, &history) {
-            Ok(shown) => assert!(expected && shown == 10, "{shown} entries from {count} nodes"),
+            Ok((shown, lacks)) => assert!(expected && shown == 10 && lacks.is_none(), "{shown} entries from {count} nodes, {lacks:?}"),
             Err(error) => assert!(!expected && error.kind() == ErrorKind::Retry, "{count} nodes: {error}"),
         }
     }

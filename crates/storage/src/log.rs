@@ -147,9 +147,8 @@ impl LogContext {
 /// 2. Fencing is idempotent, may be repeated by any later epoch, and never yields less than what an earlier fence sealed and synced.
 /// 3. Up to the sealed length the entries read back are those appended, in order, whole; damage in between is `Corrupt`, never an end.
 /// 4. No epoch appends to another's log.
-/// 5. What [`LogStore::tail`] shows lies within every length that a fence returns, and holds everything acknowledged as durable before it. An
-///    entry whose append failed is not shown, as long as nobody has fenced the log. (A near-compute log lacks what a writer acknowledged last and did not
-///    live to tell its nodes; a takeover finds it.)
+/// 5. What [`LogStore::tail`] shows lies within every length that a fence returns, and holds everything acknowledged as durable before it, unless
+///    [`LogReader::lacks`] says otherwise. An entry whose append failed is not shown, as long as nobody has fenced the log.
 pub trait LogStore: Send + Sync + fmt::Debug {
     /// Begins this epoch's log: makes its lanes, publishes one record for each through the chain, and returns when both are durable.
     /// What logs of older epochs that the chain does not name still keep is freed, in the background where that takes long.
@@ -174,7 +173,8 @@ pub trait LogStore: Send + Sync + fmt::Debug {
     ) -> BoxFuture<'a, Result<Box<dyn LogReader>>>;
 
     /// Reads the entries of a log that nobody may have sealed yet, from `from` on: for followers, who fence nothing. Ends where the log is
-    /// known to be durable at the call, so that no fence takes back what it shows; everything acknowledged as durable before the call is in it.
+    /// known to be durable at the call, so that no fence takes back what it shows; everything acknowledged as durable before the call is in it, unless
+    /// [`LogReader::lacks`] says otherwise.
     ///
     /// The log may be trimmed or freed meanwhile: after an error, and before it is believed, look whether the manifest still names the log and
     /// states a replay point at or before `from`.
@@ -323,6 +323,12 @@ impl LogAppend<'_> {
 
 /// Reads a log's entries in order.
 pub trait LogReader: Send + fmt::Debug {
+    /// Of a log that is followed: why more may have been acknowledged before [`LogStore::tail`] was called than it shows; `None` when it shows all of it.
+    /// What it shows is true either way.
+    fn lacks(&self) -> Option<Error> {
+        None
+    }
+
     /// The next entry with the offset after it, or `None` at the end asked for.
     ///
     /// # Errors

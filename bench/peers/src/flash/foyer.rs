@@ -9,7 +9,7 @@ use tombolo::Env;
 use tombolo_storage::layer::trace::Tracer;
 use tombolo_storage::{Epoch, Life, ObjectKind, ObjectName, ObjectStore, Placement, Purpose, Request};
 
-use super::{FLASH_BYTES, KEYS, MEMORY_BYTES, Reads, Result, VALUE_BYTES, failed, store, value};
+use super::{FLASH_BYTES, KEYS, LATENCY, MEMORY_BYTES, Reads, Result, VALUE_BYTES, failed, store, value};
 
 /// Where the objects lie beside the database.
 const BLOCKS: &str = "blocks";

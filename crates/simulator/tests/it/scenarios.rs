@@ -41,7 +41,7 @@ fn of_several_writers_one_is_right() {
 
 #[test]
 fn readers() {
-    passes("readers", 0..4);
+    passes("readers", 0..7);
 }
 
 #[test]

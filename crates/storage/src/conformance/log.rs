@@ -183,7 +183,8 @@ impl LogHistory<'_> {
             while let Some(entry) = reader.next().await? {
                 entries.push(entry);
             }
-            Ok(entries)
+            // Where the writer lives, all of it.
+            reader.lacks().map_or(Ok(entries), Err)
         })
     }
 

@@ -205,11 +205,12 @@ impl Builder {
     }
 
     /// Opens for reading beside a live writer, and follows it: see [`Reader`]. On return everything is visible that was acknowledged as
-    /// durable before the call (over a near-compute log: unless its writer died, or stood still, before it told the nodes). Takes no claim; puts a leased pin and its heartbeats, so that it needs the permission to put and delete.
+    /// durable before the call. Takes no claim; puts a leased pin and its heartbeats, so that it needs the permission to put and delete.
     ///
     /// # Errors
     /// `NotFound` when there is no such database; `Invalid` for an option out of range, a checkpoint, or another log than that of the database;
-    /// `Unsupported` for a newer format, or a log that only its own process can read; `Corrupt`; those of the stores.
+    /// `Unsupported` for a newer format, or a log that only its own process can read; `Corrupt`; `Retry` when the writer of a near-compute log died, or stands
+    /// still, and may have acknowledged more than its nodes can tell: once the log has been taken over it opens; those of the stores.
     pub fn open_reader(self, reader: ReaderOptions) -> Op<Reader> {
         let checked = self.options.check().and_then(|()| reader.check()).and_then(|()| match &self.checkpoint {
             Some(_) => Err(Error::new(ErrorKind::Invalid, "a checkpoint stays as it is").advice("open it with open_read_only")),

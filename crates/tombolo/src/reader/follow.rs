@@ -166,7 +166,8 @@ impl Follower {
     /// Brings what is shown up to date.
     ///
     /// # Errors
-    /// `NotFound` once the database is destroyed; `Corrupt`; those of the stores: what was shown stays, and the next round goes on.
+    /// `NotFound` once the database is destroyed; `Corrupt`; those of the stores: what was shown stays, and the next round goes on. What a log lacks
+    /// ([`tombolo_storage::LogReader::lacks`]): all else is shown.
     pub(super) async fn round(&mut self) -> Result<()> {
         for _ in 0..ATTEMPTS_MAX {
             if let Some(error) = &self.broken {
@@ -176,7 +177,10 @@ impl Follower {
             self.keep().await?;
             let slot = self.chain.tip().slot;
             match self.read_logs().await {
-                Ok(()) => return self.show(),
+                Ok(lacks) => {
+                    self.show()?;
+                    return lacks.map_or(Ok(()), Err);
+                }
                 Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::NotFound) && self.broken.is_none() => {
                     // Trimmed or freed meanwhile? The record that allows it is in the chain before that.
                     self.advance().await?;
@@ -226,8 +230,9 @@ impl Follower {
         Ok(())
     }
 
-    /// Reads on in all logs that the state names, oldest first.
-    async fn read_logs(&mut self) -> Result<()> {
+    /// Reads on in all logs that the state names, oldest first; what the last one lacks.
+    async fn read_logs(&mut self) -> Result<Option<Error>> {
+        let mut lacks = None;
         let state = Arc::clone(&self.state);
         self.logs.retain(|id, _| state.logs().contains_key(id));
         for (id, log) in state.logs().iter().filter(|(id, _)| is_main(id.lane)) {
@@ -256,8 +261,13 @@ impl Follower {
                 }
                 self.logs.insert(*id, end);
             }
+            lacks = reader.lacks();
+            if lacks.is_some() {
+                // What follows may build on what is lacking.
+                break;
+            }
         }
-        Ok(())
+        Ok(lacks)
     }
 
     /// Shows what the round has found.

@@ -81,7 +81,11 @@ pub(super) async fn survey(
         let read = read_part(context, log_store, &mut part, &mut replay).await;
         parts.push(part);
         match read {
-            Ok(()) => {}
+            Ok(None) => {}
+            Ok(Some(lacks)) => {
+                stopped.get_or_insert(lacks.context(format!("the log of epoch {} may have held more", id.epoch)));
+                break;
+            }
             Err(error) if is_damage(&error) || is_freed && error.kind() == ErrorKind::Retry => {
                 let what = format!("the log of epoch {}: what follows sequence number {} is lost", id.epoch, replay.last_sequence(state).0);
                 stopped.get_or_insert(error.context(what));
@@ -95,7 +99,8 @@ pub(super) async fn survey(
     Ok(Found { parts, last_sequence: replay.last_sequence(state), stopped })
 }
 
-async fn read_part(context: &LogContext, log_store: &dyn LogStore, part: &mut Part, replay: &mut Replay) -> Result<()> {
+/// Reads one; why there may be more of it, which nobody can read.
+async fn read_part(context: &LogContext, log_store: &dyn LogStore, part: &mut Part, replay: &mut Replay) -> Result<Option<Error>> {
     replay.begin_log();
     let mut reader = reader(context, log_store, part).await?;
     while let Some((entry, _)) = reader.next().await? {
@@ -104,7 +109,7 @@ async fn read_part(context: &LogContext, log_store: &dyn LogStore, part: &mut Pa
         // Only looked at: what is full would otherwise wait for a flush that never comes.
         drop(replay.take_full());
     }
-    Ok(())
+    Ok(reader.lacks())
 }
 
 /// Keeps what a log store publishes until everything is named at once.
