@@ -44,14 +44,14 @@ pub struct Arguments {
 /// Where the nodes' program and the library were built.
 struct Built {
     tombolo: PathBuf,
-    library: PathBuf,
+    preloaded: PathBuf,
 }
 
 /// Runs it.
 pub fn run(root: &Path, arguments: &Arguments) -> Result<(), String> {
     install();
     let directory = build_package(root, "release", "tombolo-preload")?;
-    let built = Built { tombolo: directory.join("tombolo"), library: directory.join("libtombolo_preload.so") };
+    let built = Built { tombolo: directory.join("tombolo"), preloaded: directory.join("libtombolo_preload.so") };
     let ways = ways(&arguments.logs);
     if ways.iter().any(|way| way.nodes().is_some()) {
         build_package(root, "release", "tombolo-cli")?;
@@ -147,7 +147,7 @@ fn measure(rounds: u32, ways: &[Way], built: &Built, base: &Path) -> Result<(Tab
                 std::fs::create_dir_all(base).map_err(|error| format!("{}: {error}", base.display()))?;
                 let nodes = nodes(way, built)?;
                 let log = way.log(base, nodes.as_ref().map(Nodes::uri).as_deref());
-                for Measured { quantity, value } in program.measure(*way == Way::Weak, log, &built.library, base)? {
+                for Measured { quantity, value } in program.measure(*way == Way::Weak, log, &built.preloaded, base)? {
                     table.entry((program.name(), quantity)).or_default().entry(way.clone()).or_default().push(value);
                 }
             }
