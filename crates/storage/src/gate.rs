@@ -24,7 +24,7 @@ const fn rank(priority: Priority) -> usize {
     }
 }
 
-/// As many may have given up waiting before they are looked for, beside as many as waited when that was done last.
+/// So many may have given up waiting before they are looked for; more, when more than that still waited at the last look.
 const GIVEN_UP_MAX: usize = 64;
 
 #[derive(Debug)]

@@ -14,13 +14,11 @@ const DELETES_IN_FLIGHT_MAX: usize = 16;
 
 const PAUSE_MIN: Duration = Duration::from_millis(2);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
-/// About ten seconds of trying, for whoever is not bound to go on for ever.
-const ATTEMPTS_MAX: u32 = 18;
-/// The same in time: attempts may be long, where the store below waits by itself before it gives up.
+/// For whoever is not bound to go on for ever. In time and not in attempts: these may be long, where the store below waits by itself before it gives up.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Whether the same call may succeed in a moment.
-pub(crate) fn is_passing(error: &Error) -> bool {
+pub fn is_passing(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Retry | ErrorKind::Busy | ErrorKind::DeadlineExceeded)
 }
 
@@ -29,10 +27,9 @@ pub(crate) fn may_have_landed(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::OutcomeUnknown | ErrorKind::DeadlineExceeded)
 }
 
-/// A growing pause.
+/// A growing pause between attempts, from 2 ms to a second, for ten seconds of them or as long as one likes.
 #[derive(Debug)]
-pub(crate) struct Backoff {
-    attempts: u32,
+pub struct Backoff {
     next: Duration,
     /// From when on the time counts.
     since: Option<Instant>,
@@ -40,18 +37,18 @@ pub(crate) struct Backoff {
 
 impl Backoff {
     /// The time counts from the first pause on: after the first failure there is one attempt more, however long that took.
-    pub(crate) fn new() -> Backoff {
-        Backoff { attempts: 0, next: PAUSE_MIN, since: None }
+    #[expect(clippy::new_without_default, reason = "a backoff that was begun by nobody means nothing")]
+    pub fn new() -> Backoff {
+        Backoff { next: PAUSE_MIN, since: None }
     }
 
     /// The time counts from now on: an attempt that took all of it is the last.
-    fn starting(env: &Env) -> Backoff {
+    pub fn starting(env: &Env) -> Backoff {
         Backoff { since: Some(env.now()), ..Backoff::new() }
     }
 
     /// Waits; between a half and the whole of the pause, so that many do not come back at once.
-    pub(crate) async fn pause(&mut self, env: &Env) {
-        self.attempts += 1;
+    pub async fn pause(&mut self, env: &Env) {
         self.since.get_or_insert(env.now());
         let half = self.next / 2;
         self.next = (self.next * 2).min(PAUSE_MAX);
@@ -59,8 +56,9 @@ impl Backoff {
         env.sleep(half + Duration::from_nanos(chance)).await;
     }
 
-    pub(crate) fn is_exhausted(&self, env: &Env) -> bool {
-        self.attempts >= ATTEMPTS_MAX || self.since.is_some_and(|since| env.now().since(since) >= PATIENCE)
+    /// Whether ten seconds have passed.
+    pub fn is_exhausted(&self, env: &Env) -> bool {
+        self.since.is_some_and(|since| env.now().since(since) >= PATIENCE)
     }
 }
 

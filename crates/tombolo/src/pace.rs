@@ -205,6 +205,7 @@ mod tests {
         assert!(env.now().since(began) < Duration::from_secs(1), "who waits goes on");
         assert!(seconds_of(&pace, &env, 1, 100) < 0.1);
     }
+
     /// Two databases within one bound: together they keep it, and each keeps its own.
     #[test]
     fn databases_share_one_rate() {

@@ -11,9 +11,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use tombolo_env::Env;
+use tombolo_env::{BoxFuture, Env, all};
 use tombolo_storage::mutant::{Mutant, is_enabled};
-use tombolo_storage::{Epoch, Incarnation, ObjectName, ObjectStore, Purpose, Result, probe};
+use tombolo_storage::{Epoch, ErrorKind, Incarnation, ObjectName, ObjectStore, Purpose, Result, probe};
 
 use crate::collection::expire_pins;
 use crate::collection::machine::Orphans;
@@ -24,6 +24,8 @@ use crate::manifest::driver::io::{Io, Patience};
 use crate::manifest::driver::newest_life;
 use crate::manifest::names;
 
+/// Lives whose pins are waited for at once.
+const LIVES_AT_ONCE: usize = 64;
 /// Names of one page of a list.
 const NAMES_PER_LIST: usize = 1000;
 
@@ -250,22 +252,29 @@ impl Garbage {
 /// Deletes the pins of readers that have died since the life that they looked at was destroyed: what they kept is garbage then, to a [`survey`] that begins
 /// later. How many there were.
 ///
-/// With pins under a life that has ended it takes as long as the longest of their leases and a margin, a bit more than two minutes at most, and less when a
-/// reader lives; else a load of each life's end.
+/// With pins under lives that have ended it takes as long as the longest of their leases and a margin, a bit more than two minutes at most, and less when a
+/// reader lives; else a load of each life's end. A life whose end cannot be read is left as it is.
 ///
 /// # Errors
-/// `Corrupt`; those of the store.
+/// Those of the store.
 pub async fn expire(env: &Env, store: &Arc<dyn ObjectStore>) -> Result<u64> {
     let io = Io { env: env.clone(), store: Arc::clone(store), epoch: Epoch::NONE, purpose: Purpose::Collection };
     let Some((newest, _)) = newest_life(&io).await? else { return Ok(0) };
-    let mut deleted = 0;
+    let mut ended = Vec::new();
     for life in (1..=newest.0).map(Incarnation) {
-        let tip = io.run(&mut Load::new(life, Proof::List), Patience::Bounded).await.flatten()?;
-        if tip.is_some_and(|tip| tip.state.is_destroyed()) {
-            deleted += expire_pins(&io, life).await?.1;
+        match io.run(&mut Load::new(life, Proof::List), Patience::Bounded).await.flatten() {
+            Ok(tip) => ended.extend(tip.filter(|tip| tip.state.is_destroyed()).map(|_| life)),
+            Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Unsupported) => {
+                tracing::warn!(%error, life = life.0, "what is left of a life that cannot be read stays");
+            }
+            Err(error) => return Err(error),
         }
     }
-    Ok(deleted)
+    // Side by side: each may wait for a lease.
+    let io = &io;
+    let expiries =
+        ended.into_iter().map(|life| -> BoxFuture<'_, Result<u64>> { Box::pin(async move { Ok(expire_pins(io, life).await?.1) }) });
+    all(expiries.collect(), LIVES_AT_ONCE).await.into_iter().sum()
 }
 
 /// Deletes what [`survey`] found, however long ago: names are never used again.

@@ -12,12 +12,13 @@ use tombolo_env::{BoxFuture, Env, Instant, all};
 use tombolo_format::manifest::{Edit, TableDescription, TableName, TableSource};
 use tombolo_format::pin::{PIN_BYTES_MAX, Pin, PinKind, PinnedFor, decode_pin};
 use tombolo_storage::mutant::{Mutant, is_enabled};
+use tombolo_storage::patience::Backoff;
 use tombolo_storage::{Epoch, Error, ErrorKind, Incarnation, Life, ObjectKind, ObjectStore, Purpose, Result};
 
 use super::lease::{Lease, LeaseWatch, Seen};
 use super::machine::{Answer, Collect, Effect, ListedPin, Machine, Orphans, PinOutcome, PutPin, Step};
 use crate::manifest::chain::{PutAnswer, Tip, undecodable};
-use crate::manifest::driver::io::{Backoff, Io, Patience};
+use crate::manifest::driver::io::{Io, Patience};
 use crate::manifest::state::{State, TableStatus};
 use crate::manifest::{Manifest, Place, load, names};
 
@@ -298,7 +299,7 @@ impl Collector {
             id: pin.id,
             tables: pin.tables.clone(),
             expired: expired.contains(&pin.id),
-            named: pin.tables.iter().all(|name| state.table(*name).is_some()),
+            are_all_named: pin.tables.iter().all(|name| state.table(*name).is_some()),
         };
         Ok(pins.into_iter().map(listed).collect())
     }

@@ -5,17 +5,14 @@
 //! longer than its lease, as the pin of one who died does.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use std::time::Duration;
 
-use tombolo_env::Env;
 use tombolo_format::pin::{PIN_BYTES_MAX, decode_pin};
-use tombolo_storage::{Epoch, Incarnation, ObjectStore, Purpose, Result};
+use tombolo_storage::{Incarnation, Result};
 
 use super::driver::{LEASE_MARGIN, delete_pin};
 use super::lease::{LeaseWatch, Seen};
 use crate::manifest::chain::undecodable;
-use crate::manifest::driver::housekeeping::delete_all;
 use crate::manifest::driver::io::{Io, Patience};
 use crate::manifest::names;
 
@@ -51,19 +48,6 @@ struct Left {
     lease: Option<Duration>,
     /// Its newest heartbeat.
     beat: u64,
-}
-
-/// Deletes what a life that ended with the record in slot `last` has left, unless a pin keeps it; `None` when there was nothing. Its logs went before.
-///
-/// Takes as long as [`expire_pins`].
-///
-/// # Errors
-/// Of the store.
-pub(crate) async fn delete_life(env: &Env, store: &Arc<dyn ObjectStore>, life: Incarnation, last: u64) -> Result<Option<Destroyed>> {
-    let io = Io { env: env.clone(), store: Arc::clone(store), epoch: Epoch::NONE, purpose: Purpose::Collection };
-    let (kept, expired) = expire_pins(&io, life).await?;
-    let is_found = if kept.is_deleted() { delete_all(&io, life, last).await? > 0 } else { true };
-    Ok((is_found || expired > 0).then_some(kept))
 }
 
 /// Deletes the pins of a life that has ended whose leases have run out; what keeps its tables still, and how many were deleted.

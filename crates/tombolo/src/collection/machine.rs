@@ -71,7 +71,7 @@ pub struct ListedPin {
     /// Its lease has expired: it may be ignored.
     pub expired: bool,
     /// All that it keeps is named.
-    pub named: bool,
+    pub are_all_named: bool,
 }
 
 /// How an effect ended.
@@ -182,8 +182,11 @@ impl Collect {
         let (expired, valid): (Vec<_>, Vec<_>) = self.pins.drain(..).partition(|pin| pin.expired);
         let pinned: BTreeSet<TableName> = valid.into_iter().flat_map(|pin| pin.tables).collect();
         (self.pass.kept, self.doomed) = self.condemned.drain(..).partition(|name| pinned.contains(name));
-        let goes_on = |pin: &ListedPin| pin.named && !pin.tables.iter().any(|name| self.doomed.contains(name));
-        let is_lost = |pin: &&ListedPin| !goes_on(pin) || pin.tables.is_empty() || is_enabled(Mutant::LeasePinDeletedUnlost);
+        // One without tables keeps nothing whose reader could lack it.
+        let is_lost = |pin: &&ListedPin| {
+            let lacks = !pin.are_all_named || pin.tables.iter().any(|name| self.doomed.contains(name));
+            lacks || pin.tables.is_empty() || is_enabled(Mutant::LeasePinDeletedUnlost)
+        };
         self.pass.expired = expired.iter().filter(is_lost).map(|pin| pin.id).collect();
         let restored = self.pass.kept.iter().map(|name| TableEdit::Restore(*name));
         let unnamed = self.doomed.iter().map(|name| TableEdit::Unname(*name));

@@ -31,19 +31,22 @@ use tombolo_format::key::SequenceNumber;
 use tombolo_format::manifest::Edit;
 use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{
-    ConfigurationChain, Epoch, Error, ErrorKind, Log, LogContext, LogId, LogOffset, LogRecord, LogStore, ObjectStore, Result, probe,
+    ConfigurationChain, Epoch, Error, ErrorKind, Log, LogContext, LogId, LogOffset, LogRecord, LogStore, ObjectStore, Purpose, Result,
+    probe,
 };
 
 use crate::budget::{LogBooks, Membership, MemoryBudget};
 use crate::cache::BlockCache;
 use crate::checkpoint::Checkpoints;
-use crate::collection::{Destroyed, Pinned, delete_life, release_source};
+use crate::collection::{Destroyed, Pinned, expire_pins, release_source};
 use crate::engine::{Catalog, Engine, KeyspaceInfo, MAIN_LANE, MAIN_STREAM, MainLog, Parts, Sealed, Stream, View, Work, is_main};
 use crate::event::Listener;
 use crate::flash::{FlashCache, FlashUse};
 use crate::guard::guarded;
 use crate::manifest::chain::Tip;
 use crate::manifest::chain::open::check_log;
+use crate::manifest::driver::housekeeping::delete_all;
+use crate::manifest::driver::io::Io;
 use crate::manifest::driver::{Attempt, EndedLife};
 use crate::manifest::{LogState, Manifest, ManifestOptions, Place, Places, State};
 use crate::memtable::Memtable;
@@ -235,8 +238,9 @@ pub(crate) async fn destroy(request: Request) -> Result<Destroyed> {
     delete_ended(&request, &ended).await.map(Option::unwrap_or_default)
 }
 
-/// Deletes what a life has left that has ended, whose logs are sealed: logs, then what a pin may keep, then the chain, which says where the logs are. `None`
-/// when there is nothing. An end in between leaves the rest to the next call.
+/// Deletes what a life has left that has ended, whose logs are sealed: logs, then its pins at sources, then what a pin may keep, and the chain last, which says
+/// where the logs are and which the sources. `None` when there is nothing. An end in between, or a failure, leaves the rest to the next call. Takes as long as
+/// [`expire_pins`].
 async fn delete_ended(request: &Request, ended: &EndedLife) -> Result<Option<Destroyed>> {
     let Request { env, objects, log_store, budget, .. } = request;
     let EndedLife { incarnation, last, state } = ended;
@@ -255,14 +259,17 @@ async fn delete_ended(request: &Request, ended: &EndedLife) -> Result<Option<Des
         }
         log_store.clear(&context).await?;
     }
-    let destroyed = delete_life(env, objects, *incarnation, *last).await?;
-    // The chain has ended, and nobody looks at what it named. What still keeps it leaves the pins to the next call, an end in between to `tombolo gc`, which asks here.
-    if let Some(manifest) = manifest.filter(|_| destroyed.is_some_and(|destroyed| destroyed.is_deleted())) {
-        for source in manifest.state().sources() {
-            release_source(manifest.io(), &Place::of(objects, source)?).await?;
-        }
+    let io = Io { env: env.clone(), store: Arc::clone(objects), epoch: Epoch::NONE, purpose: Purpose::Collection };
+    let (kept, expired) = expire_pins(&io, *incarnation).await?;
+    if !kept.is_deleted() {
+        return Ok(Some(kept));
     }
-    Ok(destroyed)
+    // Nobody looks at what it named any more.
+    for source in state.iter().flat_map(|state| state.sources()) {
+        release_source(&io, &Place::of(objects, source)?).await?;
+    }
+    let deleted = delete_all(&io, *incarnation, *last).await?;
+    Ok((deleted > 0 || expired > 0).then_some(kept))
 }
 
 /// # Errors

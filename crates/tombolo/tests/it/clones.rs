@@ -349,6 +349,28 @@ fn a_source_is_not_destroyed_under_its_clone() {
     });
 }
 
+/// A destroy whose clone's source refuses fails, and the next one gives back what that left.
+#[test]
+fn a_source_that_refuses_a_destroyed_clone_is_asked_again() {
+    run(|bucket| async move {
+        let source = bucket.open("source").await;
+        fill(&source, 1).await.unwrap();
+        source.share_to(bucket.builder("clone")).await.unwrap();
+        drop(source);
+        let plan = FaultPlan::scripted();
+        let release = |asked: &Asked<'_>| asked.kind == RequestKind::Delete && asked.name.contains("/pin/");
+        plan.inject(Rule::new(release, Fault::Error(ErrorKind::PermissionDenied)));
+        let refusing = faulty_registry(&bucket.registry, "mem", &plan);
+        let destroy = || bucket.builder("clone").log("mem://bucket/clone").registry(refusing.clone()).destroy();
+        assert_eq!(destroy().await.unwrap_err().kind(), ErrorKind::PermissionDenied);
+        assert_eq!(bucket.clones("source").await.len(), 1);
+        plan.clear();
+        assert!(destroy().await.unwrap().is_deleted());
+        assert!(bucket.clones("source").await.is_empty());
+        assert_eq!(destroy().await.unwrap_err().kind(), ErrorKind::NotFound);
+    });
+}
+
 /// A clone that is gone without being destroyed proves nothing by its absence; another database in its place does.
 #[test]
 fn the_pin_of_a_clone_that_is_gone_stays_until_something_is_proven() {

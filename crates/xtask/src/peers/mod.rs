@@ -103,7 +103,7 @@ pub struct Arguments {
 impl Arguments {
     fn wants(&self, key: &Key) -> bool {
         let named = |names: &[String], name: &str| names.is_empty() || names.iter().any(|wanted| name.starts_with(wanted.as_str()));
-        named(&self.workloads, &key.workload) && named(&self.shapes, &key.shape)
+        named(&self.workloads, &key.workload) && (self.shapes.is_empty() || self.shapes.contains(&key.shape))
     }
 
     /// Keys.

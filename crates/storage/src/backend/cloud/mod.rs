@@ -36,6 +36,7 @@ use tombolo_env::{BoxFuture, Env};
 
 use self::failure::Failure;
 use self::place::Bucket;
+use self::wire::CopyStatus;
 use crate::backend::begin;
 use crate::backend::object_log::ObjectLogStore;
 use crate::backend::remote::{Attempts, Effect, THREADS, Tasks};
@@ -185,13 +186,19 @@ impl CloudObjectStore {
         let work = async move {
             let options = CopyOptions::new().with_mode(CopyMode::Create);
             match wire::hear(client.copy_opts(&from, &key, options)).await {
-                Ok(((), answer)) if answer.is_copy_pending => match comes_about(&*client, &env, &key, length).await {
-                    true => Ok(PutOutcome::Created),
-                    false => {
+                Ok(((), answer)) if answer.copy == CopyStatus::Pending => match comes_about(&*client, &env, &key, length).await {
+                    Ok(CopyStatus::Made) => Ok(PutOutcome::Created),
+                    Ok(CopyStatus::Pending) => {
                         Err(Error::new(ErrorKind::OutcomeUnknown, format!("{DOING}: the service has not made in time what it accepted"))
                             .object(place)
                             .advice("look at the name later: it holds nothing until the copy is made"))
                     }
+                    Ok(CopyStatus::GivenUp) => {
+                        Err(Error::new(ErrorKind::OutcomeUnknown, format!("{DOING}: the service has given up what it accepted"))
+                            .object(place)
+                            .advice("copy to another name: this one holds an empty object"))
+                    }
+                    Err(failure) => Err(failure.unknown(DOING, &place)),
                 },
                 Ok(_) => Ok(PutOutcome::Created),
                 Err(Failure { kind: ErrorKind::AlreadyExists, .. }) => Ok(PutOutcome::Exists),
@@ -309,16 +316,18 @@ impl ObjectStore for CloudObjectStore {
     }
 }
 
-/// Waits for a copy that the service goes on with: whether it is there. Until then its name holds nothing, and for ever when it comes to nothing.
-async fn comes_about(client: &dyn Client, env: &Env, key: &Path, length: u64) -> bool {
+/// Waits for a copy that the service goes on with: what became of it. Until it is made its name holds nothing.
+async fn comes_about(client: &dyn Client, env: &Env, key: &Path, length: u64) -> std::result::Result<CopyStatus, Failure> {
     let mut attempts = Attempts::patient(env);
     while attempts.again().await {
-        let looked = wire::hear(client.head(key)).await;
-        if looked.is_ok_and(|(meta, answer)| meta.size == length && !answer.is_copy_pending) {
-            return true;
+        match wire::hear(client.head(key)).await {
+            Ok((_, answer)) if answer.copy == CopyStatus::GivenUp => return Ok(CopyStatus::GivenUp),
+            Ok((meta, answer)) if answer.copy == CopyStatus::Made && meta.size == length => return Ok(CopyStatus::Made),
+            Err(failure) if !matches!(failure.kind, ErrorKind::Retry | ErrorKind::NotFound) => return Err(failure),
+            _ => {}
         }
     }
-    false
+    Ok(CopyStatus::Pending)
 }
 
 /// The log of a store of the cloud: objects of it.

@@ -19,7 +19,7 @@ use object_store::client::{
     HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpResponseBody, HttpService, ReqwestConnector,
 };
 use reqwest::Method;
-use reqwest::header::CONTENT_LENGTH;
+use reqwest::header::{CONTENT_LENGTH, HeaderValue};
 
 use super::failure::Failure;
 use crate::layer::RequestKind;
@@ -27,6 +27,18 @@ use crate::{Meter, Purpose};
 
 /// Bytes of a refusal's body that are looked at for its code.
 const REFUSAL_BYTES_MAX: usize = 64 << 10;
+
+/// What Azure says of a copy, in `x-ms-copy-status`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum CopyStatus {
+    /// It is made, or there is none.
+    #[default]
+    Made,
+    /// It goes on.
+    Pending,
+    /// It was given up: the name holds nothing, for ever.
+    GivenUp,
+}
 
 /// The last thing that came, or did not.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -39,8 +51,8 @@ pub(super) struct Answer {
     pub(super) transport: Option<HttpErrorKind>,
     /// The status of an answer of success; the error came with its body, or of what the client made of it.
     pub(super) success: Option<u16>,
-    /// Azure has accepted a copy and goes on with it, or says so of the object that was looked at.
-    pub(super) is_copy_pending: bool,
+    /// Of a copy that Azure has accepted, or by which the object that was looked at came about.
+    pub(super) copy: CopyStatus,
     /// It was no request to the store, but one for credentials.
     pub(super) is_for_credentials: bool,
 }
@@ -202,8 +214,12 @@ impl HttpService for Listening {
             return Ok(HttpResponse::from_parts(parts, body.into()));
         }
         if status.is_success() {
-            let is_copy_pending = response.headers().get("x-ms-copy-status").is_some_and(|status| status == "pending");
-            note(Answer { success: Some(status.as_u16()), is_copy_pending, ..heard });
+            let copy = match response.headers().get("x-ms-copy-status").map(HeaderValue::as_bytes) {
+                Some(b"pending") => CopyStatus::Pending,
+                Some(b"failed" | b"aborted") => CopyStatus::GivenUp,
+                _ => CopyStatus::Made,
+            };
+            note(Answer { success: Some(status.as_u16()), copy, ..heard });
             return Ok(response);
         }
         let (parts, body) = response.into_parts();

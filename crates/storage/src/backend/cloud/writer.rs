@@ -4,21 +4,23 @@
 //! (rule 6), so that two uploads of one name do not meet. An upload that is dropped is given up in the background; one whose process died is left
 //! to the bucket's lifecycle rule, since it is neither listed nor read.
 //!
-//! Whatever fails in passing is made again for as long as requests to remote stores are: beginning, sending and completing do no harm when they are done
-//! twice, and nobody above repeats them ([`crate::layer::retry`]).
+//! Whatever fails in passing is made again for [`REMOTE_PATIENCE`](crate::registry::REMOTE_PATIENCE), whatever the URI's `retry_seconds` says: beginning, sending
+//! and completing do no harm when they are done twice, and nobody above repeats them ([`crate::layer::retry`]).
 //!
 //! Invariant: at most one part is being filled and [`PARTS_IN_FLIGHT_MAX`] are on their way.
 
 use std::collections::VecDeque;
+use std::future::Future;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use object_store::multipart::PartId;
 use object_store::path::Path;
 use object_store::{ObjectStoreExt, PutPayload};
-use tombolo_env::{BoxFuture, Completion, completion};
+use tombolo_env::{BoxFuture, Completion, Env, completion};
 
-use super::{Client, CloudObjectStore, wire};
+use super::failure::Failure;
+use super::{CloudObjectStore, wire};
 use crate::backend::begin;
 use crate::backend::remote::{Attempts, Effect};
 use crate::{Error, ErrorKind, ObjectInfo, ObjectName, ObjectWriter, PutOutcome, Request, Result};
@@ -123,15 +125,8 @@ impl CloudWriter {
         const DOING: &str = "beginning an upload";
         let (client, key, place, env) = (self.store.client(), self.key.clone(), self.place.clone(), self.store.env().clone());
         let work = async move {
-            let mut attempts = Attempts::patient(&env);
-            loop {
-                match wire::listen(client.create_multipart(&key)).await {
-                    Ok(id) => return Ok(id),
-                    // One that was begun without our knowing is never completed, and neither listed nor read.
-                    Err(failure) if failure.kind == ErrorKind::Retry && attempts.again().await => {}
-                    Err(failure) => return Err(failure.error(DOING, &place)),
-                }
-            }
+            // One that was begun without our knowing is never completed, and neither listed nor read.
+            in_passing(&env, || client.create_multipart(&key)).await.map_err(|failure| failure.error(DOING, &place))
         };
         self.store.run(self.request, DOING, Effect::Nothing, work).await
     }
@@ -168,14 +163,10 @@ impl CloudWriter {
         const DOING: &str = "looking for an object of this name";
         let (client, key, place, env) = (self.store.client(), self.key.clone(), self.place.clone(), self.store.env().clone());
         let work = async move {
-            let mut attempts = Attempts::patient(&env);
-            loop {
-                match wire::listen(client.head(&key)).await {
-                    Ok(_) => return Ok(true),
-                    Err(failure) if failure.kind == ErrorKind::NotFound => return Ok(false),
-                    Err(failure) if failure.kind == ErrorKind::Retry && attempts.again().await => {}
-                    Err(failure) => return Err(failure.error(DOING, &place)),
-                }
+            match in_passing(&env, || client.head(&key)).await {
+                Ok(_) => Ok(true),
+                Err(failure) if failure.kind == ErrorKind::NotFound => Ok(false),
+                Err(failure) => Err(failure.error(DOING, &place)),
             }
         };
         self.store.run(self.request, DOING, Effect::Nothing, work).await
@@ -235,13 +226,22 @@ struct Part {
 impl Part {
     /// Sending a part again replaces it: any failure that passes is tried again.
     async fn send(self) -> Result<PartId> {
-        let (client, mut attempts): (Arc<dyn Client>, _) = (self.store.client(), Attempts::patient(self.store.env()));
-        loop {
-            match wire::listen(client.put_part(&self.key, &self.id, self.index, self.payload.clone())).await {
-                Ok(part) => return Ok(part),
-                Err(failure) if failure.kind == ErrorKind::Retry && attempts.again().await => {}
-                Err(failure) => return Err(failure.error("sending a part of an object", &self.place)),
-            }
+        let client = self.store.client();
+        let sent = in_passing(self.store.env(), || client.put_part(&self.key, &self.id, self.index, self.payload.clone())).await;
+        sent.map_err(|failure| failure.error("sending a part of an object", &self.place))
+    }
+}
+
+/// Makes a request that does no harm when it is made twice, again and again while it fails in passing.
+async fn in_passing<T, F>(env: &Env, make: impl Fn() -> F) -> std::result::Result<T, Failure>
+where
+    F: Future<Output = object_store::Result<T>>,
+{
+    let mut attempts = Attempts::patient(env);
+    loop {
+        match wire::listen(make()).await {
+            Err(failure) if failure.kind == ErrorKind::Retry && attempts.again().await => {}
+            result => return result,
         }
     }
 }

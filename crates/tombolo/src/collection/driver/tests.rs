@@ -441,7 +441,8 @@ fn a_store_that_refuses_a_pin_of_unknown_outcome_is_asked_ever_more_slowly() {
         let pinned = pin(&database.env, &failing, CHECKPOINT, |_| Vec::new()).await.unwrap();
         let took = database.env.now().since(began);
         assert_eq!(plan.injected(), 61);
-        assert!(took > Duration::from_secs(45), "61 puts within {took:?}");
+        // 51 pauses of a second, of each a half at least.
+        assert!(took > Duration::from_secs(26), "61 puts within {took:?}");
         pinned.release().await.unwrap();
     });
 }

@@ -8,12 +8,12 @@ use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
-use tombolo_env::{BoxFuture, Env, Instant, all};
+use tombolo_env::{BoxFuture, Env, all};
 use tombolo_format::incarnation::encode_incarnation;
 use tombolo_format::manifest::snapshot::{SnapshotDecoder, SnapshotIdentity};
 use tombolo_format::manifest::{Edit, RECORD_BYTES_MAX};
 use tombolo_storage::mutant::{Mutant, is_enabled};
-use tombolo_storage::patience::patiently;
+use tombolo_storage::patience::{Backoff, is_passing, patiently};
 use tombolo_storage::{
     Epoch, Error, ErrorKind, Incarnation, Life, Listed, ObjectKind, ObjectName, ObjectStore, Placement, Purpose, PutOutcome, Request,
     Result,
@@ -27,12 +27,6 @@ pub(super) const WALK_TIME_MAX: Duration = Duration::from_secs(30);
 /// How long a record stays that is the newest no more, where lists may be walks. Twice as long as a walk is believed: measured by another clock, whose
 /// rate may differ.
 pub(super) const TRUNCATION_AGE_MIN: Duration = Duration::from_secs(60);
-const BACKOFF_MIN: Duration = Duration::from_millis(2);
-const BACKOFF_MAX: Duration = Duration::from_secs(1);
-/// About ten seconds of trying.
-const ATTEMPTS_MAX: u32 = 18;
-/// The same in time: attempts may be long, where the store below waits by itself before it gives up.
-const PATIENCE: Duration = Duration::from_secs(10);
 /// Record reads in flight.
 const READS_IN_FLIGHT_MAX: usize = 16;
 /// Bytes of a snapshot read by one request.
@@ -45,44 +39,6 @@ pub(crate) enum Patience {
     Bounded,
     /// As long as the process lives: a put of unknown outcome is never given up.
     Endless,
-}
-
-/// A growing pause.
-#[derive(Debug)]
-pub(crate) struct Backoff {
-    attempts: u32,
-    next: Duration,
-    /// From when on the time counts.
-    since: Option<Instant>,
-}
-
-impl Backoff {
-    /// The time counts from the first pause on: after the first failure there is one attempt more, however long that took.
-    pub(crate) fn new() -> Backoff {
-        Backoff { attempts: 0, next: BACKOFF_MIN, since: None }
-    }
-
-    /// The time counts from now on: an attempt that took all of it is the last.
-    fn starting(env: &Env) -> Backoff {
-        Backoff { since: Some(env.now()), ..Backoff::new() }
-    }
-
-    pub(crate) async fn pause(&mut self, env: &Env) {
-        self.attempts += 1;
-        self.since.get_or_insert(env.now());
-        let pause = self.next;
-        self.next = (pause * 2).min(BACKOFF_MAX);
-        env.sleep(pause).await;
-    }
-
-    pub(crate) fn is_exhausted(&self, env: &Env) -> bool {
-        self.attempts >= ATTEMPTS_MAX || self.since.is_some_and(|since| env.now().since(since) >= PATIENCE)
-    }
-}
-
-/// Whether the same call may succeed in a moment.
-pub(crate) fn is_passing(kind: ErrorKind) -> bool {
-    matches!(kind, ErrorKind::Retry | ErrorKind::Busy | ErrorKind::DeadlineExceeded)
 }
 
 /// The store's answers do not fit each other.
@@ -154,7 +110,7 @@ impl Io {
         let mut backoff = Backoff::starting(&self.env);
         loop {
             match action().await {
-                Err(error) if is_passing(error.kind()) && (patience == Patience::Endless || !backoff.is_exhausted(&self.env)) => {
+                Err(error) if is_passing(&error) && (patience == Patience::Endless || !backoff.is_exhausted(&self.env)) => {
                     backoff.pause(&self.env).await;
                 }
                 result => return result,
@@ -196,9 +152,9 @@ impl Io {
 
     /// The smallest name under a prefix: one atomic answer, or a walk as good as one.
     ///
-    /// A walk may miss a name that is deleted while it goes on. But for the destruction of a database, after which a load looks again, and a claim does not
-    /// (`docs/manifest.md`, limits), no record is deleted within [`TRUNCATION_AGE_MIN`] of the
-    /// moment when it was the newest, so that a walk of less than half that shows the record that was the newest when it began, or a newer one.
+    /// A walk may miss a name that is deleted while it goes on. No record is deleted within [`TRUNCATION_AGE_MIN`] of the moment when it was the newest, so that
+    /// a walk of less than half that shows the record that was the newest when it began, or a newer one. But for the destruction of a database: after that a load
+    /// looks again, and a claim does not (`docs/manifest.md`, limits).
     async fn first_name(&self, prefix: &str, patience: Patience) -> Result<Option<ObjectName>> {
         let list = || -> BoxFuture<'_, Result<(Listed, Duration)>> {
             Box::pin(async move {

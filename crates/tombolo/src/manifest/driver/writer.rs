@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use tombolo_env::{TaskClass, completion};
 use tombolo_format::manifest::{EDIT_BYTES_MAX, Edit, KeyspaceOptions, Part, RECORD_BYTES_MAX, RecordKind};
+use tombolo_storage::patience::{Backoff, is_passing};
 use tombolo_storage::{Error, ErrorKind, Result};
 
-use super::io::{Backoff, Patience, is_passing};
+use super::io::Patience;
 use super::{Committed, Inner, Queued, fenced_error, housekeeping};
 use crate::guard::guarded;
 use crate::manifest::chain::Tip;
@@ -184,7 +185,7 @@ async fn put(inner: &Arc<Inner>, tip: &Tip, group: Group) -> Option<Tip> {
                 }
             }
             Ok(Appended::Unacknowledged(tip)) => return Some(tip),
-            Ok(Appended::Refused(error)) if is_passing(error.kind()) && !backoff.is_exhausted(&inner.io.env) => {
+            Ok(Appended::Refused(error)) if is_passing(&error) && !backoff.is_exhausted(&inner.io.env) => {
                 group = Some(waiting);
                 backoff.pause(&inner.io.env).await;
             }

@@ -30,6 +30,8 @@ pub(in super::super) enum Trouble {
     EmptyPage(Option<&'static str>),
     /// A copy of Azure's is accepted, and there after its length was asked for so often: until then its name holds nothing.
     PendingCopy(u32),
+    /// The same, but then it is given up.
+    FailingCopy(u32),
 }
 
 /// How the server puts what must be absent.
@@ -73,8 +75,8 @@ struct State {
     uploads: BTreeMap<String, BTreeMap<u32, Vec<u8>>>,
     requests: Vec<String>,
     next_upload: u32,
-    /// Copies that go on, by key: how often their length is asked for before they are there.
-    pending: BTreeMap<String, (u32, Stored)>,
+    /// Copies that go on, by key: for how many looks, and what they come to.
+    pending: BTreeMap<String, (u32, Option<Stored>)>,
 }
 
 struct Shared {
@@ -287,7 +289,8 @@ impl Shared {
                     return;
                 }
                 Some(Trouble::EmptyPage(after)) => (self.list(&asked, Some(after)), None),
-                Some(Trouble::PendingCopy(looks)) => (self.copy(&asked, looks), None),
+                Some(Trouble::PendingCopy(looks)) => (self.copy(&asked, looks, true), None),
+                Some(Trouble::FailingCopy(looks)) => (self.copy(&asked, looks, false), None),
                 Some(Trouble::CutBody(bytes)) => (self.serve(&asked), Some(bytes)),
                 None => (self.serve(&asked), None),
             };
@@ -303,7 +306,7 @@ impl Shared {
             ("GET", _) if asked.is_list() => self.list(asked, None),
             ("GET" | "HEAD", _) => self.get(asked),
             ("PUT", Some(upload)) => self.put_part(asked, upload),
-            ("PUT", None) if asked.headers.contains_key("x-ms-copy-source") => self.copy(asked, 0),
+            ("PUT", None) if asked.headers.contains_key("x-ms-copy-source") => self.copy(asked, 0, true),
             ("PUT", None) => self.put(asked),
             ("POST", Some(upload)) => self.complete(asked, upload),
             ("POST", None) => self.begin_upload(),
@@ -319,8 +322,8 @@ impl Shared {
         }
     }
 
-    /// A copy as Azure makes it, which is there after `looks`.
-    fn copy(&self, asked: &Asked, looks: u32) -> Answer {
+    /// A copy as Azure makes it, which is there after `looks`, or given up then.
+    fn copy(&self, asked: &Asked, looks: u32, succeeds: bool) -> Answer {
         let source = decode(&asked.headers["x-ms-copy-source"]);
         let mut state = self.state.lock();
         let Some(stored) = source.split_once("/bucket/").and_then(|(_, key)| state.objects.get(key)).cloned() else {
@@ -334,27 +337,31 @@ impl Shared {
             return Answer::new(202).header("x-ms-copy-status", "success");
         }
         state.objects.insert(asked.key.clone(), Stored::default());
-        state.pending.insert(asked.key.clone(), (looks, stored));
+        state.pending.insert(asked.key.clone(), (looks, succeeds.then_some(stored)));
         Answer::new(202).header("x-ms-copy-status", "pending")
     }
 
-    /// One look more at a copy that goes on.
-    fn look(&self, asked: &Asked) {
+    /// One look more at a copy that goes on: what is said of it.
+    fn look(&self, asked: &Asked) -> Option<&'static str> {
         let mut state = self.state.lock();
-        let Some((looks, _)) = state.pending.get_mut(&asked.key) else { return };
-        *looks -= 1;
-        if *looks == 0
-            && let Some((_, stored)) = state.pending.remove(&asked.key)
-        {
-            state.objects.insert(asked.key.clone(), stored);
+        let (looks, _) = state.pending.get_mut(&asked.key)?;
+        *looks = looks.saturating_sub(1);
+        if *looks > 0 {
+            return Some("pending");
+        }
+        match state.pending.get(&asked.key)?.1.clone() {
+            None => Some("failed"),
+            Some(stored) => {
+                state.objects.insert(asked.key.clone(), stored);
+                state.pending.remove(&asked.key);
+                Some("success")
+            }
         }
     }
 
     fn get(&self, asked: &Asked) -> Answer {
         let Some(stored) = self.state.lock().objects.get(&asked.key).cloned() else { return Answer::refusal(404, "NoSuchKey") };
-        if asked.method == "HEAD" {
-            self.look(asked);
-        }
+        let copy = if asked.method == "HEAD" { self.look(asked) } else { None };
         let length = stored.bytes.len();
         let range = asked.headers.get("range").and_then(|range| range.strip_prefix("bytes=")).and_then(|range| range.split_once('-'));
         let mut answer = match range {
@@ -376,6 +383,9 @@ impl Shared {
         };
         for (name, value) in stored.metadata {
             answer = answer.header(&name, &value);
+        }
+        if let Some(status) = copy {
+            answer = answer.header("x-ms-copy-status", status);
         }
         answer.header("Last-Modified", "Sun, 22 Nov 2026 08:00:00 GMT").header("ETag", "\"e\"")
     }

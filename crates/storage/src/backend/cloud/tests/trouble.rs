@@ -333,6 +333,10 @@ fn a_copy_that_was_accepted_is_created_once_it_is_there() {
     let soon = request().until(Some(env.now() + Duration::from_secs(1)));
     let error = adopt("never", soon).expect_err("it is not there");
     assert_eq!(error.kind(), ErrorKind::OutcomeUnknown, "{error}");
+    server.next("PUT", 1, Trouble::FailingCopy(2));
+    let error = adopt("given-up", request()).expect_err("it comes to nothing");
+    assert_eq!(error.kind(), ErrorKind::OutcomeUnknown, "{error}");
+    assert!(error.to_string().contains("given up"), "{error}");
 }
 
 /// A store behind a server of credentials.

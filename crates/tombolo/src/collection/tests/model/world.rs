@@ -442,7 +442,7 @@ impl World {
                 let listed = pins.map(|pin| ListedPin {
                     id: pin.id,
                     expired: pin.lease_ms > 0 && !self.held.contains_key(&Name::Beat(pin.id)),
-                    named: pin.tables.iter().all(is_named),
+                    are_all_named: pin.tables.iter().all(is_named),
                     tables: pin.tables,
                 });
                 collection::Answer::Pins(listed.collect())
