@@ -59,6 +59,9 @@ const IDLE_TICK: Duration = Duration::from_secs(5);
 /// So long nothing is acknowledged before those who wait are told, if too few regions answer.
 const PATIENCE: Duration = Duration::from_secs(3);
 
+/// How often a lane that closes looks whether regions have what it told last.
+const TOLD_LOOK: Duration = Duration::from_millis(1);
+
 /// So long a node that wants memory back waits for a region on another node, before the segment becomes an object instead.
 const RECLAIM_PATIENCE: Duration = Duration::from_secs(2);
 
@@ -514,8 +517,8 @@ impl Lane {
             }
             writer.tick(now);
             slow.extend(writer.slow().cloned());
-            if is_open && writer.has_untold() && writer.has_room(NEAR_COMMITTED.len()) {
-                writer.tell(&NEAR_COMMITTED, &[], now);
+            if is_open {
+                tell_untold(writer, now);
             }
             segment.wanted_back_since = is_wanted_back.then(|| segment.wanted_back_since.unwrap_or(now));
         }
@@ -741,10 +744,31 @@ impl Lane {
         Ok(state.end)
     }
 
+    /// Tells followers of what no record tells yet, as nothing more is appended that would, and waits a while until enough regions have all that is told:
+    /// what a process has not sent ends with it.
+    pub(crate) async fn tell_last(self: &Arc<Lane>) {
+        let begun = self.env().now();
+        {
+            let mut state = self.state.lock();
+            state.segments.iter_mut().filter_map(Segment::writer).for_each(|writer| tell_untold(writer, begun));
+            self.go_on(state);
+        }
+        while self.state.lock().has_unheard() && self.env().now().since(begun) < PATIENCE {
+            self.env().sleep(TOLD_LOOK).await;
+        }
+    }
+
     /// Whether nothing works on in the background.
     pub(crate) fn is_quiet(&self) -> bool {
         let state = self.state.lock();
         !state.is_publishing && !state.is_destaging
+    }
+}
+
+/// Adds a record that tells what is acknowledged, if none does.
+fn tell_untold(writer: &mut Writer, now: Instant) {
+    if writer.has_untold() && writer.has_room(NEAR_COMMITTED.len()) {
+        writer.tell(&NEAR_COMMITTED, &[], now);
     }
 }
 

@@ -187,9 +187,14 @@ fn an_append_that_nodes_answer_at_once_is_durable_when_it_returns_and_one_after_
 /// A follower on a machine of its own: how many entries it shows, and what it says that it lacks.
 fn follower(env: &Env, nodes: &Local, history: &LogHistory<'_>) -> Result<(usize, Option<Error>)> {
     let store = NearLogStore::new(env, Arc::new(nodes.clone()), Neighbours::at(&NODES), Replication::default());
+    followed(env, &store, history, LogOffset::ZERO)
+}
+
+/// What `store` shows of the log from `from` on, and what it says that it lacks.
+fn followed(env: &Env, store: &dyn LogStore, history: &LogHistory<'_>, from: LogOffset) -> Result<(usize, Option<Error>)> {
     let (context, record) = (history.context(5), history.record(5, 0));
     env.block_on(async {
-        let mut reader = store.tail(&context, &record, LogOffset::ZERO).await?;
+        let mut reader = store.tail(&context, &record, from).await?;
         let mut count = 0;
         while reader.next().await?.is_some() {
             count += 1;
@@ -218,6 +223,27 @@ fn a_follower_says_that_it_lacks_what_nobody_tells() {
     writer.kill();
     let (shown, lacks) = follower(&env, &nodes, &history).expect("all nodes answer");
     assert_eq!((shown, lacks.map(|error| error.kind())), (10, Some(ErrorKind::Retry)));
+}
+
+/// Nothing tells of the last entries of a log that is closed at once but what is told as it closes.
+#[test]
+fn a_follower_shows_all_of_a_log_that_was_closed() {
+    // Of one segment; and of one that has ended just now and the next one.
+    for count in [11, 75] {
+        let world = World::new(7);
+        let nodes = Local::with(&NODES);
+        let writer = world.process("writer");
+        let subject = subject(&writer.env(), &nodes, 64 << 10);
+        let history = LogHistory::new(&subject);
+        let log = history.open(5, 1).expect("opening");
+        for number in 0..count {
+            append(&subject.env, &*log, 0, &entry(number, 900)).expect("appending");
+        }
+        subject.env.block_on(log.close()).expect("all nodes answer");
+        writer.kill();
+        let (shown, lacks) = follower(&world.process("follower").env(), &nodes, &history).expect("all nodes answer");
+        assert!(shown as u64 == count && lacks.is_none(), "{shown} of {count} entries, {lacks:?}");
+    }
 }
 
 #[test]

@@ -226,6 +226,11 @@ impl State {
             && (is_moving || self.segments.iter_mut().any(|segment| segment.writer().is_some_and(|writer| is_working(writer))))
     }
 
+    /// Whether records are on their way to regions, of entries or of what was told.
+    pub(super) fn has_unheard(&self) -> bool {
+        !matches!(self.mode, Mode::Ended(_)) && self.segments.iter().any(|segment| segment.acknowledged() < segment.bytes())
+    }
+
     /// The segment that a takeover must seal, and its regions, by configuration.
     pub(super) fn what_a_takeover_seals(&mut self, lane: &Lane) -> Result<(u32, Vec<Vec<Member>>)> {
         if let Mode::Ended(error) = &self.mode {

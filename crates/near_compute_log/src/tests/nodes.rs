@@ -121,3 +121,24 @@ fn a_node_that_is_told_to_lend_less_gets_its_memory_back_under_a_writer() {
         assert_eq!(history.read(5, 0, 9, LogOffset::ZERO, sealed).expect("reading").len() as u64, written);
     }
 }
+
+/// What a writer tells as it closes is with nodes before it has closed: its process may end then.
+#[test]
+fn a_log_that_was_closed_is_shown_whole_though_its_process_ends_at_once() {
+    let world = World::new(7);
+    let hosts: Vec<String> = (1..=3).map(|number| format!("h{number}")).collect();
+    let _nodes: Vec<(Process, Node)> = hosts.iter().map(|host| start(&world, host, "")).collect();
+    let addresses: Vec<String> = hosts.iter().map(|host| format!("{host}:7420")).collect();
+    let writer = world.add_host("writer").process("writer");
+    let subject = by_address(&writer.env(), &addresses);
+    let history = LogHistory::new(&subject);
+    let log = history.open(5, 1).expect("opening");
+    for number in 0..11 {
+        append(&subject.env, &*log, 0, &entry(number, 900)).expect("all nodes answer");
+    }
+    subject.env.block_on(log.close()).expect("all nodes answer");
+    writer.kill();
+    let env = world.add_host("follower").process("follower").env();
+    let (shown, lacks) = followed(&env, &*by_address(&env, &addresses).store, &history, LogOffset::ZERO).expect("all nodes answer");
+    assert!(shown == 11 && lacks.is_none(), "{shown} entries, {lacks:?}");
+}
