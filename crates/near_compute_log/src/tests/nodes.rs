@@ -122,9 +122,8 @@ fn a_node_that_is_told_to_lend_less_gets_its_memory_back_under_a_writer() {
     }
 }
 
-/// What a writer tells as it closes is with nodes before it has closed: its process may end then.
 #[test]
-fn a_log_that_was_closed_is_shown_whole_though_its_process_ends_at_once() {
+fn a_follower_on_another_host_shows_all_of_a_log_that_was_closed() {
     let world = World::new(7);
     let hosts: Vec<String> = (1..=3).map(|number| format!("h{number}")).collect();
     let _nodes: Vec<(Process, Node)> = hosts.iter().map(|host| start(&world, host, "")).collect();
