@@ -225,6 +225,25 @@ fn a_follower_says_that_it_lacks_what_nobody_tells() {
     assert_eq!((shown, lacks.map(|error| error.kind())), (10, Some(ErrorKind::Retry)));
 }
 
+/// Tables hold all that nobody tells of.
+#[test]
+fn a_follower_lacks_nothing_of_what_lies_before_where_it_begins() {
+    let world = World::new(7);
+    let nodes = Local::with(&NODES);
+    let writer = world.process("writer");
+    let subject = subject(&writer.env(), &nodes, 64 << 10);
+    let history = LogHistory::new(&subject);
+    let log = history.open(5, 1).expect("opening");
+    let ends: Vec<LogOffset> = (0..10).map(|number| append(&subject.env, &*log, 0, &entry(number, 900)).expect("appending")).collect();
+    writer.kill();
+    let env = world.process("follower").env();
+    let store = NearLogStore::new(&env, Arc::new(nodes.clone()), Neighbours::at(&NODES), Replication::default());
+    for (from, is_all) in [(ends[8], false), (ends[9], true)] {
+        let (shown, lacks) = followed(&env, &store, &history, from).expect("all nodes answer");
+        assert_eq!((shown, lacks.is_none()), (0, is_all), "from {from}: {lacks:?}");
+    }
+}
+
 /// Nothing tells of the last entries of a log that is closed at once but what is told as it closes.
 #[test]
 fn a_follower_shows_all_of_a_log_that_was_closed() {
