@@ -24,6 +24,7 @@ use tombolo_format::near_log::{
 use tombolo_format::segment_record::{Digest, RECORD_HEADER_BYTES, RECORD_PAYLOAD_BYTES_MAX};
 use tombolo_segment::call::{Member, Node, Outcome};
 use tombolo_segment::message::{Answer, Body, Refusal, Request};
+use tombolo_segment::told::Told;
 use tombolo_segment::writer::{Job, Writer};
 use tombolo_storage::log_memory::LaneMemory;
 use tombolo_storage::mutant::{Mutant, is_enabled};
@@ -165,6 +166,8 @@ pub(crate) struct State {
     is_publishing: bool,
     /// Since when the chain takes no configuration, and what it said last.
     unpublished: Option<(Instant, Error)>,
+    /// What was logged of that.
+    told: Told,
     /// The published configuration is not the newest, though no writer proposes one.
     pub(crate) is_stale: bool,
     pub(crate) is_destaging: bool,
@@ -225,6 +228,7 @@ impl Lane {
             held: 0,
             is_publishing: false,
             unpublished: None,
+            told: Told::default(),
             is_stale: false,
             is_destaging: false,
             opened: Some(completer),

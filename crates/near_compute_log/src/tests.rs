@@ -11,8 +11,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use tombolo_env::Env;
 use tombolo_env::simulated::World;
+use tombolo_env::{Env, within};
 use tombolo_format::log_frame::SegmentIdentity;
 use tombolo_format::segment_record::Digest;
 use tombolo_segment::message::NodeIncarnation;

@@ -3,37 +3,42 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use tombolo_env::{BoxFuture, within};
+use tombolo_env::BoxFuture;
 use tombolo_storage::{ConfigurationChain, Log, LogEntry};
 
 use super::*;
 
 /// A chain that takes nothing while it refuses.
 #[derive(Debug)]
-struct Refusing {
+pub(super) struct Refusing {
     chain: Arc<dyn ConfigurationChain>,
-    refusal: Mutex<Option<Error>>,
+    /// One after the other, and again.
+    refusals: Mutex<Vec<ErrorKind>>,
     /// Publications so far.
     asked: AtomicU64,
 }
 
 impl Refusing {
     fn refuse(&self, kind: ErrorKind) {
-        *self.refusal.lock() = Some(Error::new(kind, "the token has expired"));
+        self.refuse_by_turns(&[kind]);
     }
 
-    fn accept(&self) {
-        *self.refusal.lock() = None;
+    pub(super) fn refuse_by_turns(&self, kinds: &[ErrorKind]) {
+        *self.refusals.lock() = kinds.to_vec();
+    }
+
+    pub(super) fn accept(&self) {
+        self.refusals.lock().clear();
     }
 }
 
 impl ConfigurationChain for Refusing {
     fn publish(&self, record: LogRecord) -> BoxFuture<'_, Result<()>> {
         self.asked.fetch_add(1, Ordering::Relaxed);
-        match self.refusal.lock().clone() {
-            Some(error) => Box::pin(async { Err(error) }),
-            None => self.chain.publish(record),
-        }
+        let mut refusals = self.refusals.lock();
+        let Some(kind) = refusals.first().copied() else { return self.chain.publish(record) };
+        refusals.rotate_left(1);
+        Box::pin(async move { Err(Error::new(kind, "the token has expired").object("a record").advice("renew it")) })
     }
 
     fn named(&self) -> Vec<LogRecord> {
@@ -42,14 +47,14 @@ impl ConfigurationChain for Refusing {
 }
 
 /// What epoch 5 opens logs with, on a chain that may refuse.
-fn refusing(history: &LogHistory<'_>) -> (LogContext, Arc<Refusing>) {
+pub(super) fn refusing(history: &LogHistory<'_>) -> (LogContext, Arc<Refusing>) {
     let context = history.context(5);
-    let chain = Arc::new(Refusing { chain: Arc::clone(&context.chain), refusal: Mutex::new(None), asked: AtomicU64::new(0) });
+    let chain = Arc::new(Refusing { chain: Arc::clone(&context.chain), refusals: Mutex::default(), asked: AtomicU64::new(0) });
     (LogContext { chain: Arc::clone(&chain) as Arc<dyn ConfigurationChain>, ..context }, chain)
 }
 
 /// Appends these, whether they are acknowledged or not. Where the last one ends.
-fn append_all(log: &dyn Log, numbers: std::ops::Range<u64>) -> LogOffset {
+pub(super) fn append_all(log: &dyn Log, numbers: std::ops::Range<u64>) -> LogOffset {
     numbers.fold(LogOffset::ZERO, |_, number| log.append(0, &entry(number, 900)).expect("room").end)
 }
 
@@ -57,7 +62,7 @@ const MINUTE: Duration = Duration::from_secs(60);
 
 /// As many entries as take more than half of a segment, after which the next one is made, and as many as take more than one.
 const HALF: u64 = 37;
-const MORE: u64 = 110;
+pub(super) const MORE: u64 = 110;
 
 #[test]
 fn closing_waits_for_no_configuration_that_is_refused() {
@@ -101,6 +106,8 @@ fn whoever_waits_is_told_after_half_a_minute_and_the_log_goes_on_once_it_is_take
     assert!(told.kind() == ErrorKind::DeadlineExceeded && told.to_string().contains("PermissionDenied"), "{told}");
     let refused = log.append(0, &entry(1000, 900)).expect_err("nothing is taken meanwhile");
     assert_eq!(refused.kind(), ErrorKind::PermissionDenied, "{refused}");
+    let message = refused.message();
+    assert!(message.contains("PermissionDenied: the token has expired") && !message.contains("to do"), "{message}");
     chain.accept();
     env.block_on(env.sleep(Duration::from_secs(1)));
     append(&env, &*log, 0, &entry(2 * MORE, 900)).expect("it goes on");
