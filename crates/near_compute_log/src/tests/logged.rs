@@ -123,6 +123,19 @@ fn a_registry_that_cannot_be_read_is_logged_once() {
     });
 }
 
+/// Whoever opens a log may give up within the list: the next look is one.
+#[test]
+fn a_look_for_nodes_that_is_given_up_hinders_no_other() {
+    let world = World::new(7);
+    let env = world.process("tester").env();
+    let (subject, nodes, plan) = faulty(&env);
+    let neighbours = announced(&subject, &nodes);
+    plan.inject(Rule::of_kind(RequestKind::List, Fault::Delay(Duration::from_secs(60))).times(1));
+    assert!(env.block_on(within(&env, Duration::from_secs(1), neighbours.look(3))).is_none(), "it is given up");
+    env.block_on(neighbours.look(3)).expect("a list");
+    assert_eq!(neighbours.nodes().len(), 3);
+}
+
 #[test]
 fn a_chain_that_takes_no_configuration_is_logged_once_for_each_kind_of_error() {
     let lines = Lines::default();
