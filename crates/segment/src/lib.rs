@@ -27,6 +27,7 @@ pub mod follow;
 #[doc(hidden)]
 pub mod fuzzing;
 mod lent;
+mod making;
 pub mod message;
 pub mod node;
 mod pace;
