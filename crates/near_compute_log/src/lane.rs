@@ -24,10 +24,10 @@ use tombolo_format::near_log::{
 use tombolo_format::segment_record::{Digest, RECORD_HEADER_BYTES, RECORD_PAYLOAD_BYTES_MAX};
 use tombolo_segment::call::{Member, Node, Outcome};
 use tombolo_segment::message::{Answer, Body, Refusal, Request};
-use tombolo_segment::told::Told;
 use tombolo_segment::writer::{Job, Writer};
 use tombolo_storage::log_memory::LaneMemory;
 use tombolo_storage::mutant::{Mutant, is_enabled};
+use tombolo_storage::told::Told;
 use tombolo_storage::{Appended, Error, ErrorKind, LogAppend, LogContext, LogId, LogOffset, LogRecord, Pressure, Result};
 
 use crate::configuration::{encode, regions};

@@ -40,6 +40,5 @@ pub mod shared;
 mod tail;
 pub mod takeover;
 pub mod tcp;
-pub mod told;
 pub mod wire;
 pub mod writer;
