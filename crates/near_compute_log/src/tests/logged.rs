@@ -1,14 +1,12 @@
 //! What lasts is logged when it begins, not at each attempt.
 
-use std::time::Duration;
-
 use tombolo_segment::announce::{self, Announcer, Place};
 use tombolo_segment::message::NodeMedium;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 
-use super::refused::{MORE, append_all, refusing};
+use super::refused::{MORE, append_all, on_a_chain_that_may_refuse};
 use super::*;
 
 /// Hears what this crate logs.
@@ -54,10 +52,6 @@ impl Subscriber for Lines {
     fn enter(&self, _span: &Id) {}
 
     fn exit(&self, _span: &Id) {}
-}
-
-fn run_for(env: &Env, time: Duration) {
-    env.block_on(env.sleep(time));
 }
 
 #[test]
@@ -139,19 +133,17 @@ fn a_look_for_nodes_that_is_given_up_hinders_no_other() {
 #[test]
 fn a_chain_that_takes_no_configuration_is_logged_once_for_each_kind_of_error() {
     let lines = Lines::default();
-    tracing::subscriber::with_default(lines.clone(), || {
-        let world = World::new(7);
-        let env = world.process("tester").env();
-        let subject = subject(&env, &Local::with(&NODES), 64 << 10);
-        let history = LogHistory::new(&subject);
-        let (context, chain) = refusing(&history);
-        let log = env.block_on(subject.store.open(&context, 1)).expect("opening");
-        chain.refuse_by_turns(&[ErrorKind::Retry, ErrorKind::OutcomeUnknown]);
-        append_all(&*log, 0..MORE);
-        run_for(&env, Duration::from_secs(10));
-        assert_eq!(lines.with("a configuration of the log is not taken"), 2, "{lines:?}");
-        chain.accept();
-        run_for(&env, Duration::from_secs(10));
-        assert_eq!(lines.with("configurations of the log are taken again"), 1, "{lines:?}");
-    });
+    let act = || {
+        on_a_chain_that_may_refuse(|env, subject, _, context, chain| {
+            let log = env.block_on(subject.store.open(&context, 1)).expect("opening");
+            chain.refuse_by_turns(&[ErrorKind::Retry, ErrorKind::OutcomeUnknown]);
+            append_all(&*log, 0..MORE);
+            run_for(env, Duration::from_secs(10));
+            assert_eq!(lines.with("a configuration of the log is not taken"), 2, "{lines:?}");
+            chain.accept();
+            run_for(env, Duration::from_secs(10));
+            assert_eq!(lines.with("configurations of the log are taken again"), 1, "{lines:?}");
+        });
+    };
+    tracing::subscriber::with_default(lines.clone(), act);
 }

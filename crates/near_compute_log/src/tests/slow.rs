@@ -1,7 +1,5 @@
 //! Nodes that answer, but late.
 
-use std::time::Duration;
-
 use tombolo_env::{Completion, TaskClass, completion};
 use tombolo_segment::message::{Answer, NodeStatus, RegionId, Request};
 
