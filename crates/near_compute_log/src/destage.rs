@@ -11,9 +11,9 @@ use bytes::Bytes;
 use tombolo_env::TaskClass;
 use tombolo_format::log_frame::SegmentIdentity;
 use tombolo_format::segment_record::Digest;
-use tombolo_segment::told::Told;
 use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::patience::{delete_under, patiently};
+use tombolo_storage::told::Told;
 use tombolo_storage::{
     Error, Incarnation, Life, LogContext, LogId, ObjectInfo, ObjectKind, ObjectName, Placement, Purpose, Request, Result,
 };

@@ -27,6 +27,7 @@ use tombolo_segment::message::{Answer, Body, Refusal, Request};
 use tombolo_segment::writer::{Job, Writer};
 use tombolo_storage::log_memory::LaneMemory;
 use tombolo_storage::mutant::{Mutant, is_enabled};
+use tombolo_storage::told::Told;
 use tombolo_storage::{Appended, Error, ErrorKind, LogAppend, LogContext, LogId, LogOffset, LogRecord, Pressure, Result};
 
 use crate::configuration::{encode, regions};
@@ -58,6 +59,9 @@ const IDLE_TICK: Duration = Duration::from_secs(5);
 
 /// So long nothing is acknowledged before those who wait are told, if too few regions answer.
 const PATIENCE: Duration = Duration::from_secs(3);
+
+/// How often a lane that closes looks whether regions have what it told last.
+const TOLD_LOOK: Duration = Duration::from_millis(1);
 
 /// So long a node that wants memory back waits for a region on another node, before the segment becomes an object instead.
 const RECLAIM_PATIENCE: Duration = Duration::from_secs(2);
@@ -162,6 +166,8 @@ pub(crate) struct State {
     is_publishing: bool,
     /// Since when the chain takes no configuration, and what it said last.
     unpublished: Option<(Instant, Error)>,
+    /// What was logged of that.
+    told: Told,
     /// The published configuration is not the newest, though no writer proposes one.
     pub(crate) is_stale: bool,
     pub(crate) is_destaging: bool,
@@ -222,6 +228,7 @@ impl Lane {
             held: 0,
             is_publishing: false,
             unpublished: None,
+            told: Told::default(),
             is_stale: false,
             is_destaging: false,
             opened: Some(completer),
@@ -514,8 +521,8 @@ impl Lane {
             }
             writer.tick(now);
             slow.extend(writer.slow().cloned());
-            if is_open && writer.has_untold() && writer.has_room(NEAR_COMMITTED.len()) {
-                writer.tell(&NEAR_COMMITTED, &[], now);
+            if is_open {
+                tell_untold(writer, now);
             }
             segment.wanted_back_since = is_wanted_back.then(|| segment.wanted_back_since.unwrap_or(now));
         }
@@ -741,10 +748,31 @@ impl Lane {
         Ok(state.end)
     }
 
+    /// Tells followers of what no record tells yet, as nothing more is appended that would, and waits a while until enough regions have all that is told:
+    /// what a process has not sent ends with it.
+    pub(crate) async fn tell_last(self: &Arc<Lane>) {
+        let begun = self.env().now();
+        {
+            let mut state = self.state.lock();
+            state.segments.iter_mut().filter_map(Segment::writer).for_each(|writer| tell_untold(writer, begun));
+            self.go_on(state);
+        }
+        while self.state.lock().has_unheard() && self.env().now().since(begun) < PATIENCE {
+            self.env().sleep(TOLD_LOOK).await;
+        }
+    }
+
     /// Whether nothing works on in the background.
     pub(crate) fn is_quiet(&self) -> bool {
         let state = self.state.lock();
         !state.is_publishing && !state.is_destaging
+    }
+}
+
+/// Adds a record that tells what is acknowledged, if none does.
+fn tell_untold(writer: &mut Writer, now: Instant) {
+    if writer.has_untold() && writer.has_room(NEAR_COMMITTED.len()) {
+        writer.tell(&NEAR_COMMITTED, &[], now);
     }
 }
 

@@ -103,6 +103,9 @@ impl LogLane for OpenLane {
                 Ok(end) => self.lane.durable(end).await.unwrap_or_else(|| Err(world_ended())),
                 Err(error) => Err(error),
             };
+            if closed.is_ok() {
+                self.lane.tell_last().await;
+            }
             if let Some((old, moving)) = &self.old {
                 old.stop();
                 let moving = moving.lock().take();

@@ -19,9 +19,9 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use tombolo_env::{Completer, completion, within};
 use tombolo_format::near_log::{NearLane, NearSegment};
-use tombolo_segment::told::Told;
 use tombolo_storage::log_memory::LaneMemory;
 use tombolo_storage::mutant::{Mutant, is_enabled};
+use tombolo_storage::told::Told;
 use tombolo_storage::{Error, ErrorKind, LogContext, LogId, LogRecord, Result};
 
 use crate::configuration::{decode, encode};

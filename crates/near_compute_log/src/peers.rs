@@ -113,9 +113,12 @@ impl Neighbours {
             self.hear_domains(copies).await;
             return Ok(());
         }
-        let Some(mut registry) = self.announced.lock().take() else { return Ok(()) };
-        let found = registry.look().await;
-        *self.announced.lock() = Some(registry);
+        let found = {
+            let Some(registry) = self.announced.lock().take() else { return Ok(()) };
+            let mut taken = Taken { announced: &self.announced, registry: Some(registry) };
+            let Some(registry) = &mut taken.registry else { return Ok(()) };
+            registry.look().await
+        };
         let node = |announcement: Announcement| {
             let said = announcement.status.domain.as_str();
             let domain = if said.is_empty() { host(&announcement.address) } else { said };
@@ -187,6 +190,19 @@ impl Neighbours {
         let peer = self.connect.connect(&self.env, address)?;
         peers.insert(Arc::clone(address), Arc::clone(&peer));
         Ok(peer)
+    }
+}
+
+/// The registry while somebody looks. Whoever gives up within a list puts it back as well.
+struct Taken<'a> {
+    announced: &'a Mutex<Option<Registry>>,
+    /// Invariant: there until this is dropped.
+    registry: Option<Registry>,
+}
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        *self.announced.lock() = self.registry.take();
     }
 }
 

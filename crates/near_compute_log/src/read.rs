@@ -307,7 +307,8 @@ async fn follow_segment(
 ) -> Result<(Bytes, u32)> {
     let first = first_digest(context.database, &identity(context, log, segment.number));
     let mut wanted = None;
-    for look in 0..=LOOKS {
+    let mut look = 0;
+    loop {
         let members = members(&segment.regions);
         // In the name of no epoch: whoever follows fences nothing.
         let reads = members.iter().map(|member| -> BoxFuture<'_, Option<Bytes>> {
@@ -327,8 +328,8 @@ async fn follow_segment(
             return Ok((bytes.slice(..best.end as usize), wanted.saturating_sub(best.end)));
         }
         context.env.sleep(LOOK_PAUSE).await;
+        look += 1;
     }
-    Ok((Bytes::new(), wanted.unwrap_or(0)))
 }
 
 /// What a follower is told when a region has records of which nobody says whether they are committed.
@@ -358,12 +359,14 @@ pub(crate) async fn tail(context: &LogContext, neighbours: &Arc<Neighbours>, log
             let walk = Records::new(first, 0, &records);
             walk.map_while(std::result::Result::ok).any(|record| NearPayload::decode(record.payload) == Ok(NearPayload::End))
         };
+        let seen = LogOffset::new(segment.number, narrow(records.len()) + more);
         if !records.is_empty() {
             to = to.max(LogOffset::new(segment.number, narrow(records.len())));
         }
         kept.push((segment.number, records));
         if !has_end {
-            lacks = (more > 0).then(|| undecided(log, segment.number, more));
+            // What lies before is in tables.
+            lacks = (more > 0 && seen > from).then(|| undecided(log, segment.number, more));
             break;
         }
     }

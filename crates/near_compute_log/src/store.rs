@@ -7,10 +7,10 @@ use std::time::Duration;
 use tombolo_env::{BoxFuture, Env, TaskClass, all};
 use tombolo_segment::call::{Node, Shape};
 use tombolo_segment::message::{Answer, Body, KEEP_MAX, NodeIncarnation, Refusal, RegionId, Request};
-use tombolo_segment::told::Told;
 use tombolo_storage::fenced::Fenced;
 use tombolo_storage::lanes::{Lanes, world_ended};
 use tombolo_storage::mutant::{Mutant, is_enabled};
+use tombolo_storage::told::Told;
 use tombolo_storage::{Error, ErrorKind, Log, LogContext, LogId, LogOffset, LogReader, LogRecord, LogStore, Result, Survival};
 
 use crate::configuration::decode;

@@ -9,10 +9,11 @@ mod slow;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
-use tombolo_env::Env;
 use tombolo_env::simulated::World;
+use tombolo_env::{Env, within};
 use tombolo_format::log_frame::SegmentIdentity;
 use tombolo_format::segment_record::Digest;
 use tombolo_segment::message::NodeIncarnation;
@@ -92,6 +93,23 @@ fn keeps_the_promises_of_a_log_store() {
     }
 }
 
+fn run_for(env: &Env, time: Duration) {
+    env.block_on(env.sleep(time));
+}
+
+/// Segments that are objects.
+fn objects_put(subject: &LogSubject, history: &LogHistory<'_>) -> usize {
+    let prefix = destage::prefix(history.context(0).incarnation);
+    let list = subject.objects.list(Request::new(Purpose::Log, Epoch::NONE), &prefix, None, 1000);
+    subject.env.block_on(list).expect("a list").objects.len()
+}
+
+/// How many entries of epoch 5's log a takeover finds.
+fn entries_after_takeover(history: &LogHistory<'_>, epoch: u64) -> u64 {
+    let sealed = history.fence(5, 0, epoch, LogOffset::ZERO).expect("no more was lost than may be");
+    history.read(5, 0, epoch, LogOffset::ZERO, sealed).expect("reading").len() as u64
+}
+
 fn written(subject: &LogSubject, history: &LogHistory<'_>, entries: u64) -> LogOffset {
     let log = history.open(5, 1).expect("opening");
     (0..entries).fold(LogOffset::ZERO, |_, number| append(&subject.env, &*log, 0, &entry(number, 900)).expect("appending"))
@@ -144,10 +162,7 @@ fn a_takeover_copies_only_what_too_few_hold() {
     let history = LogHistory::new(&subject);
     written(&subject, &history, 300);
     let names = |of: &[&str]| of.iter().map(|node| nodes.0.lock()[*node].lock().occupancy().names).sum::<u64>();
-    let takes = |epoch| {
-        let sealed = history.fence(5, 0, epoch, LogOffset::ZERO).expect("no more was lost than may be");
-        assert_eq!(history.read(5, 0, epoch, LogOffset::ZERO, sealed).expect("reading").len(), 300);
-    };
+    let takes = |epoch| assert_eq!(entries_after_takeover(&history, epoch), 300);
     let before = names(&NODES);
     takes(9);
     assert_eq!(names(&NODES), before, "three hold it");
@@ -187,9 +202,14 @@ fn an_append_that_nodes_answer_at_once_is_durable_when_it_returns_and_one_after_
 /// A follower on a machine of its own: how many entries it shows, and what it says that it lacks.
 fn follower(env: &Env, nodes: &Local, history: &LogHistory<'_>) -> Result<(usize, Option<Error>)> {
     let store = NearLogStore::new(env, Arc::new(nodes.clone()), Neighbours::at(&NODES), Replication::default());
+    followed(env, &store, history, LogOffset::ZERO)
+}
+
+/// What `store` shows of the log from `from` on, and what it says that it lacks.
+fn followed(env: &Env, store: &dyn LogStore, history: &LogHistory<'_>, from: LogOffset) -> Result<(usize, Option<Error>)> {
     let (context, record) = (history.context(5), history.record(5, 0));
     env.block_on(async {
-        let mut reader = store.tail(&context, &record, LogOffset::ZERO).await?;
+        let mut reader = store.tail(&context, &record, from).await?;
         let mut count = 0;
         while reader.next().await?.is_some() {
             count += 1;
@@ -220,6 +240,46 @@ fn a_follower_says_that_it_lacks_what_nobody_tells() {
     assert_eq!((shown, lacks.map(|error| error.kind())), (10, Some(ErrorKind::Retry)));
 }
 
+/// Tables hold all that nobody tells of.
+#[test]
+fn a_follower_lacks_nothing_of_what_lies_before_where_it_begins() {
+    let world = World::new(7);
+    let nodes = Local::with(&NODES);
+    let writer = world.process("writer");
+    let subject = subject(&writer.env(), &nodes, 64 << 10);
+    let history = LogHistory::new(&subject);
+    let log = history.open(5, 1).expect("opening");
+    let ends: Vec<LogOffset> = (0..10).map(|number| append(&subject.env, &*log, 0, &entry(number, 900)).expect("appending")).collect();
+    writer.kill();
+    let env = world.process("follower").env();
+    let store = NearLogStore::new(&env, Arc::new(nodes.clone()), Neighbours::at(&NODES), Replication::default());
+    for (from, is_all) in [(ends[8], false), (ends[9], true)] {
+        let (shown, lacks) = followed(&env, &store, &history, from).expect("all nodes answer");
+        assert_eq!((shown, lacks.is_none()), (0, is_all), "from {from}: {lacks:?}");
+    }
+}
+
+/// Nothing tells of the last entries of a log that is closed at once but what is told as it closes.
+#[test]
+fn a_follower_shows_all_of_a_log_that_was_closed() {
+    // Of one segment; and of one that has ended just now and the next one.
+    for count in [11, 75] {
+        let world = World::new(7);
+        let nodes = Local::with(&NODES);
+        let writer = world.process("writer");
+        let subject = subject(&writer.env(), &nodes, 64 << 10);
+        let history = LogHistory::new(&subject);
+        let log = history.open(5, 1).expect("opening");
+        for number in 0..count {
+            append(&subject.env, &*log, 0, &entry(number, 900)).expect("appending");
+        }
+        subject.env.block_on(log.close()).expect("all nodes answer");
+        writer.kill();
+        let (shown, lacks) = follower(&world.process("follower").env(), &nodes, &history).expect("all nodes answer");
+        assert!(shown as u64 == count && lacks.is_none(), "{shown} of {count} entries, {lacks:?}");
+    }
+}
+
 #[test]
 fn a_follower_that_reaches_one_node_of_three_shows_nothing_as_all() {
     let world = World::new(7);
@@ -231,7 +291,7 @@ fn a_follower_that_reaches_one_node_of_three_shows_nothing_as_all() {
     for number in 0..10 {
         append(&env, &*log, 0, &entry(number, 900)).expect("appending");
     }
-    env.block_on(env.sleep(std::time::Duration::from_secs(1)));
+    run_for(&env, Duration::from_secs(1));
     let all = nodes.0.lock().clone();
     for (count, expected) in [(3, true), (2, true), (1, false), (0, false)] {
         *reached.0.lock() = all.iter().take(count).map(|(address, node)| (address.clone(), Arc::clone(node))).collect();
@@ -289,10 +349,9 @@ fn a_living_writer_repairs_what_nodes_lose_one_after_the_other() {
             written += 1;
         }
         nodes.start(NODES[life % 3], life as u64);
-        subject.env.block_on(subject.env.sleep(std::time::Duration::from_secs(12)));
+        run_for(&subject.env, Duration::from_secs(12));
     }
-    let sealed = history.fence(5, 0, 9, LogOffset::ZERO).expect("fencing");
-    assert_eq!(history.read(5, 0, 9, LogOffset::ZERO, sealed).expect("reading").len() as u64, written);
+    assert_eq!(entries_after_takeover(&history, 9), written);
 }
 
 /// Memory for a few segments.
@@ -318,13 +377,13 @@ fn what_becomes_an_object_is_never_nowhere() {
         let history = LogHistory::new(&subject);
         let chain = Arc::clone(&history.chain);
         let fenced = move || chain.refuse_next(Error::new(ErrorKind::Fenced, "another has claimed"));
-        let fault = if is_put { Fault::After(Arc::new(fenced)) } else { Fault::Delay(std::time::Duration::from_secs(3600)) };
+        let fault = if is_put { Fault::After(Arc::new(fenced)) } else { Fault::Delay(Duration::from_secs(3600)) };
         plan.inject(Rule::of_kind(RequestKind::Put, fault).times(1));
         let context = LogContext { memory: Arc::new(Little), ..history.context(5) };
         let log = env.block_on(subject.store.open(&context, 1)).expect("opening");
         // More than half of the memory, at which the oldest segment is put.
         let count = (0..700).take_while(|number| append(&env, &*log, 0, &entry(*number, 900)).is_ok()).count();
-        env.block_on(env.sleep(std::time::Duration::from_secs(1)));
+        run_for(&env, Duration::from_secs(1));
         assert_eq!(plan.injected(), 1, "a segment is put");
         let sealed = history.fence(5, 0, 9, LogOffset::ZERO).expect("all of it is somewhere");
         let found = history.read(5, 0, 9, LogOffset::ZERO, sealed).expect("reading").len();
@@ -344,7 +403,7 @@ fn appends_that_nobody_waits_for_stay_within_the_memory() {
     let env = world.process("tester").env();
     let (subject, _nodes, plan) = faulty(&env);
     let history = LogHistory::new(&subject);
-    plan.inject(Rule::of_kind(RequestKind::Put, Fault::Delay(std::time::Duration::from_secs(3600))).times(1));
+    plan.inject(Rule::of_kind(RequestKind::Put, Fault::Delay(Duration::from_secs(3600))).times(1));
     let context = LogContext { memory: Arc::new(Little), ..history.context(5) };
     let log = env.block_on(subject.store.open(&context, 1)).expect("opening");
     let refused = (0..5000).find_map(|number| log.append(0, &entry(number, 900)).err().map(|error| (number, error.kind())));
@@ -388,7 +447,7 @@ fn memory_is_given_back_by_a_trim_and_by_a_flush_of_an_old_log() {
     history.chain.unname(&record);
     drop(log);
     let _next = history.open(9, 1).expect("opening");
-    subject.env.block_on(subject.env.sleep(std::time::Duration::from_secs(1)));
+    run_for(&subject.env, Duration::from_secs(1));
     assert!(nodes.bytes_taken() <= 3 * 80 * 1024, "{} bytes are taken by one empty segment", nodes.bytes_taken());
 }
 
@@ -452,7 +511,7 @@ fn a_writer_that_stood_still_while_its_log_was_taken_over_learns_that() {
     let end = log.append(0, &entry(1, 900)).expect("room").end;
     let waiting = log.durable(0, end);
     tester.pause();
-    world.run_for(std::time::Duration::from_secs(10));
+    world.run_for(Duration::from_secs(10));
     tester.resume();
     let told = tester.block_on(waiting).expect("an answer").expect_err("nobody holds it");
     assert_eq!(told.kind(), ErrorKind::Fenced, "{told}");

@@ -27,6 +27,7 @@ pub mod follow;
 #[doc(hidden)]
 pub mod fuzzing;
 mod lent;
+mod making;
 pub mod message;
 pub mod node;
 mod pace;
@@ -39,6 +40,5 @@ pub mod shared;
 mod tail;
 pub mod takeover;
 pub mod tcp;
-pub mod told;
 pub mod wire;
 pub mod writer;

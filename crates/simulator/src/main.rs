@@ -77,8 +77,8 @@ struct Arguments {
     list: bool,
 }
 
-#[cfg(feature = "mutants")]
 /// Where mutants are noticed that no scenario hunts.
+#[cfg(feature = "mutants")]
 const TESTS_HUNT: &str = "tests of the crates notice those that no scenario hunts: cargo xtask check --only mutants";
 
 impl Arguments {

@@ -27,6 +27,7 @@ pub mod pulse;
 pub mod registry;
 pub mod request;
 mod spans;
+pub mod told;
 
 pub use error::{Error, ErrorKind, Result};
 pub use log::{

@@ -24,7 +24,7 @@ make others on nodes that have room, or else write those segments to the databas
 The node remembers SIZE until it ends; one that is started again lends what its --memory says. While its host is short of memory it lends less by itself:
 the smaller of the two counts.
 
-A SIZE beyond the node's --memory is refused, and changes nothing (exit code 2); so does a node of an older version.")]
+A SIZE beyond the node's --memory is refused, and changes nothing (exit code 2); so is any SIZE by a node of an older version.")]
 pub struct Arguments {
     /// Where the node listens, host:port.
     #[arg(value_name = "ADDRESS")]

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tombolo_env::Env;
 use tombolo_segment::announce::{Announcer, Place};
 use tombolo_segment::node::{CONNECTIONS_MAX, Node, NodeCounters, NodeDisk, NodeOptions};
-use tombolo_segment::told::Told;
+use tombolo_storage::told::Told;
 use tombolo_storage::{Error, ErrorKind, Registry};
 
 use super::pressure::{self, Lending};

@@ -189,18 +189,23 @@ impl State {
             Err(_) => Published::Unknown,
         };
         match outcome {
-            Ok(()) => self.unpublished = None,
+            Ok(()) => {
+                self.unpublished = None;
+                if self.told.is_over() {
+                    tracing::info!(log = lane.name(), "configurations of the log are taken again");
+                }
+            }
             Err(error) if matches!(error.kind(), ErrorKind::Fenced | ErrorKind::Closed | ErrorKind::Bug | ErrorKind::Invalid) => {
                 if !matches!(self.mode, Mode::Ended(_)) {
                     self.mode = Mode::Ended(error);
                 }
             }
             Err(error) => {
-                let before = self.unpublished.take();
-                if before.as_ref().is_none_or(|(_, before)| before.kind() != error.kind()) {
+                if self.told.is_news(&error) {
                     tracing::warn!(%error, log = lane.name(), "a configuration of the log is not taken; trying again");
                 }
-                self.unpublished = Some((before.map_or(begun, |(since, _)| since), error));
+                let since = self.unpublished.as_ref().map_or(begun, |(since, _)| *since);
+                self.unpublished = Some((since, error));
             }
         }
         self.is_stale |= said == Published::Unknown;
@@ -224,6 +229,11 @@ impl State {
             is_wanted_back || self.is_publishing || self.is_stale || self.is_destaging || self.durable < self.end || self.opened.is_some();
         !matches!(self.mode, Mode::Ended(_))
             && (is_moving || self.segments.iter_mut().any(|segment| segment.writer().is_some_and(|writer| is_working(writer))))
+    }
+
+    /// Whether records are on their way to regions, of entries or of what was told.
+    pub(super) fn has_unheard(&self) -> bool {
+        !matches!(self.mode, Mode::Ended(_)) && self.segments.iter().any(|segment| segment.acknowledged() < segment.bytes())
     }
 
     /// The segment that a takeover must seal, and its regions, by configuration.
@@ -267,7 +277,7 @@ fn refusal(error: &Error) -> Error {
         kind @ (ErrorKind::PermissionDenied | ErrorKind::OutOfSpace | ErrorKind::Unsupported) => kind,
         _ => ErrorKind::Retry,
     };
-    Error::new(kind, format!("the manifest has taken no region of the log for long: {error}"))
+    Error::new(kind, format!("the manifest has taken no region of the log for long: {:?}: {}", error.kind(), error.message()))
         .source(error.clone())
         .advice("mend what the store complains of: the log goes on by itself")
 }

@@ -1,13 +1,12 @@
 //! What lasts is logged when it begins, not at each attempt.
 
-use std::time::Duration;
-
 use tombolo_segment::announce::{self, Announcer, Place};
 use tombolo_segment::message::NodeMedium;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 
+use super::refused::{MORE, append_all, on_a_chain_that_may_refuse};
 use super::*;
 
 /// Hears what this crate logs.
@@ -55,10 +54,6 @@ impl Subscriber for Lines {
     fn exit(&self, _span: &Id) {}
 }
 
-fn run_for(env: &Env, time: Duration) {
-    env.block_on(env.sleep(time));
-}
-
 #[test]
 fn a_store_that_refuses_segments_is_logged_once() {
     let lines = Lines::default();
@@ -85,6 +80,19 @@ fn a_store_that_refuses_segments_is_logged_once() {
     });
 }
 
+/// Nodes that announce themselves in the subject's store.
+fn announced(subject: &LogSubject, nodes: &Local) -> Neighbours {
+    let env = &subject.env;
+    let place = || Place::Store(Arc::clone(&subject.objects));
+    for address in NODES {
+        let status = nodes.0.lock()[address].lock().status(NodeMedium::Memory, address);
+        let mut announcer = Announcer::new(env, place(), "near", address).expect("a name");
+        env.block_on(announcer.announce(status)).expect("a store");
+    }
+    let registry = announce::Registry::new(env, place(), "near").expect("a name");
+    Neighbours::announced(env, Arc::new(nodes.clone()), registry)
+}
+
 #[test]
 fn a_registry_that_cannot_be_read_is_logged_once() {
     let lines = Lines::default();
@@ -92,14 +100,7 @@ fn a_registry_that_cannot_be_read_is_logged_once() {
         let world = World::new(7);
         let env = world.process("tester").env();
         let (subject, nodes, plan) = faulty(&env);
-        let place = || Place::Store(Arc::clone(&subject.objects));
-        for address in NODES {
-            let status = nodes.0.lock()[address].lock().status(NodeMedium::Memory, address);
-            let mut announcer = Announcer::new(&env, place(), "near", address).expect("a name");
-            env.block_on(announcer.announce(status)).expect("a store");
-        }
-        let registry = announce::Registry::new(&env, place(), "near").expect("a name");
-        let neighbours = Neighbours::announced(&env, Arc::new(nodes.clone()), registry);
+        let neighbours = announced(&subject, &nodes);
         let store = Arc::new(NearLogStore::of(&env, neighbours, Replication::default()));
         let told = store.survival();
         assert!(told.store.contains("nodes that announce themselves") && !told.store.contains('0'), "{}", told.store);
@@ -114,4 +115,35 @@ fn a_registry_that_cannot_be_read_is_logged_once() {
         run_for(&env, Duration::from_secs(60 * 8));
         assert_eq!((lines.with("not known anew"), lines.with("found again")), (1, 1), "{lines:?}");
     });
+}
+
+/// Whoever opens a log may give up within the list: the next look is one.
+#[test]
+fn a_look_for_nodes_that_is_given_up_hinders_no_other() {
+    let world = World::new(7);
+    let env = world.process("tester").env();
+    let (subject, nodes, plan) = faulty(&env);
+    let neighbours = announced(&subject, &nodes);
+    plan.inject(Rule::of_kind(RequestKind::List, Fault::Delay(Duration::from_secs(60))).times(1));
+    assert!(env.block_on(within(&env, Duration::from_secs(1), neighbours.look(3))).is_none(), "it is given up");
+    env.block_on(neighbours.look(3)).expect("a list");
+    assert_eq!(neighbours.nodes().len(), 3);
+}
+
+#[test]
+fn a_chain_that_takes_no_configuration_is_logged_once_for_each_kind_of_error() {
+    let lines = Lines::default();
+    let act = || {
+        on_a_chain_that_may_refuse(|env, subject, _, context, chain| {
+            let log = env.block_on(subject.store.open(&context, 1)).expect("opening");
+            chain.refuse_by_turns(&[ErrorKind::Retry, ErrorKind::OutcomeUnknown]);
+            append_all(&*log, 0..MORE);
+            run_for(env, Duration::from_secs(10));
+            assert_eq!(lines.with("a configuration of the log is not taken"), 2, "{lines:?}");
+            chain.accept();
+            run_for(env, Duration::from_secs(10));
+            assert_eq!(lines.with("configurations of the log are taken again"), 1, "{lines:?}");
+        });
+    };
+    tracing::subscriber::with_default(lines.clone(), act);
 }

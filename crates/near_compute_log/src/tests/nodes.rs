@@ -1,7 +1,5 @@
 //! Nodes that run, over a simulated network: what they say that they fail together with, and what they are told to lend.
 
-use std::time::Duration;
-
 use tombolo_env::simulated::Process;
 use tombolo_segment::node::{CONNECTIONS_MAX, Node, NodeOptions};
 use tombolo_segment::tcp::TcpPeer;
@@ -53,7 +51,7 @@ fn placed(domains: &[&str]) -> (Vec<String>, Duration) {
     let took = env.now().since(begun);
     append(&env, &*log, 0, &entry(0, 900)).expect("enough nodes");
     // What is down is tried first, and replaced.
-    env.block_on(env.sleep(Duration::from_secs(5)));
+    run_for(&env, Duration::from_secs(5));
     let first = decode(&history.record(5, 0)).expect("a lane").segments.remove(0);
     let mut hosts: Vec<String> = first.regions.into_iter().map(|region| region.address.trim_end_matches(":7420").to_owned()).collect();
     hosts.sort();
@@ -110,14 +108,33 @@ fn a_node_that_is_told_to_lend_less_gets_its_memory_back_under_a_writer() {
             assert_eq!(lend(bytes).expect("less").bytes_max, bytes);
             for _ in 0..20 {
                 write(2);
-                env.block_on(env.sleep(Duration::from_secs(1)));
+                run_for(&env, Duration::from_secs(1));
             }
             assert!(taken() <= bytes, "{count} nodes: {} bytes of {bytes} are taken", taken());
         }
         assert_eq!(lend((256 << 20) + 1).expect_err("more than it was started with").kind(), ErrorKind::Invalid);
         assert_eq!(lend(256 << 20).expect("all again").bytes_max, 256 << 20);
         write(300);
-        let sealed = history.fence(5, 0, 9, LogOffset::ZERO).expect("fencing");
-        assert_eq!(history.read(5, 0, 9, LogOffset::ZERO, sealed).expect("reading").len() as u64, written);
+        assert_eq!(entries_after_takeover(&history, 9), written);
     }
+}
+
+#[test]
+fn a_follower_on_another_host_shows_all_of_a_log_that_was_closed() {
+    let world = World::new(7);
+    let hosts: Vec<String> = (1..=3).map(|number| format!("h{number}")).collect();
+    let _nodes: Vec<(Process, Node)> = hosts.iter().map(|host| start(&world, host, "")).collect();
+    let addresses: Vec<String> = hosts.iter().map(|host| format!("{host}:7420")).collect();
+    let writer = world.add_host("writer").process("writer");
+    let subject = by_address(&writer.env(), &addresses);
+    let history = LogHistory::new(&subject);
+    let log = history.open(5, 1).expect("opening");
+    for number in 0..11 {
+        append(&subject.env, &*log, 0, &entry(number, 900)).expect("all nodes answer");
+    }
+    subject.env.block_on(log.close()).expect("all nodes answer");
+    writer.kill();
+    let env = world.add_host("follower").process("follower").env();
+    let (shown, lacks) = followed(&env, &*by_address(&env, &addresses).store, &history, LogOffset::ZERO).expect("all nodes answer");
+    assert!(shown == 11 && lacks.is_none(), "{shown} entries, {lacks:?}");
 }

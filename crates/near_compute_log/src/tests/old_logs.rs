@@ -1,7 +1,5 @@
 //! What becomes of a log that was taken over, while its new writer lives.
 
-use std::time::Duration;
-
 use tombolo_env::Completion;
 use tombolo_segment::message::{Answer, Body, NodeStatus, RegionId};
 use tombolo_storage::Log;
@@ -13,17 +11,6 @@ const LONG: Duration = Duration::from_secs(12);
 
 /// One MiB of log and a bit, of more segments than one.
 const ENTRIES: u64 = 1100;
-
-fn run_for(subject: &LogSubject, time: Duration) {
-    subject.env.block_on(subject.env.sleep(time));
-}
-
-/// Segments that are objects.
-fn objects_put(subject: &LogSubject, history: &LogHistory<'_>) -> usize {
-    let prefix = destage::prefix(history.context(0).incarnation);
-    let list = subject.objects.list(Request::new(Purpose::Log, Epoch::NONE), &prefix, None, 1000);
-    subject.env.block_on(list).expect("a list").objects.len()
-}
 
 /// Regions that the newest configuration of the old log names.
 fn regions_named(history: &LogHistory<'_>) -> usize {
@@ -52,10 +39,10 @@ pub(super) fn a_log_outlives_all_nodes_one_after_the_other() {
     let history = LogHistory::new(&subject);
     let (sealed, log) = taken_over(&subject, &history);
     for (life, address) in (90..).zip(&NODES) {
-        run_for(&subject, LONG);
+        run_for(&subject.env, LONG);
         nodes.start(address, life);
     }
-    run_for(&subject, LONG);
+    run_for(&subject.env, LONG);
     drop(log);
     is_whole(&history, sealed);
 }
@@ -75,7 +62,7 @@ fn a_log_that_was_taken_over_outlives_all_nodes_at_once_while_its_writer_lives()
     plan.inject(Rule::of_kind(RequestKind::Put, Fault::Error(ErrorKind::Retry)).times(60));
     let (sealed, log) = taken_over(&subject, &history);
     (90..).zip(&NODES).for_each(|(life, address)| nodes.start(address, life));
-    run_for(&subject, Duration::from_secs(120));
+    run_for(&subject.env, Duration::from_secs(120));
     assert_eq!(regions_named(&history), 0);
     drop(log);
     is_whole(&history, sealed);
@@ -89,7 +76,7 @@ pub(super) fn a_log_is_never_nowhere() {
     let history = LogHistory::new(&subject);
     let (sealed, log) = taken_over(&subject, &history);
     history.chain.refuse_next(Error::new(ErrorKind::Fenced, "another has claimed"));
-    run_for(&subject, LONG);
+    run_for(&subject.env, LONG);
     drop(log);
     assert!(regions_named(&history) > 0, "nothing of it was published");
     // Unnamed objects are none.
@@ -113,12 +100,12 @@ fn a_log_that_is_given_up_while_it_moves_leaves_nothing() {
     let history = LogHistory::new(&subject);
     let (_, log) = taken_over(&subject, &history);
     plan.inject(Rule::of_kind(RequestKind::Put, Fault::Delay(Duration::from_secs(5))).times(1));
-    run_for(&subject, Duration::from_secs(3));
+    run_for(&subject.env, Duration::from_secs(3));
     assert_eq!(plan.injected(), 1, "its first segment is on its way");
     let record = history.record(5, 0);
     history.chain.unname(&record);
     history.free(&record, 9).expect("freeing");
-    run_for(&subject, LONG);
+    run_for(&subject.env, LONG);
     assert_eq!(objects_put(&subject, &history), 0);
     assert!(history.chain.named().iter().all(|named| named.id != record.id));
     assert!(nodes.bytes_taken() <= 6 * 80 * 1024, "{} bytes are taken by two segments", nodes.bytes_taken());
@@ -138,7 +125,7 @@ fn an_object_that_was_put_before_the_last_records_stands_in_nobodys_way() {
     subject.env.block_on(destage::put(&context, &identity, (100, Digest(1)), vec![0; 100].into())).expect("it is put");
     let sealed = history.fence(5, 0, 9, LogOffset::ZERO).expect("all nodes are there");
     let log = history.open(9, 1).expect("opening");
-    run_for(&subject, LONG);
+    run_for(&subject.env, LONG);
     assert_eq!(regions_named(&history), 0);
     drop(log);
     is_whole(&history, sealed);
@@ -182,7 +169,7 @@ pub(super) fn what_is_named_is_not_collected() {
     let subject = subject(&world.process("tester").env(), &nodes, 64 << 10);
     let history = LogHistory::new(&subject);
     let (sealed, log) = taken_over(&subject, &history);
-    run_for(&subject, Duration::from_millis(500));
+    run_for(&subject.env, Duration::from_millis(500));
     drop(log);
     assert!(regions_named(&history) > 0);
     is_whole(&history, sealed);
@@ -262,7 +249,7 @@ pub(super) fn all_segments_are_sealed() {
         for number in 0..50 {
             append(&subject.env, &*log, 0, &entry(number, 900)).expect("three nodes");
         }
-        run_for(&subject, Duration::from_secs(1));
+        run_for(&subject.env, Duration::from_secs(1));
         assert_eq!(decode(&history.record(5, 0)).expect("a lane").segments.len(), 2);
         let acknowledged = Arc::new(Mutex::new(log.durable_through(0)));
         let told = Arc::clone(&acknowledged);

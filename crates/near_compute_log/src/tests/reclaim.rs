@@ -1,15 +1,9 @@
 //! Nodes that want their memory back, or have none left, while writers live.
 
-use std::time::Duration;
-
 use super::*;
 
 /// So long a drain is waited for.
 const DRAIN: Duration = Duration::from_secs(30);
-
-fn run_for(subject: &LogSubject, time: Duration) {
-    subject.env.block_on(subject.env.sleep(time));
-}
 
 fn taken(nodes: &Local, address: &str) -> u64 {
     nodes.0.lock()[address].lock().occupancy().bytes_taken
@@ -36,18 +30,11 @@ fn living(addresses: &[&str], writes_on: bool, act: impl Fn(&Local), judge: impl
     act(&nodes);
     for _ in 0..30 {
         write(if writes_on { 2 } else { 0 });
-        run_for(&subject, DRAIN / 30);
+        run_for(&env, DRAIN / 30);
     }
     judge(&subject, &history, &nodes);
     write(30);
-    let sealed = history.fence(5, 0, 9, LogOffset::ZERO).expect("fencing");
-    assert_eq!(history.read(5, 0, 9, LogOffset::ZERO, sealed).expect("reading").len() as u64, written);
-}
-
-fn objects_put(subject: &LogSubject, history: &LogHistory<'_>) -> usize {
-    let prefix = destage::prefix(history.context(0).incarnation);
-    let list = subject.objects.list(Request::new(Purpose::Log, Epoch::NONE), &prefix, None, 1000);
-    subject.env.block_on(list).expect("a list").objects.len()
+    assert_eq!(entries_after_takeover(&history, 9), written);
 }
 
 /// Of three nodes that hold three copies one drains: what it holds goes to the object store.
@@ -132,6 +119,6 @@ pub(super) fn a_writer_without_room_is_told_that_and_others_go_on() {
     let third = LogHistory::new(&subject).open(5, 1).expect_err("nobody has room");
     assert!(third.kind() == ErrorKind::Retry && third.to_string().contains("no room"), "{third}");
     other.trim(0, ends[ends.len() - 1]).expect("trimming");
-    run_for(&subject, Duration::from_secs(10));
+    run_for(&env, Duration::from_secs(10));
     append(&env, &*other, 0, &entry(1001, 900)).expect("there is room again");
 }

@@ -1,7 +1,5 @@
 //! Nodes that answer, but late.
 
-use std::time::Duration;
-
 use tombolo_env::{Completion, TaskClass, completion};
 use tombolo_segment::message::{Answer, NodeStatus, RegionId, Request};
 
@@ -9,18 +7,25 @@ use super::*;
 
 /// Nodes whose answers take a while, by their address.
 #[derive(Debug)]
-struct Late(Local, Arc<Mutex<BTreeMap<String, Duration>>>);
+struct Late {
+    nodes: Local,
+    delays: Arc<Mutex<BTreeMap<String, Duration>>>,
+    /// It is the requests that take it.
+    sends_late: bool,
+}
 
 #[derive(Debug)]
 struct LatePeer {
     env: Env,
     peer: Arc<dyn Peer>,
     delays: Arc<Mutex<BTreeMap<String, Duration>>>,
+    sends_late: bool,
 }
 
 impl Connect for Late {
     fn connect(&self, env: &Env, address: &str) -> Result<Arc<dyn Peer>> {
-        Ok(Arc::new(LatePeer { env: env.clone(), peer: self.0.connect(env, address)?, delays: Arc::clone(&self.1) }))
+        let (peer, delays) = (self.nodes.connect(env, address)?, Arc::clone(&self.delays));
+        Ok(Arc::new(LatePeer { env: env.clone(), peer, delays, sends_late: self.sends_late }))
     }
 }
 
@@ -28,10 +33,11 @@ impl Peer for LatePeer {
     fn call(&self, request: Request) -> Completion<Result<Answer>> {
         let delay = self.delays.lock().get(self.peer.address()).copied().unwrap_or_default();
         let (completer, late) = completion();
-        let (env, answer) = (self.env.clone(), self.peer.call(request));
+        let (env, peer) = (self.env.clone(), Arc::clone(&self.peer));
+        let sent = (!self.sends_late).then(|| peer.call(request.clone()));
         let wait = async move {
             env.sleep(delay).await;
-            if let Some(answer) = answer.await {
+            if let Some(answer) = sent.unwrap_or_else(|| peer.call(request)).await {
                 completer.complete(answer);
             }
         };
@@ -64,7 +70,7 @@ fn written_to(delays: &[(&str, u64)]) -> (Vec<String>, u64) {
     let addresses: Vec<&str> = delays.iter().map(|(address, _)| *address).collect();
     let nodes = Local::with(&addresses);
     let late = Arc::new(Mutex::new(BTreeMap::new()));
-    let connect = Arc::new(Late(nodes.clone(), Arc::clone(&late)));
+    let connect = Arc::new(Late { nodes: nodes.clone(), delays: Arc::clone(&late), sends_late: false });
     let store = NearLogStore::new(&env, connect, Neighbours::at(&addresses), Replication::default());
     let subject = LogSubject { env: env.clone(), store: Arc::new(store), objects: Arc::new(MemoryObjectStore::unnamed(&env)) };
     let history = LogHistory::new(&subject);
@@ -100,4 +106,25 @@ fn nodes_that_are_no_slower_than_the_others_or_have_no_spare_stay() {
     assert_eq!(written_to(&[("a:1", 60), ("b:1", 80), ("c:1", 60), ("d:1", 1)]), nobody, "no slower");
     assert_eq!(written_to(&[("a:1", 1), ("b:1", 15), ("c:1", 1), ("d:1", 1)]), nobody, "not slow");
     assert_eq!(written_to(&[("a:1", 1), ("b:1", 120), ("c:1", 1)]), nobody, "no spare");
+}
+
+/// What a writer tells as it closes is with nodes before it has closed: what is still to be sent ends with its process.
+#[test]
+fn a_log_that_was_closed_is_shown_whole_though_its_process_ends_at_once() {
+    let world = World::new(7);
+    let nodes = Local::with(&NODES);
+    let writer = world.process("writer");
+    let delays = Arc::new(Mutex::new(NODES.map(|address| (address.to_owned(), Duration::from_millis(50))).into()));
+    let connect = Arc::new(Late { nodes: nodes.clone(), delays, sends_late: true });
+    let store = NearLogStore::new(&writer.env(), connect, Neighbours::at(&NODES), Replication::default());
+    let subject = LogSubject { env: writer.env(), store: Arc::new(store), objects: Arc::new(MemoryObjectStore::unnamed(&writer.env())) };
+    let history = LogHistory::new(&subject);
+    let log = history.open(5, 1).expect("opening");
+    for number in 0..11 {
+        append(&subject.env, &*log, 0, &entry(number, 900)).expect("all nodes answer");
+    }
+    subject.env.block_on(log.close()).expect("all nodes answer");
+    writer.kill();
+    let (shown, lacks) = follower(&world.process("follower").env(), &nodes, &history).expect("all nodes answer");
+    assert!(shown == 11 && lacks.is_none(), "{shown} entries, {lacks:?}");
 }

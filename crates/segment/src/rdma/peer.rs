@@ -14,6 +14,7 @@ use tombolo_storage::{Epoch, Error, ErrorKind, Result};
 
 use super::first_packet;
 use super::source::{self, Answered, SLOTS, Slots, Source, Taken};
+use crate::making::Making;
 use crate::message::{Answer, Body, Extent, NodeIncarnation, NodeStatus, RegionId, Request};
 use crate::peer::Peer;
 use crate::tcp::TcpPeer;
@@ -40,8 +41,7 @@ struct State {
     slots: Slots,
     /// Invariant: empty while no connection is up; what was paired on one ends with it.
     regions: HashMap<RegionId, Paired>,
-    /// Each that is being made, unless it was sealed or freed since.
-    making: Vec<RegionId>,
+    making: Making,
 }
 
 /// A region whose memory is written from here.
@@ -80,7 +80,7 @@ impl RdmaPeer {
         let failed =
             |error| Error::io(error, "preparing an RDMA device", device.name()).advice("allow more memory to be pinned: ulimit -l");
         let (slots, channel, watched) = make().map_err(failed)?;
-        let state = Mutex::new(State { slots, regions: HashMap::new(), making: Vec::new() });
+        let state = Mutex::new(State { slots, regions: HashMap::new(), making: Making::default() });
         let shared = Arc::new(Shared { device: device.clone(), channel, next_token: AtomicUsize::new(1), state });
         let (ended, listening) = (Arc::clone(&shared), Arc::clone(&shared));
         let node = Arc::new(TcpPeer::ending_with(env, address, credentials, move || ended.end_all()));
@@ -98,7 +98,7 @@ impl RdmaPeer {
     fn create(&self, request: Request, bytes_max: u32) -> Completion<Result<Answer>> {
         let (completer, answer) = completion();
         let region = request.region;
-        self.shared.state.lock().making.push(region);
+        self.shared.state.lock().making.begin(region);
         let made = self.node.call(request.clone());
         let (env, node, shared) = (self.env.clone(), Arc::clone(&self.node), Arc::clone(&self.shared));
         let task = async move {
@@ -111,9 +111,9 @@ impl RdmaPeer {
                 pair = Some((connection, paired));
             }
             let mut state = shared.state.lock();
-            let making = state.making.iter().position(|making| *making == region).map(|at| state.making.swap_remove(at));
+            let is_wanted = state.making.finish(region);
             // Under the lock that the end of a connection takes: it ends later, and takes this along, or it has ended. So does whatever ends the region.
-            if let Some((connection, paired)) = pair.filter(|_| making.is_some())
+            if let Some((connection, paired)) = pair.filter(|_| is_wanted)
                 && node.up() == Some(connection)
             {
                 state.regions.insert(region, paired);
@@ -275,7 +275,7 @@ impl Peer for RdmaPeer {
             Err(request) => {
                 if matches!(request.body, Body::Seal | Body::Free) {
                     let mut state = self.shared.state.lock();
-                    state.making.retain(|making| *making != request.region);
+                    state.making.forget(request.region);
                     let ended = end(&mut state, request.region);
                     drop(state);
                     fail(ended, "the region was sealed or freed by its writer");

@@ -11,6 +11,7 @@ use tombolo_storage::{Epoch, Error, ErrorKind, Result};
 
 use super::reading::Reading;
 use super::{Sealed, SharedMemory, Stored, answered};
+use crate::making::Making;
 use crate::message::{Answer, Body, Extent, NodeIncarnation, NodeStatus, Refusal, RegionId, Request};
 use crate::peer::{AtOnce, Peer};
 use crate::tail::{Fit, Tail};
@@ -44,16 +45,10 @@ impl fmt::Debug for SharedPeer {
 struct Regions {
     /// Invariant: empty while no connection is up; what one of them shared ends with it. They are few: the ones that are filled.
     filled: Vec<Shared>,
-    /// Each that is being made, unless it was sealed or freed since.
-    making: Vec<RegionId>,
+    making: Making,
 }
 
 impl Regions {
-    /// A region is made no more. Whether it is still to be filled.
-    fn is_made(&mut self, region: RegionId) -> bool {
-        self.making.iter().position(|making| *making == region).map(|at| self.making.swap_remove(at)).is_some()
-    }
-
     fn remove(&mut self, region: RegionId) -> Option<Shared> {
         self.filled.iter().position(|shared| shared.region == region).map(|at| self.filled.swap_remove(at))
     }
@@ -99,7 +94,7 @@ impl SharedPeer {
     /// Makes a region, then asks for its memory. Where the node has none to share, the region is made all the same.
     fn create(&self, request: Request, bytes_max: u32) -> Completion<Result<Answer>> {
         let (completer, answer) = completion();
-        self.regions.lock().making.push(request.region);
+        self.regions.lock().making.begin(request.region);
         let made = self.node.call(request.clone());
         let (env, node, regions) = (self.env.clone(), Arc::clone(&self.node), Arc::clone(&self.regions));
         let task = async move {
@@ -115,7 +110,7 @@ impl SharedPeer {
             let ended = {
                 let mut regions = regions.lock();
                 // Under the lock that the end of a connection takes: it ends later, and takes this along, or it has ended. So does whatever ends the region.
-                match (regions.is_made(request.region), mapped) {
+                match (regions.making.finish(request.region), mapped) {
                     (true, Some((connection, shared))) if node.up() == Some(connection) => {
                         let ended = regions.remove(shared.region);
                         regions.filled.push(shared);
@@ -212,7 +207,7 @@ impl SharedPeer {
 
     fn forget(&self, region: RegionId) {
         let mut regions = self.regions.lock();
-        regions.making.retain(|making| *making != region);
+        regions.making.forget(region);
         let ended = regions.remove(region);
         drop(regions);
         drop(ended);

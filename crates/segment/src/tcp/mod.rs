@@ -445,7 +445,7 @@ impl Shared {
             if kind == Kind::Farewell {
                 let reason = Farewell::decode(body).map_err(malformed)?;
                 if reason == Farewell::Malformed {
-                    self.refuse_untold(generation);
+                    self.fail_lend_of_earlier_version(generation);
                 }
                 return Err(Error::new(ErrorKind::Retry, format!("node {} ended the connection: {reason}", self.address)));
             }
@@ -463,7 +463,7 @@ impl Shared {
     }
 
     /// A node for which the oldest request is no frame is of a version before that of the request, if that is one that came later. It carried nothing of it out.
-    fn refuse_untold(&self, generation: u64) {
+    fn fail_lend_of_earlier_version(&self, generation: u64) {
         let mut state = self.state.lock();
         if state.generation != generation {
             return;

@@ -95,7 +95,7 @@ impl Log {
             let has_gaps = last + 1 - first != numbers.len() as u64;
             let is_right =
                 !has_gaps && (known.trimmed + 1..=known.trimming + 1).contains(&first) && (known.durable..=known.begun).contains(&last);
-            let is_same = known.found.is_none_or(|before| before == last || numbers.is_empty());
+            let is_same = known.found.is_none_or(|before| before == last);
             if !is_right || !is_same {
                 return Err(format!(
                     "epoch {reader} found entries {first} to {last} of epoch {epoch}, {} of them: {known:?}",
@@ -138,6 +138,10 @@ mod tests {
         log.found(9, &entries(1..=2)).unwrap();
         assert!(log.acknowledged(4, 3).is_err(), "too late");
         assert!(log.found(10, &entries(1..=3)).is_err(), "another length");
+        let mut log = Log::default();
+        (1..=3).for_each(|number| assert_eq!(log.begin(4), number));
+        log.found(9, &entries(1..=3)).unwrap();
+        assert!(log.found(10, &[]).is_err(), "none of what was there");
     }
 
     #[test]

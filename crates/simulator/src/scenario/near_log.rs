@@ -14,7 +14,6 @@ use std::time::Duration;
 use tombolo_env::simulated::{Crash, Host, Process};
 
 use self::takeovers::Takeovers;
-use super::neighbours::{Keeps, Neighbours};
 use super::two_writers::{Contest, stall, start};
 use super::{Run, guarded, mix, site};
 use crate::client::{Form, Setup, SharedStore};
@@ -22,9 +21,6 @@ use crate::failure::{Failure, Report, Violation};
 use crate::random::Random;
 
 const NAME: &str = "near-log";
-
-/// Hosts of writers, when there are several.
-const HOSTS: u64 = 3;
 
 /// Within that every writer has come to the end of what it was at, once all is well: an opening may take a minute.
 const END: Duration = Duration::from_secs(90);
@@ -118,16 +114,7 @@ impl Writers<'_> {
 }
 
 fn compete(run: &Run, form: Form, random: &mut Random) -> Result<(), Violation> {
-    let keeps = Keeps::any(form, random);
-    let mut neighbours = Neighbours::start(run, form, keeps, random);
-    let mut hosts = vec![run.world.host(0)];
-    let mut store = None;
-    if random.percent(50) {
-        if form == Form::Near {
-            hosts.extend((1..HOSTS).map(|number| run.world.add_host(&format!("writers-{number}"))));
-        }
-        store = Some(site::store(random));
-    }
+    let (hosts, mut neighbours, store) = site::around(run, form, random);
     let contest = contest(run, form, store, random);
     let plan = contest.setup.store.clone();
     let mut writers = Writers { run, contest, hosts, processes: Vec::new(), started: 0 };

@@ -32,17 +32,11 @@ pub(super) struct Site<'a> {
 
 impl<'a> Site<'a> {
     pub(super) fn new(run: &'a Run, form: Form, seed: u64) -> Site<'a> {
-        let mut hosts = vec![run.world.host(0)];
         if !matches!(form, Form::Near | Form::NearShared) {
-            return Site { run, form, hosts, near: None };
+            return Site { run, form, hosts: vec![run.world.host(0)], near: None };
         }
         let mut random = Random::new(seed, 20);
-        let keeps = Keeps::any(form, &mut random);
-        let neighbours = Neighbours::start(run, form, keeps, &mut random);
-        let store = random.percent(50).then(|| store(&mut random));
-        if form == Form::Near && store.is_some() {
-            hosts.extend((1..HOSTS).map(|number| run.world.add_host(&format!("site-{number}"))));
-        }
+        let (hosts, neighbours, store) = around(run, form, &mut random);
         Site { run, form, hosts, near: Some(Near { neighbours, store, random }) }
     }
 
@@ -89,8 +83,21 @@ impl<'a> Site<'a> {
     }
 }
 
+/// What is around those who take part where there is a near-compute log: their hosts, of which there are several only with a store that all of them reach;
+/// the nodes; and that store, or none.
+pub(super) fn around(run: &Run, form: Form, random: &mut Random) -> (Vec<Host>, Neighbours, Option<SharedStore>) {
+    let keeps = Keeps::any(form, random);
+    let neighbours = Neighbours::start(run, form, keeps, random);
+    let store = random.percent(50).then(|| store(random));
+    let mut hosts = vec![run.world.host(0)];
+    if form == Form::Near && store.is_some() {
+        hosts.extend((1..HOSTS).map(|number| run.world.add_host(&format!("site-{number}"))));
+    }
+    (hosts, neighbours, store)
+}
+
 /// A store that all hosts reach, on the way to which much goes wrong, or nothing.
-pub(super) fn store(random: &mut Random) -> SharedStore {
+fn store(random: &mut Random) -> SharedStore {
     let chances = if random.percent(50) { Chances { lateness_max: Duration::from_secs(1), ..Chances::ROUGH } } else { Chances::NONE };
     SharedStore::new(FaultPlan::random(random.next(), chances))
 }

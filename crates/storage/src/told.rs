@@ -1,6 +1,6 @@
 //! What was logged of a condition that lasts, so that it is logged when it begins and when it changes, and not at each attempt.
 
-use tombolo_storage::{Error, ErrorKind};
+use crate::{Error, ErrorKind};
 
 /// The kinds of errors that were told since it last went well.
 #[derive(Debug, Default)]
