@@ -28,6 +28,15 @@ pub(crate) enum Phase {
     Gone,
 }
 
+/// A call that was made.
+#[derive(Debug)]
+struct Outstanding {
+    number: u32,
+    sent_at: Instant,
+    /// What the region holds at least when it says that it holds this; 0 where nothing was appended.
+    end: u32,
+}
+
 /// A region.
 #[derive(Debug)]
 pub(crate) struct Replica {
@@ -46,8 +55,8 @@ pub(crate) struct Replica {
     pub(crate) confirmed_at: Option<Instant>,
     /// The batch to send next.
     pub(crate) next: usize,
-    /// Calls without an answer, by number, and when they were made.
-    outstanding: Vec<(u32, Instant)>,
+    /// Calls without an answer.
+    outstanding: Vec<Outstanding>,
     numbers: u32,
     /// Calls up to this one were about another name of the region, which never came to be: what is said to them late is not about this one.
     named_after: u32,
@@ -123,10 +132,10 @@ impl Replica {
         self.outstanding.is_empty() && now.since(self.sent_at) >= for_long && !self.is_holder
     }
 
-    /// The number of a call that is sent now.
-    pub(crate) fn sent(&mut self, now: Instant) -> u32 {
+    /// The number of a call that is sent now, with records up to `end`, or with none and 0.
+    pub(crate) fn sent(&mut self, end: u32, now: Instant) -> u32 {
         self.numbers = self.numbers.wrapping_add(1);
-        self.outstanding.push((self.numbers, now));
+        self.outstanding.push(Outstanding { number: self.numbers, sent_at: now, end });
         self.silent_since.get_or_insert(now);
         self.sent_at = now;
         self.numbers
@@ -143,20 +152,22 @@ impl Replica {
         number > self.named_after
     }
 
-    /// An answer came.
-    pub(crate) fn answered(&mut self, number: u32, now: Instant) {
-        if let Some(at) = self.outstanding.iter().position(|(outstanding, _)| *outstanding == number) {
-            let (_, sent_at) = self.outstanding.remove(at);
-            self.pace.answered(now.since(sent_at));
+    /// An answer came. Where the records end that it is about, if it is still waited for; 0 when it is about none.
+    pub(crate) fn answered(&mut self, number: u32, now: Instant) -> u32 {
+        let at = self.outstanding.iter().position(|outstanding| outstanding.number == number);
+        let call = at.map(|at| self.outstanding.remove(at));
+        if let Some(call) = &call {
+            self.pace.answered(now.since(call.sent_at));
         }
         self.silent_since = (!self.outstanding.is_empty()).then_some(now);
         self.resume_at = None;
+        call.map_or(0, |call| call.end)
     }
 
     /// A call was lost. Whether it was still waited for.
     pub(crate) fn lost(&mut self, number: u32, now: Instant) -> bool {
         let before = self.outstanding.len();
-        self.outstanding.retain(|(outstanding, _)| *outstanding != number);
+        self.outstanding.retain(|outstanding| outstanding.number != number);
         self.resume_at = Some(now + PAUSE);
         self.silent_since.get_or_insert(now);
         self.outstanding.len() < before

@@ -365,8 +365,8 @@ impl Writer {
             }
             Ok(answer) => {
                 let was_well = replica.is_healthy(now) && !replica.has_failed();
-                replica.answered(id.number, now);
-                self.heard(id.replica, &answer, now);
+                let end = replica.answered(id.number, now);
+                self.heard(id.replica, &answer, end, now);
                 if was_well && self.is_routine(id.replica) {
                     self.acknowledge();
                     return self.pump(now);
@@ -480,10 +480,10 @@ impl Writer {
         replicas.iter().filter_map(|id| self.replicas.get(id)).map(|replica| replica.member.clone()).collect()
     }
 
-    /// A node's word about a region.
-    fn heard(&mut self, id: u32, answer: &Answer, now: Instant) {
+    /// A node's word about a region, after it was sent records up to `end`, or none and 0.
+    fn heard(&mut self, id: u32, answer: &Answer, end: u32, now: Instant) {
         match answer {
-            Answer::Held(extent) => self.held(id, *extent, now),
+            Answer::Held(extent) => self.held(id, *extent, end, now),
             Answer::Refused(refusal) => self.refused(id, *refusal, now),
             Answer::Sealed(extent) => self.confirmed(id, *extent, now),
             // What nobody asked for says nothing.
@@ -491,13 +491,16 @@ impl Writer {
         }
     }
 
-    fn held(&mut self, id: u32, extent: Extent, now: Instant) {
+    fn held(&mut self, id: u32, extent: Extent, end: u32, now: Instant) {
         let known = self.batches.at(extent.length);
         let Some(replica) = self.replicas.get_mut(&id) else { return };
         match known {
+            // A node answers an append once it holds all of it: this one would never hold more.
+            _ if extent.length < end => return self.gone(id, now),
             // Whoever holds what was never sent, or other bytes, is not to be believed.
             Some((_, digest)) if digest == extent.digest => {}
-            // A node that looked while a batch was stored says what it found of it, until it has a reason to look again: it has said more already.
+            // A node that looked while a batch was stored says what it found of it, until it has a reason to look again, which an append is: it has said more
+            // already.
             None if extent.length < replica.held => return,
             _ => return self.gone(id, now),
         }
@@ -673,7 +676,7 @@ impl Writer {
         for id in &unconfirmed {
             let may_ask = |replica: &Replica| !replica.is_waiting() && replica.may_send(now);
             if self.replicas.get(id).is_some_and(may_ask) {
-                self.send(*id, Body::Seal, now);
+                self.send(*id, Body::Seal, 0, now);
             }
         }
         unconfirmed.is_empty() || is_enabled(Mutant::SegmentHoldersNotAskedAgain)
@@ -717,21 +720,23 @@ impl Writer {
 
     fn create(&mut self, id: u32, now: Instant) {
         let Job { database, segment, bytes_max, .. } = self.job;
-        self.send(id, Body::Create { database, segment, bytes_max }, now);
+        self.send(id, Body::Create { database, segment, bytes_max }, 0, now);
     }
 
     fn probe(&mut self, id: u32, now: Instant) {
         self.send(
             id,
             Body::Append { offset: 0, predecessor: first_digest(self.job.database, &self.job.segment), records: Bytes::new() },
+            0,
             now,
         );
     }
 
-    fn send(&mut self, id: u32, body: Body, now: Instant) {
+    /// Makes a call, which appends records up to `end`, or none and 0.
+    fn send(&mut self, id: u32, body: Body, end: u32, now: Instant) {
         let epoch = self.job.epoch;
         let Some(replica) = self.replicas.get_mut(&id) else { return };
-        let number = replica.sent(now);
+        let number = replica.sent(end, now);
         let request = Request { incarnation: replica.member.incarnation, region: replica.member.region, epoch, body };
         self.calls.push(Call { id: CallId { replica: id, number }, node: Arc::clone(&replica.member.node), request });
     }
@@ -796,9 +801,9 @@ impl Writer {
                 }
                 return;
             }
-            let Some(Batch { start, predecessor, records, .. }) = self.batches.get(replica.next).cloned() else { return };
+            let Some(Batch { start, predecessor, records, end, .. }) = self.batches.get(replica.next).cloned() else { return };
             replica.next += 1;
-            self.send(id, Body::Append { offset: start, predecessor, records }, now);
+            self.send(id, Body::Append { offset: start, predecessor, records }, end, now);
         }
     }
 }

@@ -111,7 +111,7 @@ fn whoever_waits_is_told_after_half_a_minute_and_the_log_goes_on_once_it_is_take
         assert!(message.contains("PermissionDenied: the token has expired") && !message.contains("to do"), "{message}");
         chain.accept();
         run_for(env, Duration::from_secs(1));
-        append(&env, &*log, 0, &entry(2 * MORE, 900)).expect("it goes on");
+        append(env, &*log, 0, &entry(2 * MORE, 900)).expect("it goes on");
         let sealed = history.fence(5, 0, 9, LogOffset::ZERO).expect("fencing");
         let found = history.read(5, 0, 9, LogOffset::ZERO, sealed).expect("reading");
         let found: Vec<LogEntry> = found.into_iter().map(|(entry, _)| entry).collect();

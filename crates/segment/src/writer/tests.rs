@@ -139,6 +139,27 @@ fn less_than_a_region_has_said_already_is_no_news() {
     assert_eq!(group.writer.standing(group.now).healthy, 2);
 }
 
+/// Of what it was sent: a node answers an append when it holds all of it.
+#[test]
+fn a_region_that_says_it_holds_less_than_it_was_sent_is_replaced() {
+    for is_within_a_batch in [true, false] {
+        let mut group = Group::new(&[NEAR; 4]);
+        let (one, of_one) = (group.writer.append(b"one", &[], group.now), group.writer.digest());
+        let (two, of_two) = (group.writer.append(b"two", &[], group.now), group.writer.digest());
+        group.batches_of(1);
+        assert!(group.writer.batches.at(one).is_some() && group.writer.batches.at(two).is_none(), "the second and the third are one batch");
+        let (length, digest) = if is_within_a_batch { (two, of_two) } else { (one, of_one) };
+        group.lie = Box::new(move |node, body, answer| match (body, answer) {
+            (Body::Append { records, .. }, Answer::Held(extent)) if node == "node-1" && !records.is_empty() => {
+                Answer::Held(Extent { length, digest, ..extent })
+            }
+            (_, answer) => answer,
+        });
+        group.batches_of(1);
+        assert_eq!(group.holders(), ["2", "3", "4"], "within a batch: {is_within_a_batch}");
+    }
+}
+
 #[test]
 fn a_region_that_is_wanted_back_is_replaced_by_answers_alone() {
     let mut group = Group::new(&[NEAR; 4]);
