@@ -42,7 +42,7 @@ unsafe fn prepare(directory: c_int, path: *const c_char, asked: Asked) -> Outcom
     }
 }
 
-/// A descriptor, or -1 with `errno`.
+/// A number that is never negative, such as a descriptor, or -1 with `errno`.
 pub(super) fn descriptor(outcome: Outcome<c_int>) -> c_int {
     outcome.unwrap_or_else(|errno| {
         fail(errno);
