@@ -87,36 +87,29 @@ pub unsafe extern "C" fn openat64(directory: c_int, path: *const c_char, flags: 
     opened
 }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn openat(directory: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
-    // SAFETY: the same function where offsets have 64 bits.
-    unsafe { openat64(directory, path, flags, mode) }
+macro_rules! open_functions {
+    ($($name:ident($($directory:ident)?) $($mode:ident)?;)*) => {$(
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name($($directory: c_int,)? path: *const c_char, flags: c_int $(, $mode: mode_t)?) -> c_int {
+            // SAFETY: the caller's promise. Where offsets have 64 bits these are one function.
+            unsafe { openat64(open_functions!(@or $($directory)?, AT_FDCWD), path, flags, open_functions!(@or $($mode)?, 0)) }
+        }
+    )*};
+    (@or , $absent:expr) => { $absent };
+    (@or $given:ident, $absent:expr) => { $given };
 }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn open64(path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
-    // SAFETY: the caller's promise.
-    unsafe { openat64(AT_FDCWD, path, flags, mode) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn open(path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
-    // SAFETY: the caller's promise.
-    unsafe { openat64(AT_FDCWD, path, flags, mode) }
-}
-
-/// A name of it within the C library, which others may use.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn __open(path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
-    // SAFETY: the caller's promise.
-    unsafe { openat64(AT_FDCWD, path, flags, mode) }
-}
-
-/// As above.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn __open64(path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
-    // SAFETY: the caller's promise.
-    unsafe { openat64(AT_FDCWD, path, flags, mode) }
+// With `__` before them: names within the C library, which others may use. With `_2` at their end: where the compiler knows that no mode is given.
+open_functions! {
+    open() mode;
+    open64() mode;
+    openat(directory) mode;
+    __open() mode;
+    __open64() mode;
+    __open_2();
+    __open64_2();
+    __openat_2(directory);
+    __openat64_2(directory);
 }
 
 /// What a program that is started begins with is opened by the C library, past this one. It answers with the number of an error itself.
@@ -135,31 +128,6 @@ pub unsafe extern "C" fn posix_spawn_file_actions_addopen(
         // SAFETY: the caller's promise.
         _ => unsafe { real::posix_spawn_file_actions_addopen(actions, descriptor, path, flags, mode) },
     }
-}
-
-/// As `open` where the compiler knows that no mode is given.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn __open_2(path: *const c_char, flags: c_int) -> c_int {
-    // SAFETY: the caller's promise.
-    unsafe { openat64(AT_FDCWD, path, flags, 0) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn __open64_2(path: *const c_char, flags: c_int) -> c_int {
-    // SAFETY: the caller's promise.
-    unsafe { openat64(AT_FDCWD, path, flags, 0) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn __openat_2(directory: c_int, path: *const c_char, flags: c_int) -> c_int {
-    // SAFETY: the caller's promise.
-    unsafe { openat64(directory, path, flags, 0) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn __openat64_2(directory: c_int, path: *const c_char, flags: c_int) -> c_int {
-    // SAFETY: the caller's promise.
-    unsafe { openat64(directory, path, flags, 0) }
 }
 
 #[unsafe(no_mangle)]
