@@ -3,7 +3,7 @@
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
-use libc::{AT_FDCWD, DIR, mode_t, off_t, stat as stat_t, statx as statx_t};
+use libc::{AT_FDCWD, DIR, mode_t, off_t, size_t, stat as stat_t, statx as statx_t};
 
 use super::descriptors::patch_stat;
 use super::{bytes, fail, number, on_file, real, serve};
@@ -230,8 +230,26 @@ pub unsafe extern "C" fn realpath(path: *const c_char, result: *mut c_char) -> *
         fail(errno);
         return std::ptr::null_mut();
     }
+    // Without room for the answer another function, which makes it, and has one version only. Before glibc 2.36 the next `realpath` is the older of
+    // two, which does not.
     // SAFETY: the caller's promise.
-    unsafe { real::realpath(path, result) }
+    unsafe { if result.is_null() { real::canonicalize_file_name(path) } else { real::realpath(path, result) } }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn canonicalize_file_name(path: *const c_char) -> *mut c_char {
+    // SAFETY: the same function without room for the answer.
+    unsafe { realpath(path, std::ptr::null_mut()) }
+}
+
+/// As `realpath` where the compiler knows how much room there is.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __realpath_chk(path: *const c_char, result: *mut c_char, room: size_t) -> *mut c_char {
+    if room < libc::PATH_MAX as size_t {
+        std::process::abort();
+    }
+    // SAFETY: the caller's promise.
+    unsafe { realpath(path, result) }
 }
 
 /// What is to be put into the answer of a `stat` call; `None` when it is the C library's alone.

@@ -1,0 +1,50 @@
+//! What a program finds behind paths: of files that it makes on several threads, of directories, through links. Each test that needs it runs itself
+//! under the library.
+
+use std::fs;
+use std::process::{Command, Output};
+
+use crate::setup::{self, Setup, content, installed, library, printed};
+use crate::streams;
+
+/// See [`setup::as_program`].
+fn as_program(test: &str, setup: &Setup) -> Option<Output> {
+    setup::as_program(&format!("paths::{test}"), setup)
+}
+
+#[test]
+fn whichever_way_a_path_is_resolved_the_database_is_asked() {
+    let setup = Setup::new(&["*.ours"]);
+    if as_program("whichever_way_a_path_is_resolved_the_database_is_asked", &setup).is_some() {
+        return;
+    }
+    fs::write("a.ours", "text").unwrap();
+    let expected = fs::canonicalize("a.ours").unwrap();
+    for resolve in [streams::real_path, streams::real_path_checked, streams::canonical_name] {
+        printed(&Command::new("/bin/rm").arg("a.ours").env_remove("LD_PRELOAD").output().unwrap());
+        assert_eq!(resolve("a.ours").unwrap(), expected.to_str().unwrap());
+    }
+    assert_eq!(streams::canonical_name("none.ours").unwrap_err().raw_os_error(), Some(libc::ENOENT));
+}
+
+/// What older C libraries find first under the name `realpath` makes no room for its answer.
+#[test]
+fn files_are_found_where_the_c_library_shows_its_old_realpath() {
+    const OLD: &str = "#define _GNU_SOURCE\n#include <dlfcn.h>\n#include <errno.h>\n#include <stddef.h>\n\
+        char *realpath(const char *path, char *result) {\n\
+            char *(*next)(const char *, char *) = dlsym(RTLD_NEXT, \"realpath\");\n\
+            if (result == NULL) { errno = EINVAL; return NULL; }\n\
+            return next(path, result);\n\
+        }\n";
+    let Some(compiler) = installed("cc") else { return };
+    let setup = Setup::new(&["*.ours"]);
+    let (source, old) = (setup.directory.path().join("old.c"), setup.directory.path().join("old.so"));
+    fs::write(&source, OLD).unwrap();
+    printed(&Command::new(compiler).args(["-shared", "-fPIC", "-o"]).args([&old, &source]).arg("-ldl").output().unwrap());
+    fs::write(setup.files().join("a.ours"), "one\n").unwrap();
+    let mut command = setup.command("/bin/sh");
+    command.args(["-c", "echo two >> a.ours"]).env("LD_PRELOAD", format!("{}:{}", library().display(), old.display()));
+    printed(&command.output().unwrap());
+    assert!(fs::read(setup.files().join("a.ours")).unwrap().starts_with(b"TOMBOLO-PRELOAD 1 "));
+    assert_eq!(content(&setup, "a.ours"), "one\ntwo\n");
+}
