@@ -186,10 +186,7 @@ pub fn open(ours: &Ours, flags: c_int, mode: u32) -> Outcome<Option<c_int>> {
         Found::Ordinary => mounted.take_over(&ours.0, &ours.0)?,
         Found::Placeholder(_) => mounted.place(&ours.0, mode)?,
         // The directory must be one in which the process may make files.
-        Found::Nothing => match placeholder::create(&ours.0, mounted.id, &mounted.store, mode) {
-            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
-            placed => made = Some(OwnedFd::from(placed?)),
-        },
+        Found::Nothing => made = mounted.make(&ours.0, mode)?,
     }
     // Who makes a file may write it whatever its mode is, and nobody after.
     let placeholder = made.map_or_else(|| open_placeholder(&ours.0, readable, writable, flags), Ok)?;

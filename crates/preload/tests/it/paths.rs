@@ -13,6 +13,27 @@ fn as_program(test: &str, setup: &Setup) -> Option<Output> {
 }
 
 #[test]
+fn threads_that_make_the_same_file_open_it_all() {
+    let setup = Setup::new(&["*.ours"]);
+    if as_program("threads_that_make_the_same_file_open_it_all", &setup).is_some() {
+        assert_eq!(content(&setup, "7.ours").len(), 4);
+        return;
+    }
+    for number in 0..400 {
+        let (name, barrier) = (format!("{number}.ours"), std::sync::Barrier::new(4));
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    barrier.wait();
+                    let mut file = fs::OpenOptions::new().append(true).create(true).open(&name).unwrap();
+                    std::io::Write::write_all(&mut file, b"x").unwrap();
+                });
+            }
+        });
+    }
+}
+
+#[test]
 fn whichever_way_a_path_is_resolved_the_database_is_asked() {
     let setup = Setup::new(&["*.ours"]);
     if as_program("whichever_way_a_path_is_resolved_the_database_is_asked", &setup).is_some() {
