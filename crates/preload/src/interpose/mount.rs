@@ -271,6 +271,7 @@ impl Mounted {
                 Err(Errno(libc::EIO))
             }
             Found::Ordinary if placeholder::is_unfinished(path, self.id, &self.store)? || self.is_copy(path)? => {
+                let mode = std::fs::metadata(path)?.permissions().mode() & 0o7777;
                 Ok(placeholder::replace(path, self.id, &self.store, mode)?)
             }
             Found::Ordinary | Found::Link | Found::Special => {

@@ -1,6 +1,7 @@
 //! What shells do with files: children, redirections, several processes.
 
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt as _;
 use std::process::Stdio;
 
 use crate::setup::{Setup, installed, printed};
@@ -150,15 +151,20 @@ fn a_directory_is_found_and_listed_before_any_file_is_asked_for() {
     printed(&setup.command("/bin/sh").args(["-c", "cd sub"]).output().unwrap());
 }
 
-/// A loss of power leaves of a placeholder that was just made an empty file, or a part of it.
+/// A loss of power leaves of a placeholder that was just made an empty file, or a part of it; the end of a process that has just taken a file
+/// over leaves the file.
 #[test]
 fn a_placeholder_that_was_not_finished_is_written_again() {
     let setup = Setup::new(&["*.ours"]);
     printed(&setup.command("/bin/sh").args(["-c", "echo text > a.ours"]).output().unwrap());
-    for left in ["", "TOMBOLO-PR", "TOMBOLO-PRELOAD 1 "] {
-        std::fs::write(setup.files().join("a.ours"), left).unwrap();
+    let path = setup.files().join("a.ours");
+    // More than the usual mask leaves a new file.
+    for (left, mode) in [("", 0o600), ("TOMBOLO-PR", 0o666), ("TOMBOLO-PRELOAD 1 ", 0o640), ("text\n", 0o600)] {
+        std::fs::write(&path, left).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+        assert_eq!(printed(&setup.command("/usr/bin/stat").args(["-c", "%s %a", "a.ours"]).output().unwrap()), format!("5 {mode:o}\n"));
         assert_eq!(printed(&setup.command("/bin/cat").arg("a.ours").output().unwrap()), "text\n", "{left:?}");
-        assert!(std::fs::read(setup.files().join("a.ours")).unwrap().len() > 50);
+        assert!(std::fs::read(&path).unwrap().len() > 50);
     }
 }
 
