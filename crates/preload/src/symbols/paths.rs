@@ -419,8 +419,10 @@ fn rename_ours(from: (c_int, &[u8]), to: (c_int, &[u8]), flags: c_uint) -> Outco
     };
     let (source, target) = (find(from), find(to));
     if source.is_none() && target.is_none() {
-        if paths::may_be_directory(from.1) {
-            paths::prepare(from.0, from.1, Asked::Entries)?;
+        for (directory, path) in [from, to] {
+            if paths::may_be_directory(path) {
+                paths::prepare(directory, path, Asked::Entries)?;
+            }
         }
         if paths::has_files_below(from.0, from.1) {
             return Err(refuse("renaming a directory", libc::EBUSY));
@@ -448,7 +450,8 @@ pub unsafe extern "C" fn renameat2(
 ) -> c_int {
     // SAFETY: the caller's promise.
     if let (Some(from), Some(to)) = unsafe { (bytes(old), bytes(path)) } {
-        let may_be_ours = paths::may_be_ours(from) || paths::may_be_ours(to) || paths::may_be_directory(from) || mount::already().is_some();
+        let is_asked = |path| paths::may_be_ours(path) || paths::may_be_directory(path);
+        let may_be_ours = is_asked(from) || is_asked(to) || mount::already().is_some();
         let served = if may_be_ours { serve(|| rename_ours((old_directory, from), (directory, to), flags)) } else { None };
         if let Some(outcome) = served.and_then(Result::transpose) {
             return number(outcome);

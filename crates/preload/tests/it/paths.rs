@@ -4,12 +4,20 @@
 use std::fs;
 use std::process::{Command, Output};
 
-use crate::setup::{self, Setup, content, installed, library, printed};
+use crate::setup::{self, Setup, content, installed, is_program, library, printed};
 use crate::streams;
 
 /// See [`setup::as_program`].
 fn as_program(test: &str, setup: &Setup) -> Option<Output> {
     setup::as_program(&format!("paths::{test}"), setup)
+}
+
+/// Writes the file `sub/a`, and takes the directory away: as on another machine.
+fn write_and_lose(setup: &Setup) {
+    let sub = setup.files().join("sub");
+    fs::create_dir(&sub).unwrap();
+    printed(&setup.command("/bin/sh").args(["-c", "echo text > sub/a"]).output().unwrap());
+    fs::remove_dir_all(&sub).unwrap();
 }
 
 #[test]
@@ -31,6 +39,20 @@ fn threads_that_make_the_same_file_open_it_all() {
             }
         });
     }
+}
+
+#[test]
+fn no_directory_is_renamed_to_one_that_only_the_database_knows() {
+    let setup = Setup::new(&["sub/*"]);
+    if !is_program() {
+        write_and_lose(&setup);
+    }
+    if as_program("no_directory_is_renamed_to_one_that_only_the_database_knows", &setup).is_some() {
+        assert_eq!(content(&setup, "sub/a"), "text\n");
+        return;
+    }
+    fs::create_dir("other").unwrap();
+    assert_eq!(fs::rename("other", "sub").unwrap_err().raw_os_error(), Some(libc::ENOTEMPTY));
 }
 
 #[test]
