@@ -106,7 +106,7 @@ pub fn may_be_directory(path: &[u8]) -> bool {
 /// the database has.
 ///
 /// # Errors
-/// Those of opening: nobody knows the answer then.
+/// Those of opening, unless another process has the files open: nobody knows the answer then.
 pub fn prepare(descriptor: c_int, path: &[u8], asked: Asked) -> Outcome<()> {
     let Some(settings) = mount::settings() else { return Ok(()) };
     let Some(path) = absolute(descriptor, path).and_then(|path| resolved(&path)) else { return Ok(()) };
@@ -118,7 +118,15 @@ pub fn prepare(descriptor: c_int, path: &[u8], asked: Asked) -> Outcome<()> {
         }
         Ok(_) => false,
     };
-    if depends { mount::mounted().map(drop) } else { Ok(()) }
+    if !depends {
+        return Ok(());
+    }
+    match mount::mounted() {
+        // Another process has the files open, and has put directories and placeholders right. What is missing is so for this one too, and may be
+        // nobody's: below `**` any path could be a directory.
+        Err(Errno(libc::EBUSY)) => Ok(()),
+        mounted => mounted.map(drop),
+    }
 }
 
 /// `path` from the root; `None` when its directory is not known.

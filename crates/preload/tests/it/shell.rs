@@ -62,6 +62,16 @@ fn a_program_that_is_started_meanwhile_is_refused() {
     assert!(String::from_utf8_lossy(&output.stderr).contains("one at a time may"));
 }
 
+/// Where any directory may have files, all that is missing could be one: the process that has the files open has put those directories right.
+#[test]
+fn a_program_that_is_started_meanwhile_is_told_what_is_not_there() {
+    let setup = Setup::new(&["**/*.ours"]);
+    let script = "echo text > a.ours; /bin/cat missing.conf; /bin/ls; echo end";
+    let output = setup.command("/bin/sh").args(["-c", script]).output().unwrap();
+    assert_eq!(printed(&output), "a.ours\nend\n");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("missing.conf: No such file"));
+}
+
 #[test]
 fn a_program_whose_standard_error_is_full_goes_on() {
     let setup = Setup::new(&["*.ours"]);
