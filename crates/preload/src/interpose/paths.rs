@@ -75,7 +75,8 @@ fn resolve(path: &Path, links_max: usize) -> Option<PathBuf> {
         found => return found.ok(),
     }
     let directory = path.parent()?;
-    match fs::read_link(path) {
+    // Without a slash at its end, with which the link itself would not be read.
+    match fs::read_link(path.components().as_path()) {
         // It leads to what is not there yet.
         Ok(target) => resolve(&directory.join(target), links_max.checked_sub(1)?),
         Err(_) => Some(resolve(directory, links_max)?.join(path.file_name()?)),

@@ -30,14 +30,27 @@ pub(super) unsafe fn on_path<T>(
     serve(|| paths::ours(directory, path, links).map_or(Ok(None), |ours| work(&ours)))?.transpose()
 }
 
-/// Before a call that asks the operating system for a directory.
+/// Before a call that asks the operating system for what may be a directory.
 ///
 /// # Safety
 /// As [`on_path`].
 unsafe fn prepare(directory: c_int, path: *const c_char, asked: Asked) -> Outcome<()> {
     // SAFETY: the caller's promise.
     match unsafe { bytes(path) } {
-        Some(path) if paths::may_be_directory(path) => serve(|| paths::prepare(directory, path, asked)).unwrap_or(Ok(())),
+        // SAFETY: as above.
+        Some(name) if paths::may_be_directory(name) => unsafe { prepare_directory(directory, path, asked) },
+        _ => Ok(()),
+    }
+}
+
+/// Before a call that is always about a directory: these are rare, so that the name of a link does not have to say where it leads.
+///
+/// # Safety
+/// As [`on_path`].
+unsafe fn prepare_directory(directory: c_int, path: *const c_char, asked: Asked) -> Outcome<()> {
+    // SAFETY: the caller's promise.
+    match unsafe { bytes(path) } {
+        Some(path) if !path.is_empty() && mount::is_ahead() => serve(|| paths::prepare(directory, path, asked)).unwrap_or(Ok(())),
         _ => Ok(()),
     }
 }
@@ -161,7 +174,7 @@ pub unsafe extern "C" fn mkdir(path: *const c_char, mode: mode_t) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn chdir(path: *const c_char) -> c_int {
     // SAFETY: the caller's promise.
-    match unsafe { prepare(AT_FDCWD, path, Asked::Existence) } {
+    match unsafe { prepare_directory(AT_FDCWD, path, Asked::Existence) } {
         Err(errno) => number(Err(errno)),
         // SAFETY: the caller's promise.
         Ok(()) => unsafe { real::chdir(path) },
@@ -171,7 +184,7 @@ pub unsafe extern "C" fn chdir(path: *const c_char) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn opendir(path: *const c_char) -> *mut DIR {
     // SAFETY: the caller's promise.
-    if let Err(errno) = unsafe { prepare(AT_FDCWD, path, Asked::Entries) } {
+    if let Err(errno) = unsafe { prepare_directory(AT_FDCWD, path, Asked::Entries) } {
         fail(errno);
         return std::ptr::null_mut();
     }
@@ -189,7 +202,7 @@ pub unsafe extern "C" fn scandirat64(
     compare: *const c_void,
 ) -> c_int {
     // SAFETY: the caller's promise.
-    match unsafe { prepare(directory, path, Asked::Entries) } {
+    match unsafe { prepare_directory(directory, path, Asked::Entries) } {
         Err(errno) => number(Err(errno)),
         // SAFETY: the caller's promise.
         Ok(()) => unsafe { real::scandirat64(directory, path, list, filter, compare) },

@@ -56,6 +56,24 @@ fn no_directory_is_renamed_to_one_that_only_the_database_knows() {
 }
 
 #[test]
+fn a_directory_is_listed_and_entered_through_a_link() {
+    let setup = Setup::new(&["sub/*"]);
+    let run = |words: &[&str]| printed(&setup.command(words[0]).args(&words[1..]).output().unwrap());
+    if !is_program() {
+        write_and_lose(&setup);
+        std::os::unix::fs::symlink("sub", setup.files().join("current")).unwrap();
+        fs::create_dir(setup.files().join("sub")).unwrap();
+        assert_eq!(run(&["/bin/ls", "current/"]), "a\n");
+        fs::remove_dir_all(setup.files().join("sub")).unwrap();
+        assert_eq!(run(&["/bin/sh", "-c", "cd current/ && echo *"]), "a\n");
+        fs::remove_dir_all(setup.files().join("sub")).unwrap();
+    }
+    if as_program("a_directory_is_listed_and_entered_through_a_link", &setup).is_none() {
+        assert_eq!(fs::read_dir("current/").unwrap().count(), 1);
+    }
+}
+
+#[test]
 fn whichever_way_a_path_is_resolved_the_database_is_asked() {
     let setup = Setup::new(&["*.ours"]);
     if as_program("whichever_way_a_path_is_resolved_the_database_is_asked", &setup).is_some() {
