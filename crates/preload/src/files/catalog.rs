@@ -66,7 +66,7 @@ impl Files {
                 // The name is there already.
                 self.noted(op.await)?;
             }
-            if self.load(&file).await? {
+            if let Some(file) = self.load(file).await? {
                 return Ok(file);
             }
         }
@@ -92,11 +92,11 @@ impl Files {
         Ok((file, Some(op)))
     }
 
-    /// Reads what the database holds of a file. Several may do so at once; nothing is written before one of them has. `false` when the file has
+    /// Reads what the database holds of a file. Several may do so at once; nothing is written before one of them has. `None` when the file has
     /// lost its name meanwhile, and its rows may have gone while they were read: nobody has seen it, and the path leads elsewhere.
-    pub(super) async fn load(&self, file: &File) -> Result<bool> {
+    pub(super) async fn load(&self, file: Arc<File>) -> Result<Option<Arc<File>>> {
         if file.state.read().image.is_some() {
-            return Ok(true);
+            return Ok(Some(file));
         }
         let mut image = Image::default();
         let mut cursor = self.extents.cursor(prefix(file.id));
@@ -110,12 +110,13 @@ impl Files {
         let mut state = file.state.write();
         if state.image.is_none() {
             if !state.named {
-                return Ok(false);
+                return Ok(None);
             }
             self.memory.count(0, image.memory_bytes());
             state.image = Some(image);
         }
-        Ok(true)
+        drop(state);
+        Ok(Some(file))
     }
 
     /// Drops the images of files that nobody has open: the database has what they hold. Not while batches are on their way to it.

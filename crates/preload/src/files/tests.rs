@@ -116,6 +116,15 @@ async fn mount(env: &Env, uri: &str) -> Result<Files> {
     Files::mount(Db::builder(uri).env(env.clone()).options(options()).open().await?, MEMORY_BYTES).await
 }
 
+/// Files in a directory, which lives as long as what comes first: it, the URI of the store in it, what the files run in, and they.
+fn on_disk() -> (tempfile::TempDir, String, Env, Files) {
+    let directory = tempfile::tempdir().unwrap();
+    let uri = format!("file://{}", directory.path().display());
+    let env = Env::real();
+    let files = env.block_on(mount(&env, &uri)).unwrap();
+    (directory, uri, env, files)
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
 
@@ -260,10 +269,7 @@ fn a_crash_leaves_a_prefix_that_holds_all_that_was_synced() {
 
 #[test]
 fn what_was_unlinked_is_read_on_and_leaves_no_rows() {
-    let directory = tempfile::tempdir().unwrap();
-    let uri = format!("file://{}", directory.path().display());
-    let env = Env::real();
-    let files = env.block_on(mount(&env, &uri)).unwrap();
+    let (_directory, uri, env, files) = on_disk();
     let file = env.block_on(files.open(b"/a", OpenHow { create: true, exclusive: true })).unwrap();
     files.write(&file, 0, b"before").unwrap();
     files.settle(files.begin_unlink(b"/a").unwrap()).unwrap();
@@ -299,10 +305,7 @@ fn what_was_unlinked_is_read_on_and_leaves_no_rows() {
 
 #[test]
 fn a_file_that_loses_its_name_before_it_was_read_is_not_shown_empty() {
-    let directory = tempfile::tempdir().unwrap();
-    let uri = format!("file://{}", directory.path().display());
-    let env = Env::real();
-    let files = env.block_on(mount(&env, &uri)).unwrap();
+    let (_directory, uri, env, files) = on_disk();
     for (path, text) in [(b"/a", b"old"), (b"/b", b"new")] {
         let file = env.block_on(files.open(path, OpenHow { create: true, exclusive: true })).unwrap();
         files.write(&file, 0, text).unwrap();
@@ -314,7 +317,7 @@ fn a_file_that_loses_its_name_before_it_was_read_is_not_shown_empty() {
     let (file, _) = files.begin_open(b"/a", OpenHow::default()).unwrap();
     files.settle(files.begin_rename(b"/b", b"/a").unwrap()).unwrap();
     env.block_on(files.delete_leftovers()).unwrap();
-    assert!(!env.block_on(files.load(&file)).unwrap());
+    assert!(env.block_on(files.load(file)).unwrap().is_none());
     let file = env.block_on(files.open(b"/a", OpenHow::default())).unwrap();
     let mut bytes = [0; 3];
     assert_eq!((file.read(0, &mut bytes).unwrap(), &bytes), (3, b"new"));
@@ -346,9 +349,7 @@ fn memory_is_bounded_and_closed_files_make_room() {
 
 #[test]
 fn no_image_is_dropped_while_another_call_waits_for_a_batch() {
-    let directory = tempfile::tempdir().unwrap();
-    let env = Env::real();
-    let files = env.block_on(mount(&env, &format!("file://{}", directory.path().display()))).unwrap();
+    let (_directory, _, env, files) = on_disk();
     let file = env.block_on(files.open(b"/a", OpenHow { create: true, exclusive: true })).unwrap();
     files.write(&file, 0, b"text").unwrap();
     drop(file);
@@ -363,9 +364,7 @@ fn no_image_is_dropped_while_another_call_waits_for_a_batch() {
 
 #[test]
 fn a_failure_that_is_noted_while_a_sync_waits_fails_it() {
-    let directory = tempfile::tempdir().unwrap();
-    let env = Env::real();
-    let files = env.block_on(mount(&env, &format!("file://{}", directory.path().display()))).unwrap();
+    let (_directory, _, _, files) = on_disk();
     std::thread::scope(|scope| {
         let turn = files.settling.lock();
         let sync = scope.spawn(|| files.sync());
@@ -382,9 +381,7 @@ const MEETINGS: usize = 400;
 
 #[test]
 fn growing_a_file_takes_nothing_from_another_thread() {
-    let directory = tempfile::tempdir().unwrap();
-    let env = Env::real();
-    let files = env.block_on(mount(&env, &format!("file://{}", directory.path().display()))).unwrap();
+    let (_directory, _, env, files) = on_disk();
     let file = env.block_on(files.open(b"/a", OpenHow { create: true, exclusive: true })).unwrap();
     files.write(&file, 0, &[1; 200]).unwrap();
     files.extend(&file, 100).unwrap();
@@ -408,9 +405,7 @@ fn growing_a_file_takes_nothing_from_another_thread() {
 
 #[test]
 fn a_file_is_cut_once_by_one_call() {
-    let directory = tempfile::tempdir().unwrap();
-    let env = Env::real();
-    let files = env.block_on(mount(&env, &format!("file://{}", directory.path().display()))).unwrap();
+    let (_directory, _, env, files) = on_disk();
     let file = env.block_on(files.open(b"/a", OpenHow { create: true, exclusive: true })).unwrap();
     for _ in 0..MEETINGS {
         files.write(&file, 0, &[1; 200]).unwrap();
@@ -474,10 +469,7 @@ fn a_creation_that_fails_late_ends_all_files() {
 
 #[test]
 fn a_second_opener_fences_the_first() {
-    let directory = tempfile::tempdir().unwrap();
-    let uri = format!("file://{}", directory.path().display());
-    let env = Env::real();
-    let first = env.block_on(mount(&env, &uri)).unwrap();
+    let (_directory, uri, env, first) = on_disk();
     let file = env.block_on(first.open(b"/a", OpenHow { create: true, exclusive: true })).unwrap();
     first.write(&file, 0, b"synced").unwrap();
     first.sync().unwrap();

@@ -9,7 +9,7 @@
 //! 1. What is not asked of a matching path or of one of its descriptors reaches the C library as it was; where a directory is asked for that files
 //!    could be in, the database is opened before, so that the disk shows what it knows.
 //! 2. A call that cannot be done as the operating system would do it fails with an `errno`, and says why on standard error; it never reads or
-//!    writes a placeholder in a file's stead.
+//!    writes a placeholder in a file's stead, but for what docs/preload.md names.
 //! 3. Calls that the engine makes while it serves one ([`guard`]) go to the C library, and its own files never match.
 //! 4. A child that was forked after the database was opened gets `EIO` for its files: the database's threads are not in it.
 

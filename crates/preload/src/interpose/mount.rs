@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, Read};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -36,7 +36,7 @@ static SETTINGS: OnceLock<Settings> = OnceLock::new();
 static MOUNTED: OnceLock<Mounted> = OnceLock::new();
 /// Held by whoever mounts.
 static MOUNTING: Mutex<()> = Mutex::new(());
-/// Held by whoever takes a file over from the disk.
+/// Held by whoever takes a file over from the disk, or puts a placeholder there.
 static TAKING: Mutex<()> = Mutex::new(());
 /// Whether a process that is forked now has a mount in it, or half of one.
 static HAS_MOUNT: AtomicBool = AtomicBool::new(false);
@@ -237,7 +237,20 @@ impl Mounted {
         plain || self.files.has_paths_in(&prefix)
     }
 
-    /// Makes sure that a placeholder is at `path`, where the files have a file.
+    /// Puts a placeholder where nothing is, open for reading and writing; `None` when another thread was first. Not while a file is taken over: a
+    /// placeholder that is half written looks like a file to be taken over, which this process has open.
+    ///
+    /// # Errors
+    /// Those of the operating system.
+    pub fn make(&self, path: &Path, mode: u32) -> Outcome<Option<OwnedFd>> {
+        let _turn = TAKING.lock();
+        match placeholder::create(path, self.id, &self.store, mode) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(None),
+            made => Ok(Some(made?.into())),
+        }
+    }
+
+    /// Makes sure that a placeholder is at `path`, where the files have a file: of mode `mode` if nothing is there.
     ///
     /// # Errors
     /// `EIO` when something else is there; those of the operating system.
@@ -258,6 +271,7 @@ impl Mounted {
                 Err(Errno(libc::EIO))
             }
             Found::Ordinary if placeholder::is_unfinished(path, self.id, &self.store)? || self.is_copy(path)? => {
+                let mode = std::fs::metadata(path)?.permissions().mode() & 0o7777;
                 Ok(placeholder::replace(path, self.id, &self.store, mode)?)
             }
             Found::Ordinary | Found::Link | Found::Special => {
@@ -301,8 +315,8 @@ impl Mounted {
     pub fn take_over(&self, source: &Path, path: &Path) -> Outcome<()> {
         let _turn = TAKING.lock();
         let is_placeholder = || placeholder::look(path).is_ok_and(|found| found == Found::Placeholder(self.id));
-        if source == path && self.files.exists(path.as_os_str().as_bytes()) && is_placeholder() {
-            // Another thread has done it.
+        if source == path && is_placeholder() {
+            // Another thread has taken it over, or has just made it.
             return Ok(());
         }
         let metadata = std::fs::metadata(source)?;
@@ -438,3 +452,6 @@ pub fn unix_time(time: SystemTime) -> (i64, i64) {
     let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO);
     (i64::try_from(since.as_secs()).unwrap_or(i64::MAX), i64::from(since.subsec_nanos()))
 }
+
+#[cfg(test)]
+mod tests;

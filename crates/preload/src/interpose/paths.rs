@@ -75,7 +75,8 @@ fn resolve(path: &Path, links_max: usize) -> Option<PathBuf> {
         found => return found.ok(),
     }
     let directory = path.parent()?;
-    match fs::read_link(path) {
+    // Without a slash at its end, with which the link itself would not be read.
+    match fs::read_link(path.components().as_path()) {
         // It leads to what is not there yet.
         Ok(target) => resolve(&directory.join(target), links_max.checked_sub(1)?),
         Err(_) => Some(resolve(directory, links_max)?.join(path.file_name()?)),
@@ -106,7 +107,7 @@ pub fn may_be_directory(path: &[u8]) -> bool {
 /// the database has.
 ///
 /// # Errors
-/// Those of opening: nobody knows the answer then.
+/// Those of opening, unless another process has the files open: nobody knows the answer then.
 pub fn prepare(descriptor: c_int, path: &[u8], asked: Asked) -> Outcome<()> {
     let Some(settings) = mount::settings() else { return Ok(()) };
     let Some(path) = absolute(descriptor, path).and_then(|path| resolved(&path)) else { return Ok(()) };
@@ -118,7 +119,15 @@ pub fn prepare(descriptor: c_int, path: &[u8], asked: Asked) -> Outcome<()> {
         }
         Ok(_) => false,
     };
-    if depends { mount::mounted().map(drop) } else { Ok(()) }
+    if !depends {
+        return Ok(());
+    }
+    match mount::mounted() {
+        // Another process has the files open, and has put directories and placeholders right. What is missing is so for this one too, and may be
+        // nobody's: below `**` any path could be a directory.
+        Err(Errno(libc::EBUSY)) => Ok(()),
+        mounted => mounted.map(drop),
+    }
 }
 
 /// `path` from the root; `None` when its directory is not known.
@@ -186,10 +195,7 @@ pub fn open(ours: &Ours, flags: c_int, mode: u32) -> Outcome<Option<c_int>> {
         Found::Ordinary => mounted.take_over(&ours.0, &ours.0)?,
         Found::Placeholder(_) => mounted.place(&ours.0, mode)?,
         // The directory must be one in which the process may make files.
-        Found::Nothing => match placeholder::create(&ours.0, mounted.id, &mounted.store, mode) {
-            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
-            placed => made = Some(OwnedFd::from(placed?)),
-        },
+        Found::Nothing => made = mounted.make(&ours.0, mode)?,
     }
     // Who makes a file may write it whatever its mode is, and nobody after.
     let placeholder = made.map_or_else(|| open_placeholder(&ours.0, readable, writable, flags), Ok)?;

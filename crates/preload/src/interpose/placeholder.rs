@@ -11,7 +11,7 @@
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};
-use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 const MAGIC: &str = "TOMBOLO-PRELOAD 1 ";
@@ -88,7 +88,7 @@ pub fn create(path: &Path, id: u128, store: &str, mode: u32) -> io::Result<fs::F
     Ok(file)
 }
 
-/// Puts a placeholder in the place of whatever file is there, at one stroke.
+/// Puts a placeholder in the place of whatever file is there, at one stroke. It has that mode, whatever the process takes from new files.
 ///
 /// # Errors
 /// Those of the operating system.
@@ -100,7 +100,7 @@ pub fn replace(path: &Path, id: u128, store: &str, mode: u32) -> io::Result<()> 
         Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
         _ => {}
     }
-    create(&temporary, id, store, mode)?;
+    create(&temporary, id, store, mode)?.set_permissions(fs::Permissions::from_mode(mode))?;
     fs::rename(&temporary, path)
 }
 

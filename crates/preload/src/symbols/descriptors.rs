@@ -5,7 +5,7 @@ use std::ffi::{c_int, c_uint, c_void};
 
 use libc::{gid_t, iovec, mode_t, off_t, size_t, ssize_t, stat as stat_t, timespec, timeval, uid_t};
 
-use super::{count, fail, number, on_file, real, serve};
+use super::{count, fail, number, on_file, paths, real, serve};
 use crate::interpose::calls::{Target, refuse, sync_all};
 use crate::interpose::descriptors::{Kind, forget, forget_range, kind};
 use crate::interpose::paths::Patch;
@@ -258,12 +258,12 @@ pub unsafe extern "C" fn fcntl64(descriptor: c_int, command: c_int, argument: *m
             0
         }
         libc::F_GETFL => {
-            // SAFETY: the call takes no argument.
-            let told = on_placeholder(descriptor, |placeholder| unsafe { real::fcntl64(placeholder, command, std::ptr::null_mut()) });
-            match told {
-                Some(told) if told != -1 => on_file(descriptor, |target| Ok(target.flags(told))).and_then(Result::ok).unwrap_or(-1),
-                _ => -1,
-            }
+            let outcome = on_file(descriptor, |target| {
+                // SAFETY: the call takes no argument.
+                let told = unsafe { real::fcntl64(target.placeholder(), command, std::ptr::null_mut()) };
+                if told == -1 { Err(std::io::Error::last_os_error().into()) } else { Ok(target.flags(told)) }
+            });
+            outcome.map_or(-1, paths::descriptor)
         }
         // Locks and the rest are the placeholder's, which is one inode to all who open the file.
         // SAFETY: the caller's promise.

@@ -3,7 +3,7 @@
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
-use libc::{AT_FDCWD, DIR, mode_t, off_t, stat as stat_t, statx as statx_t};
+use libc::{AT_FDCWD, DIR, mode_t, off_t, size_t, stat as stat_t, statx as statx_t};
 
 use super::descriptors::patch_stat;
 use super::{bytes, fail, number, on_file, real, serve};
@@ -30,19 +30,32 @@ pub(super) unsafe fn on_path<T>(
     serve(|| paths::ours(directory, path, links).map_or(Ok(None), |ours| work(&ours)))?.transpose()
 }
 
-/// Before a call that asks the operating system for a directory.
+/// Before a call that asks the operating system for what may be a directory.
 ///
 /// # Safety
 /// As [`on_path`].
 unsafe fn prepare(directory: c_int, path: *const c_char, asked: Asked) -> Outcome<()> {
     // SAFETY: the caller's promise.
     match unsafe { bytes(path) } {
-        Some(path) if paths::may_be_directory(path) => serve(|| paths::prepare(directory, path, asked)).unwrap_or(Ok(())),
+        // SAFETY: as above.
+        Some(name) if paths::may_be_directory(name) => unsafe { prepare_directory(directory, path, asked) },
         _ => Ok(()),
     }
 }
 
-/// A descriptor, or -1 with `errno`.
+/// Before a call that is always about a directory: these are rare, so that the name of a link does not have to say where it leads.
+///
+/// # Safety
+/// As [`on_path`].
+unsafe fn prepare_directory(directory: c_int, path: *const c_char, asked: Asked) -> Outcome<()> {
+    // SAFETY: the caller's promise.
+    match unsafe { bytes(path) } {
+        Some(path) if !path.is_empty() && mount::is_ahead() => serve(|| paths::prepare(directory, path, asked)).unwrap_or(Ok(())),
+        _ => Ok(()),
+    }
+}
+
+/// A number that is never negative, such as a descriptor, or -1 with `errno`.
 pub(super) fn descriptor(outcome: Outcome<c_int>) -> c_int {
     outcome.unwrap_or_else(|errno| {
         fail(errno);
@@ -87,36 +100,29 @@ pub unsafe extern "C" fn openat64(directory: c_int, path: *const c_char, flags: 
     opened
 }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn openat(directory: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
-    // SAFETY: the same function where offsets have 64 bits.
-    unsafe { openat64(directory, path, flags, mode) }
+macro_rules! open_functions {
+    ($($name:ident($($directory:ident)?) $($mode:ident)?;)*) => {$(
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name($($directory: c_int,)? path: *const c_char, flags: c_int $(, $mode: mode_t)?) -> c_int {
+            // SAFETY: the caller's promise. Where offsets have 64 bits these are one function.
+            unsafe { openat64(open_functions!(@or $($directory)?, AT_FDCWD), path, flags, open_functions!(@or $($mode)?, 0)) }
+        }
+    )*};
+    (@or , $absent:expr) => { $absent };
+    (@or $given:ident, $absent:expr) => { $given };
 }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn open64(path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
-    // SAFETY: the caller's promise.
-    unsafe { openat64(AT_FDCWD, path, flags, mode) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn open(path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
-    // SAFETY: the caller's promise.
-    unsafe { openat64(AT_FDCWD, path, flags, mode) }
-}
-
-/// A name of it within the C library, which others may use.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn __open(path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
-    // SAFETY: the caller's promise.
-    unsafe { openat64(AT_FDCWD, path, flags, mode) }
-}
-
-/// As above.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn __open64(path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
-    // SAFETY: the caller's promise.
-    unsafe { openat64(AT_FDCWD, path, flags, mode) }
+// With `__` before them: names within the C library, which others may use. With `_2` at their end: where the compiler knows that no mode is given.
+open_functions! {
+    open() mode;
+    open64() mode;
+    openat(directory) mode;
+    __open() mode;
+    __open64() mode;
+    __open_2();
+    __open64_2();
+    __openat_2(directory);
+    __openat64_2(directory);
 }
 
 /// What a program that is started begins with is opened by the C library, past this one. It answers with the number of an error itself.
@@ -135,31 +141,6 @@ pub unsafe extern "C" fn posix_spawn_file_actions_addopen(
         // SAFETY: the caller's promise.
         _ => unsafe { real::posix_spawn_file_actions_addopen(actions, descriptor, path, flags, mode) },
     }
-}
-
-/// As `open` where the compiler knows that no mode is given.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn __open_2(path: *const c_char, flags: c_int) -> c_int {
-    // SAFETY: the caller's promise.
-    unsafe { openat64(AT_FDCWD, path, flags, 0) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn __open64_2(path: *const c_char, flags: c_int) -> c_int {
-    // SAFETY: the caller's promise.
-    unsafe { openat64(AT_FDCWD, path, flags, 0) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn __openat_2(directory: c_int, path: *const c_char, flags: c_int) -> c_int {
-    // SAFETY: the caller's promise.
-    unsafe { openat64(directory, path, flags, 0) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn __openat64_2(directory: c_int, path: *const c_char, flags: c_int) -> c_int {
-    // SAFETY: the caller's promise.
-    unsafe { openat64(directory, path, flags, 0) }
 }
 
 #[unsafe(no_mangle)]
@@ -193,7 +174,7 @@ pub unsafe extern "C" fn mkdir(path: *const c_char, mode: mode_t) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn chdir(path: *const c_char) -> c_int {
     // SAFETY: the caller's promise.
-    match unsafe { prepare(AT_FDCWD, path, Asked::Existence) } {
+    match unsafe { prepare_directory(AT_FDCWD, path, Asked::Existence) } {
         Err(errno) => number(Err(errno)),
         // SAFETY: the caller's promise.
         Ok(()) => unsafe { real::chdir(path) },
@@ -203,7 +184,7 @@ pub unsafe extern "C" fn chdir(path: *const c_char) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn opendir(path: *const c_char) -> *mut DIR {
     // SAFETY: the caller's promise.
-    if let Err(errno) = unsafe { prepare(AT_FDCWD, path, Asked::Entries) } {
+    if let Err(errno) = unsafe { prepare_directory(AT_FDCWD, path, Asked::Entries) } {
         fail(errno);
         return std::ptr::null_mut();
     }
@@ -221,7 +202,7 @@ pub unsafe extern "C" fn scandirat64(
     compare: *const c_void,
 ) -> c_int {
     // SAFETY: the caller's promise.
-    match unsafe { prepare(directory, path, Asked::Entries) } {
+    match unsafe { prepare_directory(directory, path, Asked::Entries) } {
         Err(errno) => number(Err(errno)),
         // SAFETY: the caller's promise.
         Ok(()) => unsafe { real::scandirat64(directory, path, list, filter, compare) },
@@ -262,8 +243,26 @@ pub unsafe extern "C" fn realpath(path: *const c_char, result: *mut c_char) -> *
         fail(errno);
         return std::ptr::null_mut();
     }
+    // Without room for the answer another function, which makes it, and has one version only. Before glibc 2.36 the next `realpath` is the older of
+    // two, which does not.
     // SAFETY: the caller's promise.
-    unsafe { real::realpath(path, result) }
+    unsafe { if result.is_null() { real::canonicalize_file_name(path) } else { real::realpath(path, result) } }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn canonicalize_file_name(path: *const c_char) -> *mut c_char {
+    // SAFETY: the same function without room for the answer.
+    unsafe { realpath(path, std::ptr::null_mut()) }
+}
+
+/// As `realpath` where the compiler knows how much room there is.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __realpath_chk(path: *const c_char, result: *mut c_char, room: size_t) -> *mut c_char {
+    if room < libc::PATH_MAX as size_t {
+        std::process::abort();
+    }
+    // SAFETY: the caller's promise.
+    unsafe { realpath(path, result) }
 }
 
 /// What is to be put into the answer of a `stat` call; `None` when it is the C library's alone.
@@ -433,8 +432,10 @@ fn rename_ours(from: (c_int, &[u8]), to: (c_int, &[u8]), flags: c_uint) -> Outco
     };
     let (source, target) = (find(from), find(to));
     if source.is_none() && target.is_none() {
-        if paths::may_be_directory(from.1) {
-            paths::prepare(from.0, from.1, Asked::Entries)?;
+        for (directory, path) in [from, to] {
+            if paths::may_be_directory(path) {
+                paths::prepare(directory, path, Asked::Entries)?;
+            }
         }
         if paths::has_files_below(from.0, from.1) {
             return Err(refuse("renaming a directory", libc::EBUSY));
@@ -462,7 +463,8 @@ pub unsafe extern "C" fn renameat2(
 ) -> c_int {
     // SAFETY: the caller's promise.
     if let (Some(from), Some(to)) = unsafe { (bytes(old), bytes(path)) } {
-        let may_be_ours = paths::may_be_ours(from) || paths::may_be_ours(to) || paths::may_be_directory(from) || mount::already().is_some();
+        let is_asked = |path| paths::may_be_ours(path) || paths::may_be_directory(path);
+        let may_be_ours = is_asked(from) || is_asked(to) || mount::already().is_some();
         let served = if may_be_ours { serve(|| rename_ours((old_directory, from), (directory, to), flags)) } else { None };
         if let Some(outcome) = served.and_then(Result::transpose) {
             return number(outcome);

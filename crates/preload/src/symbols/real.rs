@@ -118,6 +118,7 @@ real! {
     fn chdir(path: *const c_char) -> c_int;
     fn opendir(path: *const c_char) -> *mut DIR;
     fn scandirat64(directory: c_int, path: *const c_char, list: *mut c_void, filter: *const c_void, compare: *const c_void) -> c_int;
+    fn canonicalize_file_name(path: *const c_char) -> *mut c_char;
     fn realpath(path: *const c_char, result: *mut c_char) -> *mut c_char;
     fn linkat(old_directory: c_int, old: *const c_char, directory: c_int, path: *const c_char, flags: c_int) -> c_int;
     fn fopen64(path: *const c_char, mode: *const c_char) -> *mut FILE;

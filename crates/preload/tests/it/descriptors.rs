@@ -3,28 +3,15 @@
 use std::fs::{self, File};
 use std::io::Write as _;
 use std::os::fd::AsRawFd as _;
-use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
-use std::process::{Output, Stdio};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::process::Output;
 
-use crate::setup::{Setup, installed, printed};
+use crate::setup::{self, Setup, content, installed, is_program, printed};
 use crate::streams::{self, UnclosedStream, duplicate_onto};
 
-const CHILD: &str = "PRELOAD_DESCRIPTORS_CHILD";
-
-/// Runs the test of that name again, as a program under the library; `None` when this is that program.
+/// See [`setup::as_program`].
 fn as_program(test: &str, setup: &Setup) -> Option<Output> {
-    if std::env::var_os(CHILD).is_some() {
-        return None;
-    }
-    let mut command = setup.command(std::env::current_exe().unwrap());
-    command.args(["--exact", &format!("descriptors::{test}"), "--test-threads", "1", "--nocapture"]).env(CHILD, "1");
-    let output = command.env("TOMBOLO_PRELOAD_FILE_MEMORY_BYTES", "4194304").stdin(Stdio::null()).output().unwrap();
-    printed(&output);
-    Some(output)
-}
-
-fn content(setup: &Setup, name: &str) -> String {
-    printed(&setup.command("/bin/cat").arg(name).output().unwrap())
+    setup::as_program(&format!("descriptors::{test}"), setup)
 }
 
 #[test]
@@ -90,7 +77,7 @@ fn what_could_not_be_taken_over_can_be_tried_again() {
 fn threads_that_take_the_same_file_over_find_it_once() {
     let setup = Setup::new(&["*.ours"]);
     let names: Vec<String> = (0..20).map(|number| format!("{number}.ours")).collect();
-    if std::env::var_os(CHILD).is_none() {
+    if !is_program() {
         for name in &names {
             fs::write(setup.files().join(name), vec![b'a'; 10_000]).unwrap();
         }
@@ -139,7 +126,7 @@ fn temporary_files_are_in_the_database_when_a_pattern_matches() {
     for (template, suffix) in [("temporary-XXXXXX.ours", 5), ("temporary-XXXXXX", 0)] {
         let (mut file, name) = streams::temporary(template, suffix).unwrap();
         file.write_all(b"text").unwrap();
-        assert!(!name.contains('X') && fs::read_to_string(&name).unwrap() == "text");
+        assert!(!name.contains("XXXXXX") && fs::read_to_string(&name).unwrap() == "text");
     }
     assert_eq!(streams::temporary("no-place.ours", 5).unwrap_err().raw_os_error(), Some(libc::EINVAL));
 }
@@ -165,8 +152,14 @@ fn what_is_asked_of_a_file_is_not_answered_of_its_placeholder() {
     }
     assert_eq!(streams::write_flagged(&file, "TEXT", 5, RWF_NOAPPEND).unwrap_err().raw_os_error(), Some(libc::EOPNOTSUPP));
     assert_eq!(streams::write_flagged(&file, "some", 0, libc::RWF_DSYNC).unwrap(), 4);
-    for command in [libc::F_LOCK, libc::F_TEST, libc::F_ULOCK] {
+    // From where it is read next, and on the placeholder, which all who open the file have in common.
+    let is_locked = || {
+        let (inode, locks) = (file.metadata().unwrap().ino(), fs::read_to_string("/proc/locks").unwrap());
+        locks.lines().any(|line| line.contains("WRITE") && line.ends_with(&format!(":{inode} 5 8")))
+    };
+    for (command, locked) in [(libc::F_LOCK, true), (libc::F_TEST, true), (libc::F_ULOCK, false), (libc::F_TLOCK, true)] {
         streams::lock(&file, command, 4).unwrap();
+        assert_eq!(is_locked(), locked, "{command}");
     }
     assert_eq!(streams::open_for_a_program("a.ours"), libc::EOPNOTSUPP);
     assert_eq!(streams::open_for_a_program("plain"), 0);

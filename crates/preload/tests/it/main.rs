@@ -3,6 +3,7 @@
 
 mod calls;
 mod descriptors;
+mod paths;
 mod redis;
 mod rocksdb;
 mod setup;

@@ -1,7 +1,9 @@
 //! A directory with files that are kept in a database beside it, and programs that run there.
 
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output};
+use std::process::{Child, Command, Output, Stdio};
+
+const CHILD: &str = "PRELOAD_CHILD";
 
 /// See the module's documentation.
 pub struct Setup {
@@ -55,6 +57,28 @@ impl Setup {
             .env("TOMBOLO_PRELOAD_SET", "memory_bytes=16777216");
         command
     }
+}
+
+/// Whether this process is the program that [`as_program`] runs.
+pub fn is_program() -> bool {
+    std::env::var_os(CHILD).is_some()
+}
+
+/// Runs the test of that name, with its module's, again, as a program under the library; `None` when this is that program.
+pub fn as_program(test: &str, setup: &Setup) -> Option<Output> {
+    if is_program() {
+        return None;
+    }
+    let mut command = setup.command(std::env::current_exe().unwrap());
+    command.args(["--exact", test, "--test-threads", "1", "--nocapture"]).env(CHILD, "1");
+    let output = command.env("TOMBOLO_PRELOAD_FILE_MEMORY_BYTES", "4194304").stdin(Stdio::null()).output().unwrap();
+    printed(&output);
+    Some(output)
+}
+
+/// What the next program reads.
+pub fn content(setup: &Setup, name: &str) -> String {
+    printed(&setup.command("/bin/cat").arg(name).output().unwrap())
 }
 
 /// Where a program is installed; says that what needs it is skipped when it is not.

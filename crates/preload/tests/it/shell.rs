@@ -1,6 +1,7 @@
 //! What shells do with files: children, redirections, several processes.
 
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt as _;
 use std::process::Stdio;
 
 use crate::setup::{Setup, installed, printed};
@@ -59,6 +60,16 @@ fn a_program_that_is_started_meanwhile_is_refused() {
     let output = setup.command("/bin/sh").args(["-c", script]).output().unwrap();
     assert_eq!(printed(&output), "refused\ntext\n");
     assert!(String::from_utf8_lossy(&output.stderr).contains("one at a time may"));
+}
+
+/// Where any directory may have files, all that is missing could be one: the process that has the files open has put those directories right.
+#[test]
+fn a_program_that_is_started_meanwhile_is_told_what_is_not_there() {
+    let setup = Setup::new(&["**/*.ours"]);
+    let script = "echo text > a.ours; /bin/cat missing.conf; /bin/ls; echo end";
+    let output = setup.command("/bin/sh").args(["-c", script]).output().unwrap();
+    assert_eq!(printed(&output), "a.ours\nend\n");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("missing.conf: No such file"));
 }
 
 #[test]
@@ -150,15 +161,20 @@ fn a_directory_is_found_and_listed_before_any_file_is_asked_for() {
     printed(&setup.command("/bin/sh").args(["-c", "cd sub"]).output().unwrap());
 }
 
-/// A loss of power leaves of a placeholder that was just made an empty file, or a part of it.
+/// A loss of power leaves of a placeholder that was just made an empty file, or a part of it; the end of a process that has just taken a file
+/// over leaves the file.
 #[test]
 fn a_placeholder_that_was_not_finished_is_written_again() {
     let setup = Setup::new(&["*.ours"]);
     printed(&setup.command("/bin/sh").args(["-c", "echo text > a.ours"]).output().unwrap());
-    for left in ["", "TOMBOLO-PR", "TOMBOLO-PRELOAD 1 "] {
-        std::fs::write(setup.files().join("a.ours"), left).unwrap();
+    let path = setup.files().join("a.ours");
+    // More than the usual mask leaves a new file.
+    for (left, mode) in [("", 0o600), ("TOMBOLO-PR", 0o666), ("TOMBOLO-PRELOAD 1 ", 0o640), ("text\n", 0o600)] {
+        std::fs::write(&path, left).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+        assert_eq!(printed(&setup.command("/usr/bin/stat").args(["-c", "%s %a", "a.ours"]).output().unwrap()), format!("5 {mode:o}\n"));
         assert_eq!(printed(&setup.command("/bin/cat").arg("a.ours").output().unwrap()), "text\n", "{left:?}");
-        assert!(std::fs::read(setup.files().join("a.ours")).unwrap().len() > 50);
+        assert!(std::fs::read(&path).unwrap().len() > 50);
     }
 }
 

@@ -1,6 +1,6 @@
 //! Calls of the C library for which the standard library has no safe face.
 
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd as _, FromRawFd as _, RawFd};
@@ -40,6 +40,50 @@ pub fn open_for_a_program(path: &str) -> libc::c_int {
         let answer = libc::posix_spawn_file_actions_addopen(actions.as_mut_ptr(), 1, path.as_ptr(), libc::O_WRONLY, 0);
         libc::posix_spawn_file_actions_destroy(actions.as_mut_ptr());
         answer
+    }
+}
+
+unsafe extern "C" {
+    fn canonicalize_file_name(path: *const libc::c_char) -> *mut libc::c_char;
+    fn __realpath_chk(path: *const libc::c_char, result: *mut libc::c_char, room: libc::size_t) -> *mut libc::c_char;
+}
+
+/// `realpath` into the caller's memory.
+pub fn real_path(path: &str) -> io::Result<String> {
+    // SAFETY: the path ends with a zero, and there is room for the longest answer.
+    into_room(path, |path, result, _| unsafe { libc::realpath(path, result) })
+}
+
+/// `realpath` as programs call it that are compiled with checks.
+pub fn real_path_checked(path: &str) -> io::Result<String> {
+    // SAFETY: as above, and `room` says how much.
+    into_room(path, |path, result, room| unsafe { __realpath_chk(path, result, room) })
+}
+
+type Resolve = fn(*const libc::c_char, *mut libc::c_char, libc::size_t) -> *mut libc::c_char;
+
+fn into_room(path: &str, resolve: Resolve) -> io::Result<String> {
+    let path = CString::new(path).unwrap();
+    let mut room = vec![0_u8; libc::PATH_MAX as usize];
+    if resolve(path.as_ptr(), room.as_mut_ptr().cast(), room.len()).is_null() {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(CStr::from_bytes_until_nul(&room).unwrap().to_str().unwrap().to_owned())
+}
+
+/// `canonicalize_file_name`.
+pub fn canonical_name(path: &str) -> io::Result<String> {
+    let path = CString::new(path).unwrap();
+    // SAFETY: the path ends with a zero.
+    let found = unsafe { canonicalize_file_name(path.as_ptr()) };
+    if found.is_null() {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the answer ends with a zero, and is the caller's, who frees it.
+    unsafe {
+        let name = CStr::from_ptr(found).to_str().unwrap().to_owned();
+        libc::free(found.cast());
+        Ok(name)
     }
 }
 

@@ -66,8 +66,10 @@ pub fn run(root: &Path, arguments: &Arguments) -> Result<(), String> {
     println!("{}. Programs and nodes share its processors.\ncargo xtask {}", machine::describe(), words.join(" "));
     let base = arguments.directory.clone().unwrap_or_else(std::env::temp_dir).join(format!("tombolo-preload-{}", std::process::id()));
     let measured = measure(arguments.measure, &ways, &built, &base);
-    child::remove(&base)?;
+    // Why measuring failed says more than that something could not be removed.
+    let removed = child::remove(&base);
     let (table, loads) = measured?;
+    removed?;
     let (least, most) = loads.iter().fold((f64::MAX, 0.0f64), |(least, most), load| (least.min(*load), most.max(*load)));
     println!("load average {least:.1} to {most:.1} meanwhile, of which this run's own processes are a part\n");
     print(&table);
