@@ -3,9 +3,12 @@
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use tombolo_env::{BoxFuture, Completion, Env, completion};
+use tombolo_env::{BoxFuture, Completion, Env, all, completion};
 
 use crate::{Appended, Error, ErrorKind, Log, LogAppend, LogOffset, Pressure, Result};
+
+/// Lanes that are closed at once.
+const LANES_AT_ONCE: usize = 64;
 
 /// One lane of this epoch's log. What each promises is said at [`Log`].
 pub trait LogLane: Send + Sync + fmt::Debug {
@@ -153,14 +156,14 @@ impl<L: LogLane> Log for Lanes<L> {
     /// Every lane is closed, however another one ended.
     fn close(&self) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move {
-            let mut closed = Ok(());
-            for numbered in &self.lanes {
-                let ended = numbered.lane.close().await;
-                if !numbered.is_given_up.load(Ordering::Acquire) {
-                    closed = closed.and(ended);
-                }
-            }
-            closed
+            let closing = self.lanes.iter().map(|numbered| -> BoxFuture<'_, Result<()>> {
+                Box::pin(async move {
+                    let ended = numbered.lane.close().await;
+                    if numbered.is_given_up.load(Ordering::Acquire) { Ok(()) } else { ended }
+                })
+            });
+            // Side by side: each may wait for who does not answer.
+            all(closing.collect(), LANES_AT_ONCE).await.into_iter().collect()
         })
     }
 }

@@ -253,10 +253,10 @@ impl Garbage {
 /// later. How many there were.
 ///
 /// With pins under lives that have ended it takes as long as the longest of their leases and a margin, a bit more than two minutes at most, and less when a
-/// reader lives; else a load of each life's end. A life whose end cannot be read is left as it is.
+/// reader lives; else a load of each life's end. The pins of an earlier life whose end cannot be read stay.
 ///
 /// # Errors
-/// Those of the store.
+/// `Corrupt` and `Unsupported` of the newest life; those of the store.
 pub async fn expire(env: &Env, store: &Arc<dyn ObjectStore>) -> Result<u64> {
     let io = Io { env: env.clone(), store: Arc::clone(store), epoch: Epoch::NONE, purpose: Purpose::Collection };
     let Some((newest, _)) = newest_life(&io).await? else { return Ok(0) };
@@ -265,7 +265,7 @@ pub async fn expire(env: &Env, store: &Arc<dyn ObjectStore>) -> Result<u64> {
         match io.run(&mut Load::new(life, Proof::List), Patience::Bounded).await.flatten() {
             Ok(tip) => ended.extend(tip.filter(|tip| tip.state.is_destroyed()).map(|_| life)),
             Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Unsupported) => {
-                tracing::warn!(%error, life = life.0, "what is left of a life that cannot be read stays");
+                tracing::warn!(%error, life = life.0, "the pins of a life whose end cannot be read stay");
             }
             Err(error) => return Err(error),
         }

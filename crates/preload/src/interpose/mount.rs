@@ -38,6 +38,8 @@ static MOUNTED: OnceLock<Mounted> = OnceLock::new();
 static MOUNTING: Mutex<()> = Mutex::new(());
 /// Held by whoever takes a file over from the disk, or puts a placeholder there.
 static TAKING: Mutex<()> = Mutex::new(());
+/// Whether this process was told what the disk says while another had the files open.
+static IS_BESIDE: AtomicBool = AtomicBool::new(false);
 /// Whether a process that is forked now has a mount in it, or half of one.
 static HAS_MOUNT: AtomicBool = AtomicBool::new(false);
 static IN_FORK: AtomicBool = AtomicBool::new(false);
@@ -110,7 +112,7 @@ pub fn forked() -> Option<i32> {
 /// The files; opens the database when this is the first call that needs it. Call it while serving ([`guard`]).
 ///
 /// # Errors
-/// `EIO` in a forked child; `EBUSY` while another process of this host has the database open; those of opening.
+/// `EIO` in a forked child; `EBUSY` while another process of this host has the database open, and for good after [`stay_beside`]; those of opening.
 pub fn mounted() -> Outcome<&'static Mounted> {
     if is_in_fork() {
         report("a process that was forked by the one with the files open cannot use them: it gets EIO");
@@ -121,12 +123,22 @@ pub fn mounted() -> Outcome<&'static Mounted> {
     }
     let settings = settings().ok_or(Errno(libc::EIO))?;
     let _turn = MOUNTING.lock();
+    if IS_BESIDE.load(Ordering::Relaxed) {
+        report("this process has looked for files while another one had them open: it gets EBUSY for them until it is started again");
+        return Err(Errno(libc::EBUSY));
+    }
     if MOUNTED.get().is_none() {
         HAS_MOUNT.store(true, Ordering::Relaxed);
         let mounted = Mounted::open(settings).inspect_err(|_| HAS_MOUNT.store(false, Ordering::Relaxed))?;
         let _only = MOUNTED.set(mounted);
     }
     MOUNTED.get().ok_or(Errno(libc::EIO))
+}
+
+/// From now on this process does not open the database: it was told that something is missing which the database may have, and might put new files in its
+/// place once nobody else has the files open.
+pub fn stay_beside() {
+    IS_BESIDE.store(true, Ordering::Relaxed);
 }
 
 /// The files, if they are open in this very process. Costs a system call once they are.
@@ -175,6 +187,10 @@ pub fn ended(flush: impl FnOnce() + Send + 'static) {
 impl Mounted {
     fn open(settings: &Settings) -> Outcome<Mounted> {
         let lock = lock(&settings.store).map_err(|error| {
+            if error.kind() != io::ErrorKind::AddrInUse {
+                report(&format!("the files of {} cannot be locked: {error}", settings.store));
+                return error.into();
+            }
             report(&format!(
                 "another process of this host has the files of {} open, or is forked from one: one at a time may ({error})",
                 settings.store

@@ -90,6 +90,8 @@ pub enum Asked {
     Existence,
     /// What is in it as well.
     Entries,
+    /// What is in it, which is to be somewhere else.
+    Contents,
 }
 
 /// Whether the answer about a directory at `path` could depend on the database, which is not open yet: judged by the path's end alone.
@@ -107,25 +109,30 @@ pub fn may_be_directory(path: &[u8]) -> bool {
 /// the database has.
 ///
 /// # Errors
-/// Those of opening, unless another process has the files open: nobody knows the answer then.
+/// Those of opening, unless another process has the files open and nothing is to be taken from it: nobody knows the answer then.
 pub fn prepare(descriptor: c_int, path: &[u8], asked: Asked) -> Outcome<()> {
     let Some(settings) = mount::settings() else { return Ok(()) };
     let Some(path) = absolute(descriptor, path).and_then(|path| resolved(&path)) else { return Ok(()) };
     let mut next_names = settings.patterns.next_names(&path);
     let depends = match fs::metadata(&path) {
         Err(_) => next_names.next().is_some(),
-        Ok(metadata) if metadata.is_dir() && asked == Asked::Entries => {
-            next_names.any(|name| name.is_none_or(|name| fs::symlink_metadata(path.join(name)).is_err()))
-        }
+        Ok(metadata) if metadata.is_dir() => match asked {
+            Asked::Existence => false,
+            Asked::Entries => next_names.any(|name| name.is_none_or(|name| fs::symlink_metadata(path.join(name)).is_err())),
+            Asked::Contents => next_names.next().is_some(),
+        },
         Ok(_) => false,
     };
     if !depends {
         return Ok(());
     }
     match mount::mounted() {
-        // Another process has the files open, and has put directories and placeholders right. What is missing is so for this one too, and may be
-        // nobody's: below `**` any path could be a directory.
-        Err(Errno(libc::EBUSY)) => Ok(()),
+        // Another process has the files open, and puts directories and placeholders right, or has done so. What is missing may be nobody's: below
+        // `**` any path could be a directory.
+        Err(Errno(libc::EBUSY)) if asked != Asked::Contents => {
+            mount::stay_beside();
+            Ok(())
+        }
         mounted => mounted.map(drop),
     }
 }

@@ -432,9 +432,9 @@ fn rename_ours(from: (c_int, &[u8]), to: (c_int, &[u8]), flags: c_uint) -> Outco
     };
     let (source, target) = (find(from), find(to));
     if source.is_none() && target.is_none() {
-        for (directory, path) in [from, to] {
+        for ((directory, path), asked) in [(from, Asked::Contents), (to, Asked::Entries)] {
             if paths::may_be_directory(path) {
-                paths::prepare(directory, path, Asked::Entries)?;
+                paths::prepare(directory, path, asked)?;
             }
         }
         if paths::has_files_below(from.0, from.1) {

@@ -1,6 +1,6 @@
 //! What shells do with files: children, redirections, several processes.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::Stdio;
 
@@ -70,6 +70,48 @@ fn a_program_that_is_started_meanwhile_is_told_what_is_not_there() {
     let output = setup.command("/bin/sh").args(["-c", script]).output().unwrap();
     assert_eq!(printed(&output), "a.ours\nend\n");
     assert!(String::from_utf8_lossy(&output.stderr).contains("missing.conf: No such file"));
+}
+
+/// Runs a script that says when it has come so far and then waits for a line.
+fn begin(setup: &Setup, script: &str) -> (std::process::Child, String) {
+    let mut child = setup.command("/bin/sh").args(["-c", script]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut said = String::new();
+    // Byte by byte: what comes after is read by whoever waits for the end.
+    while !said.ends_with('\n') {
+        let mut byte = [0];
+        child.stdout.as_mut().unwrap().read_exact(&mut byte).unwrap();
+        said.push(char::from(byte[0]));
+    }
+    (child, said)
+}
+
+/// What it has said since, once it was given that line.
+fn end(mut child: std::process::Child) -> String {
+    child.stdin.take().unwrap().write_all(b"\n").unwrap();
+    printed(&child.wait_with_output().unwrap())
+}
+
+/// What it was told to be missing may be in the database: once nobody has the files open, it would put new ones in their place.
+#[test]
+fn a_program_that_has_looked_beside_another_does_not_begin_anew_after_it() {
+    let setup = Setup::new(&["**/*.ours"]);
+    let (holder, _) = begin(&setup, "echo text > a.ours; echo ready; read line");
+    let (other, said) = begin(&setup, "[ -e missing ] || echo missing; read line; { echo new > a.ours; } 2> /dev/null || echo refused");
+    assert_eq!(said, "missing\n");
+    end(holder);
+    assert_eq!(end(other), "refused\n");
+    assert_eq!(printed(&setup.command("/bin/cat").arg("a.ours").output().unwrap()), "text\n");
+}
+
+#[test]
+fn a_program_that_is_started_meanwhile_renames_no_directory_of_files() {
+    for pattern in ["d/*.ours", "d/a.ours"] {
+        let setup = Setup::new(&[pattern]);
+        std::fs::create_dir(setup.files().join("d")).unwrap();
+        let script = "echo text > d/a.ours; /bin/mv d e || echo refused; read line < d/a.ours; echo $line";
+        let output = setup.command("/bin/sh").args(["-c", script]).output().unwrap();
+        assert_eq!(printed(&output), "refused\ntext\n", "{pattern}");
+    }
 }
 
 #[test]

@@ -45,7 +45,7 @@ use crate::flash::{FlashCache, FlashUse};
 use crate::guard::guarded;
 use crate::manifest::chain::Tip;
 use crate::manifest::chain::open::check_log;
-use crate::manifest::driver::housekeeping::delete_all;
+use crate::manifest::driver::housekeeping::{delete_chain, delete_named};
 use crate::manifest::driver::io::Io;
 use crate::manifest::driver::{Attempt, EndedLife};
 use crate::manifest::{LogState, Manifest, ManifestOptions, Place, Places, State};
@@ -238,7 +238,7 @@ pub(crate) async fn destroy(request: Request) -> Result<Destroyed> {
     delete_ended(&request, &ended).await.map(Option::unwrap_or_default)
 }
 
-/// Deletes what a life has left that has ended, whose logs are sealed: logs, then its pins at sources, then what a pin may keep, and the chain last, which says
+/// Deletes what a life has left that has ended, whose logs are sealed: logs, then what a pin may keep, then its pins at sources, and the chain last, which says
 /// where the logs are and which the sources. `None` when there is nothing. An end in between, or a failure, leaves the rest to the next call. Takes as long as
 /// [`expire_pins`].
 async fn delete_ended(request: &Request, ended: &EndedLife) -> Result<Option<Destroyed>> {
@@ -265,10 +265,11 @@ async fn delete_ended(request: &Request, ended: &EndedLife) -> Result<Option<Des
         return Ok(Some(kept));
     }
     // Nobody looks at what it named any more.
+    let mut deleted = delete_named(&io, *incarnation).await?;
     for source in state.iter().flat_map(|state| state.sources()) {
         release_source(&io, &Place::of(objects, source)?).await?;
     }
-    let deleted = delete_all(&io, *incarnation, *last).await?;
+    deleted += delete_chain(&io, *incarnation, *last).await?;
     Ok((deleted > 0 || expired > 0).then_some(kept))
 }
 

@@ -357,12 +357,18 @@ fn a_source_that_refuses_a_destroyed_clone_is_asked_again() {
         fill(&source, 1).await.unwrap();
         source.share_to(bucket.builder("clone")).await.unwrap();
         drop(source);
+        let clone = bucket.open("clone").await;
+        fill(&clone, 2).await.unwrap();
+        clone.flush().await.unwrap();
+        drop(clone);
+        assert!(!bucket.objects("clone", "/table/").await.is_empty());
         let plan = FaultPlan::scripted();
         let release = |asked: &Asked<'_>| asked.kind == RequestKind::Delete && asked.name.contains("/pin/");
         plan.inject(Rule::new(release, Fault::Error(ErrorKind::PermissionDenied)));
         let refusing = faulty_registry(&bucket.registry, "mem", &plan);
         let destroy = || bucket.builder("clone").log("mem://bucket/clone").registry(refusing.clone()).destroy();
         assert_eq!(destroy().await.unwrap_err().kind(), ErrorKind::PermissionDenied);
+        assert!(bucket.objects("clone", "/table/").await.is_empty(), "what is its own is not kept for that");
         assert_eq!(bucket.clones("source").await.len(), 1);
         plan.clear();
         assert!(destroy().await.unwrap().is_deleted());

@@ -96,12 +96,18 @@ async fn delete_under(io: &Io, prefix: &str, doomed: impl Fn(&ObjectName) -> boo
     Ok(deleted)
 }
 
-/// Deletes what an incarnation that ended with the record in slot `last` leaves, but for its claims and that record; how many objects there were. No pin of
-/// it is left: see [`crate::collection`]. Nor is a log: what says where they are, the snapshot and the records, goes last.
-pub(crate) async fn delete_all(io: &Io, incarnation: Incarnation, last: u64) -> Result<u64> {
+/// Deletes what an incarnation that has ended named, and its signs of life; how many objects there were. No pin of it is left: see [`crate::collection`].
+pub(crate) async fn delete_named(io: &Io, incarnation: Incarnation) -> Result<u64> {
     let mut deleted = 0;
-    for prefix in [names::table_prefix, names::application_prefix, names::alive_prefix, names::standby_prefix, names::snapshot_prefix] {
+    for prefix in [names::table_prefix, names::application_prefix, names::alive_prefix, names::standby_prefix] {
         deleted += delete_under(io, &prefix(incarnation), |_| true).await?;
     }
+    Ok(deleted)
+}
+
+/// Deletes what says what an incarnation named that ended with the record in slot `last`, but for its claims and that record; how many objects there were. No
+/// log of it is left, and no pin at a source: nothing else says where they are.
+pub(crate) async fn delete_chain(io: &Io, incarnation: Incarnation, last: u64) -> Result<u64> {
+    let deleted = delete_under(io, &names::snapshot_prefix(incarnation), |_| true).await?;
     Ok(deleted + io.run(&mut Truncate::new(incarnation, last - 1), Patience::Bounded).await.flatten()?)
 }

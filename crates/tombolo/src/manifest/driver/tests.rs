@@ -284,7 +284,7 @@ fn a_walk_while_the_database_is_destroyed_shows_no_damage() {
         env.spawn(TaskClass::Foreground, "load", async move { loaded.complete(load(&loader, &walking).await.map(drop)) }).detach();
         env.sleep(Duration::from_millis(100)).await;
         let last = writer.destroy().await.unwrap();
-        housekeeping::delete_all(writer.io(), writer.incarnation(), last).await.unwrap();
+        housekeeping::delete_chain(writer.io(), writer.incarnation(), last).await.unwrap();
         assert_eq!(loading.await.unwrap().unwrap_err().kind(), ErrorKind::NotFound);
         assert_eq!(plan.injected(), 1);
     });
