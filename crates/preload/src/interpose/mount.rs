@@ -112,8 +112,26 @@ pub fn forked() -> Option<i32> {
 /// The files; opens the database when this is the first call that needs it. Call it while serving ([`guard`]).
 ///
 /// # Errors
-/// `EIO` in a forked child; `EBUSY` while another process of this host has the database open, and for good after [`stay_beside`]; those of opening.
+/// `EIO` in a forked child; `EBUSY` while another process of this host has the database open, and for good after [`mounted_or_beside`] said so; those of opening.
 pub fn mounted() -> Outcome<&'static Mounted> {
+    mounted_or(|| ())
+}
+
+/// As [`mounted`], for who is content with what the disk says while another process has the files open: `None` then, and from then on this process does
+/// not open the database. It was told that something is missing which the database may have, and might put new files in its place once nobody else
+/// has the files open.
+///
+/// # Errors
+/// As [`mounted`], but for `EBUSY`.
+pub fn mounted_or_beside() -> Outcome<Option<&'static Mounted>> {
+    match mounted_or(|| IS_BESIDE.store(true, Ordering::Relaxed)) {
+        Err(Errno(libc::EBUSY)) => Ok(None),
+        mounted => mounted.map(Some),
+    }
+}
+
+/// `beside` runs before another thread tries it, if another process has the files open.
+fn mounted_or(beside: impl FnOnce()) -> Outcome<&'static Mounted> {
     if is_in_fork() {
         report("a process that was forked by the one with the files open cannot use them: it gets EIO");
         return Err(Errno(libc::EIO));
@@ -129,16 +147,15 @@ pub fn mounted() -> Outcome<&'static Mounted> {
     }
     if MOUNTED.get().is_none() {
         HAS_MOUNT.store(true, Ordering::Relaxed);
-        let mounted = Mounted::open(settings).inspect_err(|_| HAS_MOUNT.store(false, Ordering::Relaxed))?;
+        let mounted = Mounted::open(settings).inspect_err(|error| {
+            HAS_MOUNT.store(false, Ordering::Relaxed);
+            if *error == Errno(libc::EBUSY) {
+                beside();
+            }
+        })?;
         let _only = MOUNTED.set(mounted);
     }
     MOUNTED.get().ok_or(Errno(libc::EIO))
-}
-
-/// From now on this process does not open the database: it was told that something is missing which the database may have, and might put new files in its
-/// place once nobody else has the files open.
-pub fn stay_beside() {
-    IS_BESIDE.store(true, Ordering::Relaxed);
 }
 
 /// The files, if they are open in this very process. Costs a system call once they are.

@@ -126,14 +126,11 @@ pub fn prepare(descriptor: c_int, path: &[u8], asked: Asked) -> Outcome<()> {
     if !depends {
         return Ok(());
     }
-    match mount::mounted() {
-        // Another process has the files open, and puts directories and placeholders right, or has done so. What is missing may be nobody's: below
+    match asked {
+        Asked::Contents => mount::mounted().map(drop),
+        // Another process that has the files open puts directories and placeholders right, or has done so. What is missing may be nobody's: below
         // `**` any path could be a directory.
-        Err(Errno(libc::EBUSY)) if asked != Asked::Contents => {
-            mount::stay_beside();
-            Ok(())
-        }
-        mounted => mounted.map(drop),
+        Asked::Existence | Asked::Entries => mount::mounted_or_beside().map(drop),
     }
 }
 

@@ -126,7 +126,8 @@ fn temporary_files_are_in_the_database_when_a_pattern_matches() {
     for (template, suffix) in [("temporary-XXXXXX.ours", 5), ("temporary-XXXXXX", 0)] {
         let (mut file, name) = streams::temporary(template, suffix).unwrap();
         file.write_all(b"text").unwrap();
-        assert!(!name.contains("XXXXXX") && fs::read_to_string(&name).unwrap() == "text");
+        assert_ne!(name, template);
+        assert_eq!(fs::read_to_string(&name).unwrap(), "text");
     }
     assert_eq!(streams::temporary("no-place.ours", 5).unwrap_err().raw_os_error(), Some(libc::EINVAL));
 }
