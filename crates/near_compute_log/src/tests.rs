@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tombolo_env::simulated::World;
+use tombolo_env::simulated::{Process, World};
 use tombolo_env::{Env, within};
 use tombolo_format::log_frame::SegmentIdentity;
 use tombolo_format::segment_record::Digest;
@@ -201,8 +201,11 @@ fn an_append_that_nodes_answer_at_once_is_durable_when_it_returns_and_one_after_
 
 /// A follower on a machine of its own: how many entries it shows, and what it says that it lacks.
 fn follower(env: &Env, nodes: &Local, history: &LogHistory<'_>) -> Result<(usize, Option<Error>)> {
-    let store = NearLogStore::new(env, Arc::new(nodes.clone()), Neighbours::at(&NODES), Replication::default());
-    followed(env, &store, history, LogOffset::ZERO)
+    followed(env, &following(env, nodes), history, LogOffset::ZERO)
+}
+
+fn following(env: &Env, nodes: &Local) -> NearLogStore {
+    NearLogStore::new(env, Arc::new(nodes.clone()), Neighbours::at(&NODES), Replication::default())
 }
 
 /// What `store` shows of the log from `from` on, and what it says that it lacks.
@@ -228,9 +231,7 @@ fn a_follower_says_that_it_lacks_what_nobody_tells() {
     let history = LogHistory::new(&subject);
     let log = history.open(5, 1).expect("opening");
     let env = world.process("follower").env();
-    for number in 0..10 {
-        append(&subject.env, &*log, 0, &entry(number, 900)).expect("appending");
-    }
+    let told = (0..10).fold(LogOffset::ZERO, |_, number| append(&subject.env, &*log, 0, &entry(number, 900)).expect("appending"));
     let (shown, lacks) = follower(&env, &nodes, &history).expect("all nodes answer");
     assert!(shown == 10 && lacks.is_none(), "a writer that lives tells: {shown} entries, {lacks:?}");
     let appended = log.append(0, &entry(10, 900)).expect("appending");
@@ -238,28 +239,26 @@ fn a_follower_says_that_it_lacks_what_nobody_tells() {
     writer.kill();
     let (shown, lacks) = follower(&env, &nodes, &history).expect("all nodes answer");
     assert_eq!((shown, lacks.map(|error| error.kind())), (10, Some(ErrorKind::Retry)));
-}
-
-/// Tables hold all that nobody tells of.
-#[test]
-fn a_follower_lacks_nothing_of_what_lies_before_where_it_begins() {
-    let world = World::new(7);
-    let nodes = Local::with(&NODES);
-    let writer = world.process("writer");
-    let subject = subject(&writer.env(), &nodes, 64 << 10);
-    let history = LogHistory::new(&subject);
-    let log = history.open(5, 1).expect("opening");
-    let ends: Vec<LogOffset> = (0..10).map(|number| append(&subject.env, &*log, 0, &entry(number, 900)).expect("appending")).collect();
-    writer.kill();
-    let env = world.process("follower").env();
-    let store = NearLogStore::new(&env, Arc::new(nodes.clone()), Neighbours::at(&NODES), Replication::default());
-    for (from, is_all) in [(ends[8], false), (ends[9], true)] {
-        let (shown, lacks) = followed(&env, &store, &history, from).expect("all nodes answer");
-        assert_eq!((shown, lacks.is_none()), (0, is_all), "from {from}: {lacks:?}");
+    // Tables hold all that lies before where it begins.
+    for (from, expected) in [(told, Some(ErrorKind::Retry)), (appended.end, None)] {
+        let (shown, lacks) = followed(&env, &following(&env, &nodes), &history, from).expect("all nodes answer");
+        assert_eq!((shown, lacks.map(|error| error.kind())), (0, expected), "from {from}");
     }
 }
 
-/// Nothing tells of the last entries of a log that is closed at once but what is told as it closes.
+/// Closes a log of so many entries, ends its process at once, and follows it by `store`: nothing tells of the last of them but what is told as it closes.
+fn is_shown_whole_once_closed(writer: &Process, subject: &LogSubject, count: u64, env: &Env, store: &dyn LogStore) {
+    let history = LogHistory::new(subject);
+    let log = history.open(5, 1).expect("opening");
+    for number in 0..count {
+        append(&subject.env, &*log, 0, &entry(number, 900)).expect("all nodes answer");
+    }
+    subject.env.block_on(log.close()).expect("all nodes answer");
+    writer.kill();
+    let (shown, lacks) = followed(env, store, &history, LogOffset::ZERO).expect("all nodes answer");
+    assert!(shown as u64 == count && lacks.is_none(), "{shown} of {count} entries, {lacks:?}");
+}
+
 #[test]
 fn a_follower_shows_all_of_a_log_that_was_closed() {
     // Of one segment; and of one that has ended just now and the next one.
@@ -268,15 +267,8 @@ fn a_follower_shows_all_of_a_log_that_was_closed() {
         let nodes = Local::with(&NODES);
         let writer = world.process("writer");
         let subject = subject(&writer.env(), &nodes, 64 << 10);
-        let history = LogHistory::new(&subject);
-        let log = history.open(5, 1).expect("opening");
-        for number in 0..count {
-            append(&subject.env, &*log, 0, &entry(number, 900)).expect("appending");
-        }
-        subject.env.block_on(log.close()).expect("all nodes answer");
-        writer.kill();
-        let (shown, lacks) = follower(&world.process("follower").env(), &nodes, &history).expect("all nodes answer");
-        assert!(shown as u64 == count && lacks.is_none(), "{shown} of {count} entries, {lacks:?}");
+        let env = world.process("follower").env();
+        is_shown_whole_once_closed(&writer, &subject, count, &env, &following(&env, &nodes));
     }
 }
 

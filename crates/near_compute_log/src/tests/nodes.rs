@@ -127,14 +127,6 @@ fn a_follower_on_another_host_shows_all_of_a_log_that_was_closed() {
     let addresses: Vec<String> = hosts.iter().map(|host| format!("{host}:7420")).collect();
     let writer = world.add_host("writer").process("writer");
     let subject = by_address(&writer.env(), &addresses);
-    let history = LogHistory::new(&subject);
-    let log = history.open(5, 1).expect("opening");
-    for number in 0..11 {
-        append(&subject.env, &*log, 0, &entry(number, 900)).expect("all nodes answer");
-    }
-    subject.env.block_on(log.close()).expect("all nodes answer");
-    writer.kill();
     let env = world.add_host("follower").process("follower").env();
-    let (shown, lacks) = followed(&env, &*by_address(&env, &addresses).store, &history, LogOffset::ZERO).expect("all nodes answer");
-    assert!(shown == 11 && lacks.is_none(), "{shown} entries, {lacks:?}");
+    is_shown_whole_once_closed(&writer, &subject, 11, &env, &*by_address(&env, &addresses).store);
 }

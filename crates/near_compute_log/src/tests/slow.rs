@@ -118,13 +118,6 @@ fn a_log_that_was_closed_is_shown_whole_though_its_process_ends_at_once() {
     let connect = Arc::new(Late { nodes: nodes.clone(), delays, sends_late: true });
     let store = NearLogStore::new(&writer.env(), connect, Neighbours::at(&NODES), Replication::default());
     let subject = LogSubject { env: writer.env(), store: Arc::new(store), objects: Arc::new(MemoryObjectStore::unnamed(&writer.env())) };
-    let history = LogHistory::new(&subject);
-    let log = history.open(5, 1).expect("opening");
-    for number in 0..11 {
-        append(&subject.env, &*log, 0, &entry(number, 900)).expect("all nodes answer");
-    }
-    subject.env.block_on(log.close()).expect("all nodes answer");
-    writer.kill();
-    let (shown, lacks) = follower(&world.process("follower").env(), &nodes, &history).expect("all nodes answer");
-    assert!(shown == 11 && lacks.is_none(), "{shown} entries, {lacks:?}");
+    let env = world.process("follower").env();
+    is_shown_whole_once_closed(&writer, &subject, 11, &env, &following(&env, &nodes));
 }

@@ -33,6 +33,14 @@ impl Bucket {
         self.builder(name).open().await.unwrap()
     }
 
+    /// The database `source`, filled, and `clone`, made of it.
+    async fn shared(&self) -> Db {
+        let source = self.open("source").await;
+        fill(&source, 1).await.unwrap();
+        source.share_to(self.builder("clone")).await.unwrap();
+        source
+    }
+
     async fn clones(&self, name: &str) -> Vec<SharedClone> {
         self.builder(name).clones().await.unwrap()
     }
@@ -132,9 +140,7 @@ fn a_clone_shows_its_sources_tables_and_neither_disturbs_the_other() {
 #[test]
 fn a_clone_that_was_compacted_keeps_nothing_of_its_source() {
     run(|bucket| async move {
-        let source = bucket.open("source").await;
-        fill(&source, 1).await.unwrap();
-        source.share_to(bucket.builder("clone")).await.unwrap();
+        let source = bucket.shared().await;
         let clone = bucket.open("clone").await;
         fill(&clone, 2).await.unwrap();
         let expected = contents(&clone).await.unwrap();
@@ -173,9 +179,7 @@ fn a_clone_that_was_compacted_keeps_nothing_of_its_source() {
 #[test]
 fn a_source_that_refuses_keeps_no_garbage_of_the_clone() {
     run(|bucket| async move {
-        let source = bucket.open("source").await;
-        fill(&source, 1).await.unwrap();
-        source.share_to(bucket.builder("clone")).await.unwrap();
+        let source = bucket.shared().await;
         let plan = FaultPlan::scripted();
         let release = |asked: &Asked<'_>| asked.kind == RequestKind::Delete && asked.name.contains("/pin/");
         plan.inject(Rule::new(release, Fault::Error(ErrorKind::PermissionDenied)));
@@ -222,9 +226,7 @@ fn compacting_an_untouched_clone_makes_its_tables_its_own() {
 #[test]
 fn checkpoints_and_readers_of_a_clone_keep_the_sources_tables() {
     run(|bucket| async move {
-        let source = bucket.open("source").await;
-        fill(&source, 1).await.unwrap();
-        source.share_to(bucket.builder("clone")).await.unwrap();
+        let source = bucket.shared().await;
         let clone = bucket.open("clone").await;
         let before = contents(&clone).await.unwrap();
         clone.checkpoint("kept").await.unwrap();
@@ -353,9 +355,7 @@ fn a_source_is_not_destroyed_under_its_clone() {
 #[test]
 fn a_source_that_refuses_a_destroyed_clone_is_asked_again() {
     run(|bucket| async move {
-        let source = bucket.open("source").await;
-        fill(&source, 1).await.unwrap();
-        source.share_to(bucket.builder("clone")).await.unwrap();
+        let source = bucket.shared().await;
         drop(source);
         let clone = bucket.open("clone").await;
         fill(&clone, 2).await.unwrap();
@@ -381,9 +381,7 @@ fn a_source_that_refuses_a_destroyed_clone_is_asked_again() {
 #[test]
 fn the_pin_of_a_clone_that_is_gone_stays_until_something_is_proven() {
     run(|bucket| async move {
-        let source = bucket.open("source").await;
-        fill(&source, 1).await.unwrap();
-        source.share_to(bucket.builder("clone")).await.unwrap();
+        let source = bucket.shared().await;
         bucket.wipe("clone").await;
         let clones = bucket.clones("source").await;
         assert_eq!(states(&clones), [CloneState::Unknown], "{clones:?}");
@@ -419,9 +417,7 @@ fn by_another_path(registry: &Registry) -> Registry {
 fn a_link_proves_nothing() -> SharedClone {
     let (sender, receiver) = std::sync::mpsc::channel();
     run(|bucket| async move {
-        let source = bucket.open("source").await;
-        fill(&source, 1).await.unwrap();
-        source.share_to(bucket.builder("clone")).await.unwrap();
+        let source = bucket.shared().await;
         let linked = by_another_path(&bucket.registry);
         let elsewhere = |name: &str| Db::builder(format!("mem://link/{name}")).registry(linked.clone()).env(bucket.env.clone());
         drop(elsewhere("clone").log("mem://link/clone-log").open().await.unwrap());
@@ -449,9 +445,7 @@ fn a_path_that_is_not_compared_is_noticed() {
 #[test]
 fn a_stale_opening_of_a_clone_is_fenced_and_sees_no_damage() {
     run(|bucket| async move {
-        let source = bucket.open("source").await;
-        fill(&source, 1).await.unwrap();
-        source.share_to(bucket.builder("clone")).await.unwrap();
+        let source = bucket.shared().await;
         let stale = bucket.builder("clone").log("mem://bucket/clone").registry(slow_registry(&bucket.registry, "mem", "/pin/")).open();
         bucket.settle().await;
         let clone = bucket.open("clone").await;
