@@ -179,7 +179,7 @@ fn a_clone_that_was_compacted_keeps_nothing_of_its_source() {
 #[test]
 fn a_source_that_refuses_keeps_no_garbage_of_the_clone() {
     run(|bucket| async move {
-        let source = bucket.shared().await;
+        let _source = bucket.shared().await;
         let plan = FaultPlan::scripted();
         let release = |asked: &Asked<'_>| asked.kind == RequestKind::Delete && asked.name.contains("/pin/");
         plan.inject(Rule::new(release, Fault::Error(ErrorKind::PermissionDenied)));

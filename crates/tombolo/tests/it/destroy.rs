@@ -11,7 +11,7 @@ use tombolo_storage::backend::memory::MemoryObjectStore;
 use tombolo_storage::backend::object_log::ObjectLogStore;
 use tombolo_storage::layer::RequestKind;
 use tombolo_storage::layer::fault::{Asked, Fault, FaultObjectStore, Rule};
-use tombolo_storage::{Epoch, ObjectStore, Purpose, Request, Uri};
+use tombolo_storage::{Epoch, Life, ObjectKind, ObjectStore, Placement, Purpose, Request, Uri};
 
 use crate::stores::{Stores, run, slow_registry};
 
@@ -276,6 +276,31 @@ fn what_a_reader_of_an_earlier_life_kept_is_garbage_once_it_has_died() {
             collect_garbage(&env).await;
             assert_eq!((count(&env, "0000000000000001/table/").await, count(&env, "0000000000000001/pin/").await), (0, 0));
             assert_eq!(count(&env, "0000000000000002/").await, of_the_next);
+            let db = builder(&env).open().await.unwrap();
+            assert_eq!(db.default_keyspace().get([7]).await.unwrap().unwrap(), [7; 300]);
+        })
+        .unwrap();
+}
+
+#[test]
+fn an_earlier_life_that_cannot_be_read_hinders_no_collection() {
+    let process = World::new(7).process("p");
+    let env = process.env();
+    process
+        .run(async move {
+            make(&env).await;
+            builder(&env).destroy().await.unwrap();
+            make(&env).await;
+            let store = Registry::with_defaults().open_object_store(&env, &Uri::parse("file:///db").unwrap()).unwrap();
+            let request = Request::new(Purpose::Verify, Epoch::NONE);
+            let left = store.list(request, "0000000000000001/manifest/", None, 1000).await.unwrap().objects;
+            assert!(!left.is_empty());
+            for object in left {
+                store.delete(request, &object.name).await.unwrap();
+                let placement = Placement::new(ObjectKind::Manifest, Life::Long);
+                store.put_if_absent(request, &object.name, placement, b"damaged".as_slice().into()).await.unwrap();
+            }
+            collect_garbage(&env).await;
             let db = builder(&env).open().await.unwrap();
             assert_eq!(db.default_keyspace().get([7]).await.unwrap().unwrap(), [7; 300]);
         })
