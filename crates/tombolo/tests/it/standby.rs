@@ -11,6 +11,7 @@ use tombolo_storage::backend::memory::{MemoryLogStore, MemoryObjectStore};
 use tombolo_storage::backend::object_log::ObjectLogStore;
 use tombolo_storage::layer::RequestKind;
 use tombolo_storage::layer::fault::{Asked, Fault, FaultObjectStore, FaultPlan, Rule};
+use tombolo_storage::layer::throttle::{Latency, Throttle, ThrottleObjectStore};
 use tombolo_storage::layer::trace::{TraceLogStore, TraceObjectStore, Tracer};
 use tombolo_storage::{LogStore, ObjectStore, Purpose};
 
@@ -120,6 +121,34 @@ fn a_writer_that_lives_is_never_replaced_idle_or_not() {
     start_writer(&standby, &diary, true);
     world.run_for(Duration::from_secs(61));
     assert_eq!(diary.all().last().unwrap(), "still the writer");
+}
+
+/// One request in a hundred takes half of the silence that is allowed, on both sides.
+#[test]
+fn a_writer_in_a_bucket_that_is_slow_at_times_is_not_replaced() {
+    for seed in 0..3 {
+        let world = World::new(seed);
+        let process = world.process("both");
+        let env = process.env();
+        let work = async move {
+            let objects: Arc<dyn ObjectStore> = Arc::new(MemoryObjectStore::unnamed(&env));
+            let log: Arc<dyn LogStore> = Arc::new(MemoryLogStore::unnamed(&env));
+            let open = || {
+                let throttle = Throttle { latency: Latency::S3, ..Throttle::default() };
+                let far = Arc::new(ThrottleObjectStore::new(&env, Arc::clone(&objects), throttle));
+                Db::builder("mem://x").env(env.clone()).stores(far, Arc::clone(&log)).options(options())
+            };
+            let db = open().open().await.unwrap();
+            let standby = open().stand_by(StandbyOptions::default()).await.unwrap();
+            let watching = standby.take_over();
+            for hour in 0..6 {
+                env.sleep(Duration::from_secs(3600)).await;
+                db.default_keyspace().put(b"hour", [hour]).await.unwrap();
+            }
+            drop(watching);
+        };
+        process.run(work).unwrap();
+    }
 }
 
 #[test]
